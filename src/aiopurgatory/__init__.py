@@ -1,0 +1,24 @@
+"""Request purgatory for asyncio: park operations under watch keys with a timeout, and end each exactly once."""
+
+from .clock import Clock
+from .compiled import COMPILED
+from .core.observer import Observer
+from .core.outcome import Outcome
+from .errors import PurgatoryClosedError, PurgatoryError, PurgatoryFullError
+from .operation import DelayedOperation
+from .purgatory import Purgatory, Statistics
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "COMPILED",
+    "Clock",
+    "DelayedOperation",
+    "Observer",
+    "Outcome",
+    "Purgatory",
+    "PurgatoryClosedError",
+    "PurgatoryError",
+    "PurgatoryFullError",
+    "Statistics",
+]

@@ -1,0 +1,14 @@
+"""Which form runs."""
+
+from .core import awaiter, endings, moments, operation, rules, watchers
+from .timer import delay_queue, ring, timer, wheel
+
+_FORMS = {
+    not (module.__file__ or ".py").endswith(".py")
+    for module in (awaiter, delay_queue, endings, moments, operation, ring, rules, timer, watchers, wheel)
+}
+if len(_FORMS) > 1:
+    raise ImportError("aiopurgatory is installed half compiled, half not; remove stale *.so files or install it anew")
+
+#: Whether the timer and the core run compiled (by mypyc) rather than interpreted. Both give the same results.
+COMPILED: bool = _FORMS.pop()

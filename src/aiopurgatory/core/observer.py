@@ -1,0 +1,28 @@
+"""The one hook on which everything that only looks on hangs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .operation import Operation
+    from .outcome import Outcome
+
+
+class Observer:
+    """Told of every operation that ends. Subclass it and override what you need.
+
+    Calls are synchronous and on the way of every operation: keep them short. What they raise goes to the event loop's
+    exception handler and changes nothing.
+    """
+
+    def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        """*op* has ended, and still shows the keys it was watched under.
+
+        Args:
+            waited: seconds since it was watched; 0 if it never had to wait.
+            lateness: seconds between its deadline and now if it expired, else None.
+        """
+
+    def closed(self, purgatory: Any) -> None:
+        """*purgatory* has closed; every operation has been reported."""

@@ -1,0 +1,442 @@
+"""The purgatory's rules: who is parked, who is asked when, and what one turn of the clock task does.
+
+Everything here is synchronous. What belongs to an event loop (its time, waking a task, sleeping) is handed in.
+"""
+
+from __future__ import annotations
+
+from asyncio.exceptions import CancelledError
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from math import inf
+from typing import Any, Final, TypeVar, cast
+
+from mypy_extensions import mypyc_attr
+
+from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..timer import Timer
+from .endings import COMPLETED, FAILED, attempt, cancel, expire, fail, report
+from .moments import rounded_down, rounded_up, timeout_seconds
+from .observer import Observer
+from .operation import Operation
+from .watchers import Watchers, listed
+
+OpT = TypeVar("OpT", bound=Operation)
+
+#: Stands for every key among those to be checked.
+EVERY_KEY: Final = object()
+
+#: Tasks to cascade between two looks at the time.
+CASCADE_SLICE: Final = 128
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Rules:
+    """What Purgatory does without a loop; see there.
+
+    Only the entry points are methods. What they share are functions below: a method of a class that interpreted code
+    subclasses is looked up by name at each call, even from compiled code.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick_ns: int,
+        wheel_size: int,
+        purge_interval: int,
+        max_pending: int | None,
+        turn_budget: float,
+        observers: tuple[Observer, ...],
+    ) -> None:
+        self._name = name
+        self._tick_ns = tick_ns
+        self._wheel_size = wheel_size
+        self._timer = Timer(tick_ns, wheel_size)
+        self._watchers = Watchers()
+        self._purge_interval = purge_interval
+        self._max_pending = max_pending
+        self._turn_budget = turn_budget
+        self._observers = observers
+        # handed in by _open_on()
+        self._open = False
+        self._debug = False
+        self._loop: Any = None
+        self._is_running: Callable[[], bool] = bool
+        self._get_ident: Callable[[], int] = int
+        self._thread_ident = 0
+        self._time: Callable[[], float] = float
+        self._turn_time: Callable[[], float] = float
+        self._call_soon: Any = None
+        self._call_exception_handler: Callable[[dict[str, object]], object] = dict
+        # Gauges and counters: they move in begin_end() and settle() only, but for the way in (I5).
+        self._pending = 0
+        self._completed = 0
+        self._expired = 0
+        self._cancelled = 0
+        self._failed = 0
+        self._purges = 0
+        self._estimated_total = 0
+        # A clock that sleeps wakes by then (I4); while it is awake, nothing is earlier.
+        self._armed = -1
+        self._walking = False
+        self._nested: OrderedDict[Hashable, None] = OrderedDict()
+        self._soon: OrderedDict[Hashable, None] = OrderedDict()
+        self._walk_key: Hashable = None
+        self._walk_rest: list[Operation] = []  # of the key that ..._soon is at; the next one last
+        self._purge_wanted = False
+        self._purge_rest: list[Hashable] = []
+        self._failures: list[Operation] = []
+
+    # entry points
+
+    def watch(self, op: OpT, keys: Iterable[Hashable]) -> OpT:
+        park(self, op, keys)
+        return op
+
+    def try_complete_else_watch(self, op: Operation, keys: Iterable[Hashable]) -> bool:
+        return park(self, op, keys)
+
+    def check_and_complete(self, key: Hashable) -> int:
+        entry = self._watchers.get(key)
+        if entry is None:
+            return 0
+        return check(self, key, entry)
+
+    def check_and_complete_soon(self, key: Hashable) -> None:
+        if self._debug:
+            self._check_thread()
+        if key in self._watchers:
+            self._soon[key] = None
+            self._wake_clock()
+
+    def check_all(self) -> int:
+        return check(self, EVERY_KEY, self._watchers.pending())
+
+    def cancel_for_key(self, key: Hashable) -> list[Operation]:
+        if self._debug:
+            self._check_thread()
+        return [op for op in self._watchers.waiting(key) if cancel(op, None)]
+
+    def reschedule(self, op: Operation, timeout: object) -> bool:
+        seconds = timeout_seconds(timeout)
+        if op._op_outcome is not None:
+            return False
+        if op._op_owner is not self:
+            raise ValueError(f"op must be watched by this purgatory, got {op!r}")
+        if self._debug:
+            self._check_thread()
+        # atomic: no await
+        op._op_timeout = seconds
+        op._op_due = False
+        if op._op_parked:
+            self._timer.cancel(op)
+            arm(self, op, self._time())
+        return True
+
+    def expire_all(self) -> int:
+        if self._debug:
+            self._check_thread()
+        ended = 0
+        for op in self._watchers.pending():
+            if op._op_outcome is None:
+                self._timer.cancel(op)
+                ended += expire(op)
+        return ended
+
+    def purge(self) -> int:
+        if self._debug:
+            self._check_thread()
+        begin_purge(self)
+        before = self._watchers.entries
+        while self._purge_rest:
+            self._watchers.purge(self._purge_rest.pop())
+        return before - self._watchers.entries
+
+    @property
+    def num_delayed(self) -> int:
+        return self._pending
+
+    @property
+    def watched(self) -> int:
+        return self._watchers.entries
+
+    # for the face
+
+    def _open_on(
+        self, loop: Any, time: Callable[[], float], turn_time: Callable[[], float], get_ident: Callable[[], int]
+    ) -> None:
+        """Belong to *loop* and this thread from now on. *turn_time* measures turns, whatever *time* is."""
+        self._loop = loop
+        self._call_soon = loop.call_soon
+        self._call_exception_handler = loop.call_exception_handler
+        self._debug = loop.get_debug()
+        self._time = time
+        self._turn_time = turn_time
+        self._is_running = loop.is_running
+        self._get_ident = get_ident
+        self._thread_ident = get_ident()
+        self._timer = Timer(self._tick_ns, self._wheel_size, rounded_down(time()))
+        self._open = True
+
+    def _turn(self) -> bool:
+        """One turn of the clock task: work off what is due, for turn_budget at most (I8). True: there is more now."""
+        for op in take_failures(self):
+            report(self, op, cast(BaseException, op._op_result), f"{op!r} failed and nobody awaits it")
+        jobs = 1 + bool(self._soon or self._walk_rest) + bool(self._purge_wanted or self._purge_rest)
+        share = self._turn_budget / jobs
+        more = expire_due(self, share)
+        more = check_soon(self, share) or more
+        more = purge_some(self, share) or more
+        return more or bool(self._failures or self._soon)
+
+    def _close(self) -> None:
+        """Refuse everything from now on, and end what is pending (I13)."""
+        self._open = False
+        for op in self._watchers.pending():
+            if op._op_outcome is None:
+                fail(op, PurgatoryClosedError(f"purgatory {self._name!r} was closed"))
+        for op in take_failures(self):
+            report(self, op, cast(BaseException, op._op_result), f"{op!r} failed and nobody awaits it")
+        self._watchers = Watchers()  # stale entries, if purging is deferred
+        self._purge_rest.clear()
+        self._purge_wanted = False
+        self._walk_rest.clear()
+        self._nested.clear()
+        self._soon.clear()
+
+    def _schedule_purge(self) -> None:
+        self._estimated_total = self._pending
+        self._purge_wanted = True
+        self._wake_clock()
+
+    def _report_failure_later(self, op: Operation) -> None:
+        self._failures.append(op)
+        self._wake_clock()
+
+    def _check_thread(self) -> None:
+        """In asyncio's debug mode: refuse a call from another thread (I15)."""
+        if self._get_ident() != self._thread_ident and self._is_running():
+            raise RuntimeError(
+                f"purgatory {self._name!r} was called from outside its event loop; "
+                "from other threads use check_and_complete_threadsafe()"
+            )
+
+    # the face overrides these three
+
+    def _wake_clock(self) -> None:
+        """Have _turn() called on the next turn of the loop."""
+
+    def _arm_clock(self) -> None:
+        """Have _turn() called by the timer's next expiration (I4)."""
+
+    def _refusal(self) -> Exception:
+        """Why nothing can be watched now."""
+        return PurgatoryClosedError(f"purgatory {self._name!r} is not open")
+
+
+# the way in
+
+
+def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
+    """Try, register under every key, try again, arm the timeout. True iff *op* ended on the way.
+
+    The first try saves the registration. The second comes after it, so that no event is missed: what happened before
+    is seen by the second try, and what happens later finds the operation under its key. Two tries, not one per key.
+
+    Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch; differs: what a try raises ends the operation.
+    """
+    # I15: a loop that runs, and was started in this thread, is the one that runs here. asyncio.get_running_loop() says
+    # the same, but asks the kernel for the process each time on Python 3.11: a sixth of a whole operation.
+    if not rules._open or rules._get_ident() != rules._thread_ident or not rules._is_running():
+        raise rules._refusal()
+    # Refuse first, change state after.
+    watch_keys = checked_keys(keys)
+    if op._op_owner is not None:
+        raise RuntimeError(f"op must be watched only once, got {op!r}")
+    if op._op_outcome is not None:
+        return False
+    op._op_owner = rules
+    op._op_keys = watch_keys
+    if attempt(op) is not None:
+        return True
+    full = rules._max_pending is not None and rules._pending >= rules._max_pending
+    if full or not rules._open:
+        op._op_owner = None
+        op._op_keys = ()
+        if full:
+            raise PurgatoryFullError(f"max_pending is {rules._max_pending}, and as many operations are pending")
+        raise rules._refusal()
+    # atomic: no await
+    op._op_parked = True
+    rules._pending += 1
+    rules._watchers.add(op, watch_keys)
+    if rules._purge_interval > 0:
+        rules._estimated_total += 1
+        if rules._estimated_total - rules._pending > rules._purge_interval:
+            rules._schedule_purge()
+    op._op_watched_at = rules._time()
+    if attempt(op) is not None:
+        return True
+    if op._ring_next is None:  # else that try has rescheduled it
+        arm(rules, op, op._op_watched_at)
+    return False
+
+
+def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    """*keys* as a tuple of distinct hashables, the given one if it is that already."""
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
+    found = keys if isinstance(keys, tuple) else tuple(keys)
+    count = len(found)
+    if count == 1:
+        hash(found[0])
+    elif count == 0:
+        raise ValueError("keys must name at least one key, got none")
+    elif len(set(found)) != count:
+        return tuple(dict.fromkeys(found))
+    return found
+
+
+def arm(rules: Rules, op: Operation, now: float) -> None:
+    """Put the parked *op* into the timer: its timeout runs from *now*."""
+    if op._op_timeout == inf:
+        return
+    timer = rules._timer
+    timer.catch_up(rounded_down(now))
+    op.deadline = rounded_up(now + op._op_timeout)
+    if not timer.add(op):
+        # A timeout of 0 is due at once, but never in here: let it be due with the next tick.
+        op.deadline = timer.now + 1
+        timer.add(op)
+    if timer.soonest() < rules._armed:
+        rules._arm_clock()
+
+
+# checks
+
+
+def check(rules: Rules, key: Hashable, entry: object) -> int:
+    """Try everything in *entry*, which waits under *key*; how many of them that ended.
+
+    A check from inside a check is queued and run when this one is through: a chain of any length neither recurses nor
+    loses a link (I7). Queued twice counts once: it is run after the later call.
+    """
+    if rules._debug:
+        rules._check_thread()
+    if rules._walking:
+        rules._nested[key] = None
+        return 0
+    rules._walking = True
+    try:
+        ended = try_all(rules, key, entry)
+        while rules._nested:
+            nested = rules._nested.popitem(last=False)[0]
+            if nested is EVERY_KEY:
+                try_all(rules, nested, rules._watchers.pending())
+            else:
+                try_all(rules, nested, rules._watchers.get(nested))
+    finally:
+        rules._walking = False
+        if rules._nested:  # a BaseException is on its way out; the checks it cut off are not lost
+            rules._soon.update(rules._nested)
+            rules._nested.clear()
+            rules._wake_clock()
+    return ended
+
+
+def try_all(rules: Rules, key: Hashable, entry: object) -> int:
+    """Try every operation in *entry*, oldest first, as it is now: who comes later has seen a later state (I12)."""
+    if isinstance(entry, Operation):
+        return try_one(rules, key, entry)
+    ended = 0
+    for op in listed(entry):
+        ended += try_one(rules, key, op)
+    return ended
+
+
+def try_one(rules: Rules, key: Hashable, op: Operation) -> int:
+    """Try *op*, waiting under *key*, unless it has ended; 1 if that ended it."""
+    outcome = op._op_outcome
+    ended = 0
+    if outcome is None:
+        outcome = attempt(op)
+        if outcome is COMPLETED or outcome is FAILED:
+            ended = 1
+    if rules._purge_interval > 0 and outcome is not None:
+        rules._watchers.drop(op, key)
+    return ended
+
+
+# The jobs of a turn: each works for *share* seconds and returns whether there is more to do now. A CancelledError in
+# there comes from a hook and has ended its operation; taken for a cancellation of the clock task, it would end all (I11).
+
+
+def expire_due(rules: Rules, share: float) -> bool:
+    """Expire what is due, in order of tick-rounded deadline."""
+    timer = rules._timer
+    now = rounded_down(rules._time())
+    stop = rules._turn_time() + share
+    while True:
+        task = timer.poll(now, CASCADE_SLICE)
+        if task is not None:
+            op = cast(Operation, task)
+            try:
+                expire(op)
+            except CancelledError as exc:
+                report(rules, op, exc, "a hook raised CancelledError")
+        else:
+            due = timer.next_expiration()
+            if due is None or due > now:
+                return False
+        if rules._turn_time() >= stop:
+            return True
+
+
+def check_soon(rules: Rules, share: float) -> bool:
+    """Work off the keys marked by check_and_complete_soon()."""
+    stop = rules._turn_time() + share
+    while True:
+        while rules._walk_rest:
+            op = rules._walk_rest.pop()
+            try:
+                check(rules, rules._walk_key, op)
+            except CancelledError as exc:
+                report(rules, op, exc, "a hook raised CancelledError")
+            if rules._turn_time() >= stop:
+                return True
+        if not rules._soon:
+            return False
+        # Unmarked before it is walked: marked again meanwhile, it is walked once more.
+        rules._walk_key = rules._soon.popitem(last=False)[0]
+        if rules._walk_key is EVERY_KEY:
+            rules._walk_rest = rules._watchers.pending()
+        else:
+            rules._walk_rest = rules._watchers.waiting(rules._walk_key)
+        rules._walk_rest.reverse()
+
+
+def begin_purge(rules: Rules) -> None:
+    rules._estimated_total = rules._pending
+    rules._purge_wanted = False
+    rules._purges += 1
+    rules._purge_rest = rules._watchers.keys()
+
+
+def purge_some(rules: Rules, share: float) -> bool:
+    """Sweep the lists of ended operations that deferred purging has left there."""
+    stop = rules._turn_time() + share
+    while rules._purge_rest or rules._purge_wanted:
+        if not rules._purge_rest:
+            begin_purge(rules)
+            continue
+        rules._watchers.purge(rules._purge_rest.pop())
+        if rules._turn_time() >= stop:
+            return True
+    return False
+
+
+def take_failures(rules: Rules) -> list[Operation]:
+    """The failed operations that nobody has looked at, once."""
+    failures = rules._failures
+    rules._failures = []
+    return [op for op in failures if not op._op_retrieved]

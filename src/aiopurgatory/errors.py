@@ -1,0 +1,13 @@
+"""What the library raises on its own account."""
+
+
+class PurgatoryError(Exception):
+    """The root of the library's own errors."""
+
+
+class PurgatoryClosedError(PurgatoryError):
+    """The purgatory is closed: nothing can be watched any more, and what was pending ended with this."""
+
+
+class PurgatoryFullError(PurgatoryError):
+    """As many operations are pending as ``max_pending`` allows. The operation was not touched and may be tried again."""

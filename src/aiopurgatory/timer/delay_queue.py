@@ -1,0 +1,53 @@
+"""The delay queue: which bucket is next. It holds buckets, never tasks, so it stays small whatever is pending."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Final, final
+
+from .ring import Bucket
+
+#: Later than anything.
+NEVER: Final = 1 << 62
+
+
+@final
+class DelayQueue:
+    """Buckets in order of expiration.
+
+    A bucket is pushed when it gets its first task and stays queued when its tasks leave; if it fills again before its
+    turn nothing is pushed. Emptied buckets are dropped when they come to the front, so they never wake anybody (I3).
+
+    Source: Kafka SystemTimer's DelayQueue of TimerTaskList; differs: an emptied bucket does not count.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        # Two buckets of one level never share an expiration, so comparison stops before the third item.
+        self._heap: list[tuple[int, int, Bucket]] = []
+
+    def push(self, bucket: Bucket, expiration: int) -> None:
+        """Queue *bucket* for *expiration*. Cost: O(log buckets)."""
+        bucket.expiration = expiration
+        bucket.queued = True
+        # The level breaks ties: what is due at an instant (level 0) goes before what only cascades then.
+        heappush(self._heap, (expiration, bucket.level, bucket))
+
+    def first(self) -> Bucket | None:
+        """The non-empty bucket with the earliest expiration, or None. Cost: O(1) amortised."""
+        heap = self._heap
+        while heap:
+            bucket = heap[0][2]
+            if not bucket.is_empty():
+                return bucket
+            self.pop()
+        return None
+
+    def soonest(self) -> int:
+        """The expiration at the front, emptied or not; NEVER if there is none. Cost: O(1)."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def pop(self) -> None:
+        """Drop the bucket at the front."""
+        heappop(self._heap)[2].queued = False

@@ -1,0 +1,87 @@
+"""The timer's items, and the rings they hang in.
+
+A bucket of the wheel is a doubly linked ring closed by a sentinel. The link cell lives in the item itself, so that
+an item leaves its bucket in O(1) without being searched for, and nothing is allocated to put it there.
+
+    bucket <-> task <-> task <-> task <-> bucket        empty: bucket <-> bucket
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TimerTask:
+    """Something with a deadline.
+
+    Args:
+        deadline: integer time, in the unit of the timer it is added to.
+    """
+
+    __slots__ = ("_ring_next", "_ring_prev", "deadline")
+
+    def __init__(self, deadline: int = 0) -> None:
+        self.deadline = deadline
+        # None while in no timer: self-links would be cycles, and keep a task that ended until the next gc pass.
+        self._ring_prev: TimerTask | None = None
+        self._ring_next: TimerTask | None = None
+
+
+class Bucket(TimerTask):
+    """The sentinel of one bucket's ring.
+
+    ``expiration`` is the time at which the bucket is worked off, and means something only while ``queued``: a bucket
+    is in the delay queue at most once, and stays there when it is emptied (see DelayQueue).
+    """
+
+    __slots__ = ("expiration", "level", "queued")
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self._ring_prev = self._ring_next = self
+        self.level = level
+        self.expiration = 0
+        self.queued = False
+
+    def is_empty(self) -> bool:
+        return self._ring_next is self
+
+    def append(self, task: TimerTask) -> None:
+        """Hang the unlinked *task* in at the tail. Cost: O(1)."""
+        last = self._ring_prev
+        assert last is not None  # a sentinel is always linked
+        task._ring_prev = last
+        task._ring_next = self
+        last._ring_next = task
+        self._ring_prev = task
+
+    def take_all(self, other: Bucket) -> None:
+        """Move everything in *other* here, in order; this bucket must be empty. Cost: O(1)."""
+        first, last = other._ring_next, other._ring_prev
+        assert first is not None and last is not None and first is not other
+        self._ring_next = first
+        self._ring_prev = last
+        first._ring_prev = self
+        last._ring_next = self
+        other._ring_prev = other._ring_next = other
+
+    def pop_first(self) -> TimerTask | None:
+        """Unlink and return the oldest task, or None. Cost: O(1)."""
+        first = self._ring_next
+        assert first is not None
+        if first is self:
+            return None
+        unlink(first)
+        return first
+
+
+def unlink(task: TimerTask) -> bool:
+    """Take *task* out of its ring; False if it is in none. Cost: O(1)."""
+    after, before = task._ring_next, task._ring_prev
+    if after is None or before is None:
+        return False
+    before._ring_next = after
+    after._ring_prev = before
+    task._ring_prev = task._ring_next = None
+    return True

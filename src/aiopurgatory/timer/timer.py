@@ -1,0 +1,214 @@
+"""The timer: wheels over wheels, and the delay queue that says when to look at them again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import final
+
+from .delay_queue import DelayQueue
+from .ring import Bucket, TimerTask, unlink
+from .wheel import TimingWheel
+
+
+@final
+class Timer:
+    """Hierarchical timing wheels: a task is added and cancelled in O(1), and none expires before its deadline.
+
+    Time is an integer in any unit and is always handed in; it starts at *start* and never goes back (I9).
+
+    With tick 1 and size 20 the levels reach 20, 400, 8 000, 160 000, 3.2 million, 64 million, ...: with 1 ms that is
+    20 ms, 400 ms, 8 s, 160 s, 53 min, 17.8 h. A coarser wheel is made when the first deadline needs it.
+
+    Args:
+        tick: width of a bucket on level 0, >= 1. Deadlines are rounded up to it.
+        wheel_size: buckets per level, >= 2.
+        start: the time it is.
+
+    Source: Varghese and Lauck's hierarchical wheels as in Kafka's SystemTimer and TimingWheel.
+    """
+
+    __slots__ = ("_cascading", "_count", "_due", "_now", "_queue", "_wheels", "cascaded")
+
+    def __init__(self, tick: int = 1, wheel_size: int = 20, start: int = 0) -> None:
+        if tick < 1:
+            raise ValueError(f"tick must be >= 1, got {tick}")
+        if wheel_size < 2:
+            raise ValueError(f"wheel_size must be >= 2, got {wheel_size}")
+        self._now = start
+        self._wheels = [TimingWheel(0, tick, wheel_size, start)]
+        self._queue = DelayQueue()
+        # Buckets whose time has come are emptied into these two at once and worked off from there, one task at a time:
+        # a callback may add, cancel or raise, and whoever advances may stop half-way (I7, I8).
+        self._due = Bucket(-1)
+        self._cascading = Bucket(-1)
+        self._count = 0
+        #: Tasks moved to a finer level so far.
+        self.cascaded = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def now(self) -> int:
+        """The time it is."""
+        return self._now
+
+    @property
+    def levels(self) -> int:
+        """Wheels made so far."""
+        return len(self._wheels)
+
+    def add(self, task: TimerTask) -> bool:
+        """Keep *task* until its deadline.
+
+        Args:
+            task: in no timer; its ``deadline`` must not change while it is in this one.
+
+        Returns:
+            False if it is due already: then it is not kept, and the caller expires it.
+
+        Raises:
+            ValueError: it is in a timer.
+
+        Cost: O(levels), and O(log buckets) for the first task of a bucket. Invariants: I1, I4.
+        """
+        if task._ring_next is not None:
+            raise ValueError("task must not be in a timer; cancel it first to give it a new deadline")
+        if task.deadline <= self._now:
+            return False
+        self._place(task)
+        self._count += 1
+        return True
+
+    def cancel(self, task: TimerTask) -> bool:
+        """Take *task* out of this timer; False if it is in none. Cost: O(1). Invariants: I6."""
+        if not unlink(task):
+            return False
+        self._count -= 1
+        return True
+
+    def next_expiration(self) -> int | None:
+        """When there is next something to do (a task expires or a bucket cascades); None with nothing pending.
+
+        Exact: emptied buckets do not count (I3). Cost: O(1) amortised.
+        """
+        if self._is_working():
+            return self._now
+        bucket = self._queue.first()
+        return None if bucket is None else bucket.expiration
+
+    def soonest(self) -> int:
+        """A lower bound of next_expiration() that counts emptied buckets; NEVER with nothing queued. Cost: O(1)."""
+        return self._now if self._is_working() else self._queue.soonest()
+
+    def advance(self, now: int, expire: Callable[[TimerTask], object]) -> int:
+        """Set the clock to *now* and hand each task that is due to *expire*.
+
+        Args:
+            now: a time before the last one counts as the last one (I9).
+            expire: called in order of tick-rounded deadline, and within one bucket in order of arrival there (I12).
+                The task has left the timer; it may be added again. What it raises is passed on, and whatever else is
+                due comes with the next call (I11).
+
+        Returns:
+            How many tasks were handed over.
+
+        Cost: O(tasks due + tasks cascaded + occupied buckets), whatever the distance (I9).
+        """
+        expired = 0
+        while True:
+            task = self.poll(now, sys.maxsize)
+            if task is None:
+                return expired
+            expired += 1
+            expire(task)
+
+    def poll(self, now: int, limit: int) -> TimerTask | None:
+        """One step of advance(): unlink and return the next task that is due by *now*.
+
+        Args:
+            limit: the most tasks to cascade on the way, so that a caller can bound its turn (I8).
+
+        Returns:
+            None if nothing is due, or *limit* was reached: next_expiration() <= *now* tells which.
+        """
+        while True:
+            task = self._due.pop_first()
+            if task is not None:
+                self._count -= 1
+                return task
+            while True:
+                task = self._cascading.pop_first()
+                if task is None:
+                    break
+                self._place(task)
+                self.cascaded += 1
+                limit -= 1
+                if limit <= 0:
+                    return None
+            bucket = self._queue.first()
+            if bucket is None or bucket.expiration > now:
+                self._move(now)
+                return None
+            # The whole bucket leaves, and may be queued anew, before anything else happens: what is added from now on
+            # belongs to its next round.
+            self._queue.pop()
+            self._move(bucket.expiration)
+            (self._due if bucket.level == 0 else self._cascading).take_all(bucket)
+
+    def catch_up(self, now: int) -> None:
+        """Set the clock to *now* unless something is due by then. Cost: O(levels).
+
+        Without it, a deadline added after a quiet time would be placed as seen from the last expiration: too far up.
+        """
+        if self.soonest() > now:
+            self._move(now)
+
+    def occupied(self) -> list[tuple[int, int, int]]:
+        """The non-empty buckets as (level, first deadline, last deadline). Cost: O(levels * wheel_size)."""
+        found = []
+        for wheel in self._wheels:
+            for bucket in wheel.buckets:
+                if not bucket.is_empty():
+                    first = bucket.expiration + 1 - (wheel.tick if wheel.level == 0 else 0)
+                    found.append((wheel.level, first, first + wheel.tick - 1))
+        return sorted(found)
+
+    def _is_working(self) -> bool:
+        """Is a bucket that came due not worked off yet?"""
+        return not (self._due.is_empty() and self._cascading.is_empty())
+
+    def _place(self, task: TimerTask) -> None:
+        """Put the unlinked *task*, not due, where its deadline belongs as seen from now."""
+        deadline = task.deadline
+        for wheel in self._wheels:
+            if deadline <= wheel.reach:
+                break
+        else:
+            wheel = self._overflow(deadline)
+        bucket = wheel.buckets[(deadline - 1) // wheel.tick % wheel.size]
+        bucket.append(task)
+        # Within its reach a wheel has one bucket per span of deadlines, so a queued bucket is queued for the right time.
+        if not bucket.queued:
+            self._queue.push(bucket, wheel.expiration(deadline))
+
+    def _overflow(self, deadline: int) -> TimingWheel:
+        """Add wheels until *deadline* is within reach."""
+        wheel = self._wheels[-1]
+        while deadline > wheel.reach:
+            wheel = TimingWheel(wheel.level + 1, wheel.interval, wheel.size, self._now)
+            self._wheels.append(wheel)
+        return wheel
+
+    def _move(self, now: int) -> None:
+        """Turn the wheels; nothing may be due before *now*."""
+        if now <= self._now:
+            return
+        self._now = now
+        for wheel in self._wheels:
+            start = now - now % wheel.tick
+            if start == wheel.start:
+                break  # coarser wheels stand still, too
+            wheel.start = start
+            wheel.reach = start + wheel.interval
