@@ -59,6 +59,7 @@ class DelayedOperation(Operation, Generic[T]):
             Called any number of times, never after the operation has ended. Synchronous; keep it cheap. Do not call
             ``check_and_complete()`` while you hold a lock that it takes.
             """
+            ...
 
         def on_complete(self) -> T:
             """To override: returns the result. Called exactly once, when the condition holds or the time is up.
@@ -66,12 +67,15 @@ class DelayedOperation(Operation, Generic[T]):
             The operation has ended by then and is out of the timer and of its keys; ``self.expired`` tells whether
             time ran out. It may do anything, including calls to the purgatory.
             """
+            ...
 
         def on_expiration(self) -> None:
             """To override: called after on_complete(), only if time ended it. Raise here to make awaiters raise."""
+            ...
 
         def on_cancel(self) -> None:
             """To override: called once, when it is cancelled while pending."""
+            ...
 
         def on_undelivered(self, result: T) -> None:
             """To override: give back what *result* grants (a lease, a popped item).
@@ -79,24 +83,29 @@ class DelayedOperation(Operation, Generic[T]):
             Called once, if it completed or expired, was awaited, and every awaiter was cancelled before it got the
             result.
             """
+            ...
 
         def force_complete(self) -> bool:
             """End it as COMPLETED. Returns: True for the one call that ended it. Invariants: I5, I6."""
+            ...
 
         def fail(self, exc: Exception) -> bool:
             """End it as FAILED: awaiters get *exc*. Returns: True if this call ended it.
 
             Raises: TypeError: *exc* is no instance of Exception, or a StopIteration.
             """
+            ...
 
         def cancel(self, msg: object = None) -> bool:
             """End it as CANCELLED, gone from every key at once: awaiters get CancelledError(*msg*).
 
             Returns: True if this call ended it.
             """
+            ...
 
         def result(self) -> T:
             """The result. Raises: what an await would; asyncio.InvalidStateError while it is pending."""
+            ...
 
         def __await__(self) -> Generator[Any, None, T]:
             """Wait for the result. Any number of tasks may.
@@ -106,3 +115,4 @@ class DelayedOperation(Operation, Generic[T]):
 
             Raises: RuntimeError: it was never watched and has not ended.
             """
+            ...

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar, final
+from typing import Self, TypeVar, final
 from weakref import WeakSet
 
 from .clock import Clock, ClockHandle, LoopClock
@@ -19,10 +19,10 @@ from .core.observer import Observer
 from .core.rules import Rules
 from .errors import PurgatoryClosedError
 from .operation import DelayedOperation
+from .timer.delay_queue import NEVER
 
 R = TypeVar("R")
 
-_NEVER = 1 << 62
 _opened: WeakSet[Purgatory] = WeakSet()
 
 
@@ -107,7 +107,7 @@ class Purgatory(Rules):
         self._task: asyncio.Task[None] | None = None
         self._sleep: asyncio.Future[None] | None = None
         self._handle: ClockHandle | None = None
-        self._handle_at = _NEVER
+        self._handle_at = NEVER
         self._wakeups = 0
         self._closed = False
         self._forked = False
@@ -166,7 +166,7 @@ class Purgatory(Rules):
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait([self._task])
 
-    async def __aenter__(self) -> Purgatory:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -242,7 +242,7 @@ class Purgatory(Rules):
                 return
             self._handle.cancel()
             self._handle = None
-        self._armed = _NEVER
+        self._armed = NEVER
         if due is not None:
             assert self._clock is not None
             self._armed = self._handle_at = due
@@ -264,6 +264,10 @@ class Purgatory(Rules):
             report(self, None, exc, f"the clock task of {self!r} died, and everything pending fails")
         self.close()
 
+    def _is_asleep(self) -> bool:
+        """Has the clock task done what there is to do now?"""
+        return not self._open or (self._sleep is not None and not self._sleep.done())
+
     def _take_handover(self) -> None:
         with self._handover_lock:
             keys = self._handover
@@ -275,7 +279,9 @@ class Purgatory(Rules):
         if self._closed:
             return PurgatoryClosedError(f"purgatory {self._name!r} is closed")
         if self._forked:
-            return RuntimeError(f"purgatory {self._name!r} was started before a fork; start another one in this process")
+            return RuntimeError(
+                f"purgatory {self._name!r} was started before a fork; start another one in this process"
+            )
         if self._task is None:
             return RuntimeError(f"purgatory {self._name!r} is not started; use 'async with' or await start()")
         return RuntimeError(f"purgatory {self._name!r} belongs to another event loop; start one in each loop")

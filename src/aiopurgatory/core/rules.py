@@ -90,19 +90,56 @@ class Rules:
     # entry points
 
     def watch(self, op: OpT, keys: Iterable[Hashable]) -> OpT:
+        """try_complete_else_watch(), and hand *op* back: ``result = await purgatory.watch(op, keys)``.
+
+        It is registered when this returns, awaited or not.
+        """
         park(self, op, keys)
         return op
 
     def try_complete_else_watch(self, op: Operation, keys: Iterable[Hashable]) -> bool:
+        """End *op* if its condition holds, else park it under every one of *keys* until it does or its time is up.
+
+        No event can be missed: *op* is tried, registered, and tried again.
+
+        Args:
+            op: not watched before.
+            keys: at least one hashable; one given twice counts once.
+
+        Returns: True iff this call ended it.
+
+        Raises (and then *op* is untouched, and may be watched later):
+            TypeError: *keys* is no iterable of hashables, or a bare str or bytes.
+            ValueError: *keys* is empty.
+            RuntimeError: *op* was watched before; or the purgatory is not started, or in another event loop or process.
+            PurgatoryClosedError: it is closed.
+            PurgatoryFullError: *op* would have to park, and max_pending operations are.
+
+        Cost: two try_complete(), O(1) per key, O(levels) for the timeout. Invariants: I1, I4, I12, I15.
+        Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch.
+        """
         return park(self, op, keys)
 
     def check_and_complete(self, key: Hashable) -> int:
+        """Something happened to *key*: try every operation that waits under it now, oldest first, before returning.
+
+        Called from inside a hook that such a call runs, it is put off until that call is through, and returns 0 (I7).
+
+        Returns: how many of them that ended, completed or failed; 0 for a key that nobody watches.
+
+        Cost: one dict look-up if nobody waits, else a try_complete() for each who does. Invariants: I7, I11, I12.
+        Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: what one operation raises ends that one alone.
+        """
         entry = self._watchers.get(key)
         if entry is None:
             return 0
         return check(self, key, entry)
 
     def check_and_complete_soon(self, key: Hashable) -> None:
+        """check_and_complete() on the next turn of the loop, in slices of turn_budget: for hot keys.
+
+        A key marked many times before its turn is checked once; marked again while it is worked off, once more (I8).
+        """
         if self._debug:
             self._check_thread()
         if key in self._watchers:
@@ -110,14 +147,23 @@ class Rules:
             self._wake_clock()
 
     def check_all(self) -> int:
+        """check_and_complete() for every key, each operation once: after notifications may have been lost."""
         return check(self, EVERY_KEY, self._watchers.pending())
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
+        """Cancel every operation that waits under *key*. Returns: those, in the order in which they were watched."""
         if self._debug:
             self._check_thread()
         return [op for op in self._watchers.waiting(key) if cancel(op, None)]
 
-    def reschedule(self, op: Operation, timeout: object) -> bool:
+    def reschedule(self, op: Operation, timeout: float | None) -> bool:
+        """Give the watched *op* a new timeout, from now. Inside its last try_complete() that puts the expiry off.
+
+        Args: timeout: seconds >= 0, or None for no deadline.
+        Returns: False if it has ended.
+        Raises: TypeError, ValueError: as in DelayedOperation; ValueError: *op* is not watched here.
+        Cost: O(levels).
+        """
         seconds = timeout_seconds(timeout)
         if op._op_outcome is not None:
             return False
@@ -134,6 +180,7 @@ class Rules:
         return True
 
     def expire_all(self) -> int:
+        """Answer everybody now as if their time had come: the one exception to I1. Returns: how many ended."""
         if self._debug:
             self._check_thread()
         ended = 0
@@ -144,6 +191,7 @@ class Rules:
         return ended
 
     def purge(self) -> int:
+        """Drop the entries that ended operations have left under other keys, now. Returns: how many entries."""
         if self._debug:
             self._check_thread()
         begin_purge(self)
@@ -154,10 +202,12 @@ class Rules:
 
     @property
     def num_delayed(self) -> int:
+        """Operations that wait now."""
         return self._pending
 
     @property
     def watched(self) -> int:
+        """Watch entries: one per operation and key; with deferred purging, those of ended operations count until then."""
         return self._watchers.entries
 
     # for the face
@@ -238,7 +288,7 @@ class Rules:
 
 
 def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
-    """Try, register under every key, try again, arm the timeout. True iff *op* ended on the way.
+    """Try, register under every key, arm the timeout, try again. True iff *op* ended on the way.
 
     The first try saves the registration. The second comes after it, so that no event is missed: what happened before
     is seen by the second try, and what happens later finds the operation under its key. Two tries, not one per key.
@@ -275,11 +325,9 @@ def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
         if rules._estimated_total - rules._pending > rules._purge_interval:
             rules._schedule_purge()
     op._op_watched_at = rules._time()
-    if attempt(op) is not None:
-        return True
-    if op._ring_next is None:  # else that try has rescheduled it
-        arm(rules, op, op._op_watched_at)
-    return False
+    # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
+    arm(rules, op, op._op_watched_at)
+    return attempt(op) is not None
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:

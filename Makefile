@@ -1,0 +1,78 @@
+# Everything sets itself up: Python 3.11 or newer and make are all it takes; a C compiler makes it faster.
+PYTHON ?= python3
+VENV ?= .venv
+BUILD ?= build
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+COMPILED := $(BUILD)/compiled
+CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
+# The compiled form stands beside the editable, interpreted one, and comes first when it is on the path.
+ifneq ($(CC_FOUND),)
+FASTEST := PYTHONPATH=$(COMPILED)
+FASTEST_READY := $(COMPILED)/.ready
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all test-forms test-interpreted test-compiled check lint types bench clean
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## make the virtual environment .venv, with the interpreted library in it
+
+demo: $(READY) $(FASTEST_READY)  ## a real server with 2,000 long polls at once: about 30 s
+	@$(FASTEST) $(BIN)/python examples/demo.py
+
+test: check test-forms  ## everything: lint, types, and the suite against the interpreted and the compiled form
+
+test-forms: test-interpreted test-compiled
+
+test-interpreted: $(READY)  ## the suite against the interpreted form
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ARGS)
+
+ifneq ($(CC_FOUND),)
+test-compiled: $(READY) $(COMPILED)/.ready  ## the suite against the compiled form
+	AIOPURGATORY_FORM=compiled PYTHONPATH=$(COMPILED) $(BIN)/pytest $(ARGS)
+else
+test-compiled:
+	@echo "No C compiler found (cc, gcc or clang): the compiled form is not tested."
+endif
+
+test-all: test  ## the suite on every Python from 3.11 to 3.13 that is installed
+	@for version in 3.11 3.12 3.13; do \
+	  if python$$version -c '' 2>/dev/null; then \
+	    $(MAKE) test-forms PYTHON=python$$version VENV=.venv-$$version BUILD=build/$$version || exit 1; \
+	  else echo "Python $$version not found, not tested."; fi; \
+	done
+
+check: lint types
+
+lint: $(READY)  ## ruff
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)  ## mypy --strict and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+bench: $(READY) $(FASTEST_READY)  ## the figures of the README: about 10 minutes
+	$(BIN)/python benchmarks/run.py --compiled $(COMPILED)
+
+clean:  ## remove everything that was built or installed here
+	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) must be Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+# From an sdist, so that no *.so is left among the sources, where it would win over an edited .py.
+$(COMPILED)/.ready: $(READY) pyproject.toml $(shell find src -name '*.py')
+	@echo "Compiling ..."
+	@rm -rf $(COMPILED) $(BUILD)/dist
+	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) $(BUILD)/dist/*.whl
+	@touch $@

@@ -1,0 +1,53 @@
+"""Every async test runs on asyncio and on uvloop, and every run proves which form of the library it tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pytest
+
+import aiopurgatory
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+try:
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
+except ImportError:
+    pass
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return LOOPS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    wanted = os.environ.get("AIOPURGATORY_FORM")
+    form = "compiled" if aiopurgatory.COMPILED else "interpreted"
+    if wanted not in (None, form):
+        pytest.exit(f"the {wanted} form was to be tested, but {aiopurgatory.__file__} is {form}", returncode=3)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    form = "compiled" if aiopurgatory.COMPILED else "interpreted"
+    return f"aiopurgatory: {form}, {aiopurgatory.__file__}"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def purgatory(clock: ManualClock) -> AsyncIterator[Purgatory]:
+    """A started purgatory on a manual clock, checked and closed afterwards."""
+    async with Purgatory("test", clock=clock) as purgatory:
+        yield purgatory
+        check_invariants(purgatory)
+    check_invariants(purgatory)

@@ -1,0 +1,18 @@
+"""The form that is tested is the one that was asked for: a stale compiled module beside an edited source wins."""
+
+import os
+from pathlib import Path
+
+import aiopurgatory
+from aiopurgatory.core import rules
+from aiopurgatory.timer import timer
+
+
+def test_form_is_the_one_asked_for() -> None:
+    wanted = os.environ.get("AIOPURGATORY_FORM")
+    assert wanted in (None, "compiled" if aiopurgatory.COMPILED else "interpreted")
+
+
+def test_compiled_tells_the_truth() -> None:
+    for module in (rules, timer):
+        assert (Path(module.__file__).suffix == ".so") is aiopurgatory.COMPILED
