@@ -15,4 +15,4 @@ def test_form_is_the_one_asked_for() -> None:
 
 def test_compiled_tells_the_truth() -> None:
     for module in (rules, timer):
-        assert (Path(module.__file__).suffix == ".so") is aiopurgatory.COMPILED
+        assert (Path(str(module.__file__)).suffix == ".so") is aiopurgatory.COMPILED

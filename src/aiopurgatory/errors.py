@@ -10,4 +10,4 @@ class PurgatoryClosedError(PurgatoryError):
 
 
 class PurgatoryFullError(PurgatoryError):
-    """As many operations are pending as ``max_pending`` allows. The operation was not touched and may be tried again."""
+    """As many operations are pending as ``max_pending`` allows. The operation is untouched and may be watched later."""

@@ -227,9 +227,10 @@ class Purgatory(Rules):
             if self._turn():
                 await asyncio.sleep(0)  # I8: the loop's turn
             elif self._open:
-                self._sleep = self._loop.create_future()
+                sleep: asyncio.Future[None] = self._loop.create_future()
+                self._sleep = sleep
                 self._arm_clock()
-                await self._sleep
+                await sleep
 
     def _arm_clock(self) -> None:
         """Sleep until what the timer says, and nothing else (I4); one handle at most (I3)."""

@@ -8,7 +8,7 @@ implies it in the users' floats, and no tolerance is needed anywhere.
 from __future__ import annotations
 
 from math import inf, nextafter
-from typing import Final
+from typing import Any, Final
 
 NS: Final = 1_000_000_000
 #: What a signed 64-bit count of nanoseconds holds, 146 years, is the timer's range: a longer timeout is none.
@@ -43,7 +43,7 @@ def reached_at(ns: int) -> float:
     return seconds
 
 
-def timeout_seconds(timeout: object) -> float:
+def timeout_seconds(timeout: Any) -> float:
     """A user's timeout as float seconds; inf for none.
 
     Raises: TypeError: not a number; ValueError: negative or NaN.

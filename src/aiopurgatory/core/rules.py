@@ -5,37 +5,32 @@ Everything here is synchronous. What belongs to an event loop (its time, waking 
 
 from __future__ import annotations
 
-from asyncio.exceptions import CancelledError
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from math import inf
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from mypy_extensions import mypyc_attr
 
-from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..errors import PurgatoryClosedError
 from ..timer import Timer
-from .endings import COMPLETED, FAILED, attempt, cancel, expire, fail, report
-from .moments import rounded_down, rounded_up, timeout_seconds
+from .checks import EVERY_KEY, check
+from .endings import cancel, expire, fail, report
+from .moments import rounded_down, timeout_seconds
 from .observer import Observer
 from .operation import Operation
-from .watchers import Watchers, listed
+from .parking import arm, park
+from .turns import check_soon, expire_due, purge_all, purge_some, take_failures
+from .watchers import Watchers
 
 OpT = TypeVar("OpT", bound=Operation)
-
-#: Stands for every key among those to be checked.
-EVERY_KEY: Final = object()
-
-#: Tasks to cascade between two looks at the time.
-CASCADE_SLICE: Final = 128
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Rules:
     """What Purgatory does without a loop; see there.
 
-    Only the entry points are methods. What they share are functions below: a method of a class that interpreted code
-    subclasses is looked up by name at each call, even from compiled code.
+    Only the entry points are methods. What they share are functions, in parking, checks and turns: a method of a class
+    that interpreted code subclasses is looked up by name at each call, even from compiled code.
     """
 
     def __init__(
@@ -128,7 +123,7 @@ class Rules:
         Returns: how many of them that ended, completed or failed; 0 for a key that nobody watches.
 
         Cost: one dict look-up if nobody waits, else a try_complete() for each who does. Invariants: I7, I11, I12.
-        Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: what one operation raises ends that one alone.
+        Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: what one operation raises ends it alone.
         """
         entry = self._watchers.get(key)
         if entry is None:
@@ -194,11 +189,7 @@ class Rules:
         """Drop the entries that ended operations have left under other keys, now. Returns: how many entries."""
         if self._debug:
             self._check_thread()
-        begin_purge(self)
-        before = self._watchers.entries
-        while self._purge_rest:
-            self._watchers.purge(self._purge_rest.pop())
-        return before - self._watchers.entries
+        return purge_all(self)
 
     @property
     def num_delayed(self) -> int:
@@ -207,7 +198,7 @@ class Rules:
 
     @property
     def watched(self) -> int:
-        """Watch entries: one per operation and key; with deferred purging, those of ended operations count until then."""
+        """Watch entries: one per operation and key; those of ended operations count until they are purged."""
         return self._watchers.entries
 
     # for the face
@@ -282,209 +273,3 @@ class Rules:
     def _refusal(self) -> Exception:
         """Why nothing can be watched now."""
         return PurgatoryClosedError(f"purgatory {self._name!r} is not open")
-
-
-# the way in
-
-
-def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
-    """Try, register under every key, arm the timeout, try again. True iff *op* ended on the way.
-
-    The first try saves the registration. The second comes after it, so that no event is missed: what happened before
-    is seen by the second try, and what happens later finds the operation under its key. Two tries, not one per key.
-
-    Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch; differs: what a try raises ends the operation.
-    """
-    # I15: a loop that runs, and was started in this thread, is the one that runs here. asyncio.get_running_loop() says
-    # the same, but asks the kernel for the process each time on Python 3.11: a sixth of a whole operation.
-    if not rules._open or rules._get_ident() != rules._thread_ident or not rules._is_running():
-        raise rules._refusal()
-    # Refuse first, change state after.
-    watch_keys = checked_keys(keys)
-    if op._op_owner is not None:
-        raise RuntimeError(f"op must be watched only once, got {op!r}")
-    if op._op_outcome is not None:
-        return False
-    op._op_owner = rules
-    op._op_keys = watch_keys
-    if attempt(op) is not None:
-        return True
-    full = rules._max_pending is not None and rules._pending >= rules._max_pending
-    if full or not rules._open:
-        op._op_owner = None
-        op._op_keys = ()
-        if full:
-            raise PurgatoryFullError(f"max_pending is {rules._max_pending}, and as many operations are pending")
-        raise rules._refusal()
-    # atomic: no await
-    op._op_parked = True
-    rules._pending += 1
-    rules._watchers.add(op, watch_keys)
-    if rules._purge_interval > 0:
-        rules._estimated_total += 1
-        if rules._estimated_total - rules._pending > rules._purge_interval:
-            rules._schedule_purge()
-    op._op_watched_at = rules._time()
-    # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
-    arm(rules, op, op._op_watched_at)
-    return attempt(op) is not None
-
-
-def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """*keys* as a tuple of distinct hashables, the given one if it is that already."""
-    if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
-    found = keys if isinstance(keys, tuple) else tuple(keys)
-    count = len(found)
-    if count == 1:
-        hash(found[0])
-    elif count == 0:
-        raise ValueError("keys must name at least one key, got none")
-    elif len(set(found)) != count:
-        return tuple(dict.fromkeys(found))
-    return found
-
-
-def arm(rules: Rules, op: Operation, now: float) -> None:
-    """Put the parked *op* into the timer: its timeout runs from *now*."""
-    if op._op_timeout == inf:
-        return
-    timer = rules._timer
-    timer.catch_up(rounded_down(now))
-    op.deadline = rounded_up(now + op._op_timeout)
-    if not timer.add(op):
-        # A timeout of 0 is due at once, but never in here: let it be due with the next tick.
-        op.deadline = timer.now + 1
-        timer.add(op)
-    if timer.soonest() < rules._armed:
-        rules._arm_clock()
-
-
-# checks
-
-
-def check(rules: Rules, key: Hashable, entry: object) -> int:
-    """Try everything in *entry*, which waits under *key*; how many of them that ended.
-
-    A check from inside a check is queued and run when this one is through: a chain of any length neither recurses nor
-    loses a link (I7). Queued twice counts once: it is run after the later call.
-    """
-    if rules._debug:
-        rules._check_thread()
-    if rules._walking:
-        rules._nested[key] = None
-        return 0
-    rules._walking = True
-    try:
-        ended = try_all(rules, key, entry)
-        while rules._nested:
-            nested = rules._nested.popitem(last=False)[0]
-            if nested is EVERY_KEY:
-                try_all(rules, nested, rules._watchers.pending())
-            else:
-                try_all(rules, nested, rules._watchers.get(nested))
-    finally:
-        rules._walking = False
-        if rules._nested:  # a BaseException is on its way out; the checks it cut off are not lost
-            rules._soon.update(rules._nested)
-            rules._nested.clear()
-            rules._wake_clock()
-    return ended
-
-
-def try_all(rules: Rules, key: Hashable, entry: object) -> int:
-    """Try every operation in *entry*, oldest first, as it is now: who comes later has seen a later state (I12)."""
-    if isinstance(entry, Operation):
-        return try_one(rules, key, entry)
-    ended = 0
-    for op in listed(entry):
-        ended += try_one(rules, key, op)
-    return ended
-
-
-def try_one(rules: Rules, key: Hashable, op: Operation) -> int:
-    """Try *op*, waiting under *key*, unless it has ended; 1 if that ended it."""
-    outcome = op._op_outcome
-    ended = 0
-    if outcome is None:
-        outcome = attempt(op)
-        if outcome is COMPLETED or outcome is FAILED:
-            ended = 1
-    if rules._purge_interval > 0 and outcome is not None:
-        rules._watchers.drop(op, key)
-    return ended
-
-
-# The jobs of a turn: each works for *share* seconds and returns whether there is more to do now. A CancelledError in
-# there comes from a hook and has ended its operation; taken for a cancellation of the clock task, it would end all (I11).
-
-
-def expire_due(rules: Rules, share: float) -> bool:
-    """Expire what is due, in order of tick-rounded deadline."""
-    timer = rules._timer
-    now = rounded_down(rules._time())
-    stop = rules._turn_time() + share
-    while True:
-        task = timer.poll(now, CASCADE_SLICE)
-        if task is not None:
-            op = cast(Operation, task)
-            try:
-                expire(op)
-            except CancelledError as exc:
-                report(rules, op, exc, "a hook raised CancelledError")
-        else:
-            due = timer.next_expiration()
-            if due is None or due > now:
-                return False
-        if rules._turn_time() >= stop:
-            return True
-
-
-def check_soon(rules: Rules, share: float) -> bool:
-    """Work off the keys marked by check_and_complete_soon()."""
-    stop = rules._turn_time() + share
-    while True:
-        while rules._walk_rest:
-            op = rules._walk_rest.pop()
-            try:
-                check(rules, rules._walk_key, op)
-            except CancelledError as exc:
-                report(rules, op, exc, "a hook raised CancelledError")
-            if rules._turn_time() >= stop:
-                return True
-        if not rules._soon:
-            return False
-        # Unmarked before it is walked: marked again meanwhile, it is walked once more.
-        rules._walk_key = rules._soon.popitem(last=False)[0]
-        if rules._walk_key is EVERY_KEY:
-            rules._walk_rest = rules._watchers.pending()
-        else:
-            rules._walk_rest = rules._watchers.waiting(rules._walk_key)
-        rules._walk_rest.reverse()
-
-
-def begin_purge(rules: Rules) -> None:
-    rules._estimated_total = rules._pending
-    rules._purge_wanted = False
-    rules._purges += 1
-    rules._purge_rest = rules._watchers.keys()
-
-
-def purge_some(rules: Rules, share: float) -> bool:
-    """Sweep the lists of ended operations that deferred purging has left there."""
-    stop = rules._turn_time() + share
-    while rules._purge_rest or rules._purge_wanted:
-        if not rules._purge_rest:
-            begin_purge(rules)
-            continue
-        rules._watchers.purge(rules._purge_rest.pop())
-        if rules._turn_time() >= stop:
-            return True
-    return False
-
-
-def take_failures(rules: Rules) -> list[Operation]:
-    """The failed operations that nobody has looked at, once."""
-    failures = rules._failures
-    rules._failures = []
-    return [op for op in failures if not op._op_retrieved]

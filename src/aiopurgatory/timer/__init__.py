@@ -1,6 +1,6 @@
 """Hierarchical timing wheels. Integer time, handed in; no clock, no asyncio."""
 
-from .timer import Timer
 from .ring import TimerTask
+from .timer import Timer
 
 __all__ = ["Timer", "TimerTask"]

@@ -59,7 +59,8 @@ class Bucket(TimerTask):
     def take_all(self, other: Bucket) -> None:
         """Move everything in *other* here, in order; this bucket must be empty. Cost: O(1)."""
         first, last = other._ring_next, other._ring_prev
-        assert first is not None and last is not None and first is not other
+        assert first is not None  # a sentinel is always linked
+        assert last is not None
         self._ring_next = first
         self._ring_prev = last
         first._ring_prev = self

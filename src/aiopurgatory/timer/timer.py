@@ -189,7 +189,7 @@ class Timer:
             wheel = self._overflow(deadline)
         bucket = wheel.buckets[(deadline - 1) // wheel.tick % wheel.size]
         bucket.append(task)
-        # Within its reach a wheel has one bucket per span of deadlines, so a queued bucket is queued for the right time.
+        # Within its reach a wheel has one bucket per span of deadlines: if it is queued, then for the right time.
         if not bucket.queued:
             self._queue.push(bucket, wheel.expiration(deadline))
 

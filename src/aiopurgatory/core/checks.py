@@ -1,0 +1,66 @@
+"""Something happened to a key: who waits there is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+from .endings import COMPLETED, FAILED, attempt
+from .watchers import listed
+
+if TYPE_CHECKING:
+    from .operation import Operation
+    from .rules import Rules
+
+#: Stands for every key among those to be checked.
+EVERY_KEY: Final = object()
+
+
+def check(rules: Rules, key: Hashable, entry: object) -> int:
+    """Try everything in *entry*, which waits under *key*; how many of them that ended.
+
+    A check from inside a check is queued and run when this one is through: a chain of any length neither recurses nor
+    loses a link (I7). Queued twice counts once: it is run after the later call.
+    """
+    if rules._debug:
+        rules._check_thread()
+    if rules._walking:
+        rules._nested[key] = None
+        return 0
+    rules._walking = True
+    try:
+        ended = try_all(rules, key, entry)
+        while rules._nested:
+            nested = rules._nested.popitem(last=False)[0]
+            if nested is EVERY_KEY:
+                try_all(rules, nested, rules._watchers.pending())
+            else:
+                try_all(rules, nested, rules._watchers.get(nested))
+    finally:
+        rules._walking = False
+        if rules._nested:  # a BaseException is on its way out; the checks it cut off are not lost
+            rules._soon.update(rules._nested)
+            rules._nested.clear()
+            rules._wake_clock()
+    return ended
+
+
+def try_all(rules: Rules, key: Hashable, entry: object) -> int:
+    """Try every operation in *entry*, oldest first, as it is now: who comes later has seen a later state (I12)."""
+    ended = 0
+    for op in listed(entry):
+        ended += try_one(rules, key, op)
+    return ended
+
+
+def try_one(rules: Rules, key: Hashable, op: Operation) -> int:
+    """Try *op*, waiting under *key*, unless it has ended; 1 if that ended it."""
+    outcome = op._op_outcome
+    ended = 0
+    if outcome is None:
+        outcome = attempt(op)
+        if outcome is COMPLETED or outcome is FAILED:
+            ended = 1
+    if rules._purge_interval > 0 and outcome is not None:
+        rules._watchers.drop(op, key)
+    return ended

@@ -1,0 +1,100 @@
+"""The jobs of a turn of the clock task.
+
+Each works for *share* seconds and returns whether there is more to do now (I8). A CancelledError in here comes from a
+hook and has ended its operation; taken for a cancellation of the clock task, it would end everything (I11).
+"""
+
+from __future__ import annotations
+
+from asyncio.exceptions import CancelledError
+from typing import TYPE_CHECKING, Final, cast
+
+from .checks import EVERY_KEY, check
+from .endings import expire, report
+from .moments import rounded_down
+
+if TYPE_CHECKING:
+    from .operation import Operation
+    from .rules import Rules
+
+#: Tasks to cascade between two looks at the time.
+CASCADE_SLICE: Final = 128
+
+
+def expire_due(rules: Rules, share: float) -> bool:
+    """Expire what is due, in order of tick-rounded deadline."""
+    timer = rules._timer
+    now = rounded_down(rules._time())
+    stop = rules._turn_time() + share
+    while True:
+        task = timer.poll(now, CASCADE_SLICE)
+        if task is not None:
+            op = cast(Operation, task)
+            try:
+                expire(op)
+            except CancelledError as exc:
+                report(rules, op, exc, "a hook raised CancelledError")
+        else:
+            due = timer.next_expiration()
+            if due is None or due > now:
+                return False
+        if rules._turn_time() >= stop:
+            return True
+
+
+def check_soon(rules: Rules, share: float) -> bool:
+    """Work off the keys marked by check_and_complete_soon()."""
+    stop = rules._turn_time() + share
+    while True:
+        while rules._walk_rest:
+            op = rules._walk_rest.pop()
+            try:
+                check(rules, rules._walk_key, op)
+            except CancelledError as exc:
+                report(rules, op, exc, "a hook raised CancelledError")
+            if rules._turn_time() >= stop:
+                return True
+        if not rules._soon:
+            return False
+        # Unmarked before it is walked: marked again meanwhile, it is walked once more.
+        rules._walk_key = rules._soon.popitem(last=False)[0]
+        if rules._walk_key is EVERY_KEY:
+            rules._walk_rest = rules._watchers.pending()
+        else:
+            rules._walk_rest = rules._watchers.waiting(rules._walk_key)
+        rules._walk_rest.reverse()
+
+
+def begin_purge(rules: Rules) -> None:
+    rules._estimated_total = rules._pending
+    rules._purge_wanted = False
+    rules._purges += 1
+    rules._purge_rest = rules._watchers.keys()
+
+
+def purge_some(rules: Rules, share: float) -> bool:
+    """Sweep the lists of ended operations that deferred purging has left there."""
+    stop = rules._turn_time() + share
+    while rules._purge_rest or rules._purge_wanted:
+        if not rules._purge_rest:
+            begin_purge(rules)
+            continue
+        rules._watchers.purge(rules._purge_rest.pop())
+        if rules._turn_time() >= stop:
+            return True
+    return False
+
+
+def take_failures(rules: Rules) -> list[Operation]:
+    """The failed operations that nobody has looked at, once."""
+    failures = rules._failures
+    rules._failures = []
+    return [op for op in failures if not op._op_retrieved]
+
+
+def purge_all(rules: Rules) -> int:
+    begin_purge(rules)
+    before = rules._watchers.entries
+    while rules._purge_rest:
+        rules._watchers.purge(rules._purge_rest.pop())
+    return before - rules._watchers.entries
