@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, cast
 from .checks import EVERY_KEY, check
 from .endings import expire, report
 from .moments import rounded_down
+from .operation import Operation
 
 if TYPE_CHECKING:
-    from .operation import Operation
     from .rules import Rules
 
 #: Tasks to cascade between two looks at the time.
