@@ -97,9 +97,9 @@ class Purgatory(Rules):
         observers: Iterable[Observer] = (),
     ) -> None:
         _require(1e-9 <= tick < 1e6, "tick", "a number of seconds from 1e-9 to 1e6", tick)
-        _require(wheel_size >= 2, "wheel_size", ">= 2", wheel_size)
-        _require(purge_interval >= 0, "purge_interval", ">= 0", purge_interval)
-        _require(max_pending is None or max_pending >= 1, "max_pending", ">= 1 or None", max_pending)
+        _require(_is_int(wheel_size, 2), "wheel_size", "an int >= 2", wheel_size)
+        _require(_is_int(purge_interval, 0), "purge_interval", "an int >= 0", purge_interval)
+        _require(max_pending is None or _is_int(max_pending, 1), "max_pending", "an int >= 1, or None", max_pending)
         _require(0 < turn_budget < 1e6, "turn_budget", "> 0 s", turn_budget)
         tick_ns = round(tick * NS)
         super().__init__(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, tuple(observers))
@@ -310,6 +310,10 @@ class _PredicateWait(DelayedOperation[R]):
 def _require(holds: bool, parameter: str, rule: str, value: object) -> None:
     if not holds:
         raise ValueError(f"{parameter} must be {rule}, got {value!r}")
+
+
+def _is_int(value: object, least: int) -> bool:
+    return isinstance(value, int) and value >= least
 
 
 def _close_to_child() -> None:

@@ -5,21 +5,22 @@ Everything here is synchronous. What belongs to an event loop (its time, waking 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar, cast
+from math import inf
+from typing import Any, TypeVar
 
 from mypy_extensions import mypyc_attr
 
 from ..errors import PurgatoryClosedError
 from ..timer import Timer
 from .checks import EVERY_KEY, check
-from .endings import cancel, expire, fail, report
+from .endings import cancel, expire, fail
 from .moments import rounded_down, timeout_seconds
 from .observer import Observer
 from .operation import Operation
 from .parking import arm, park
-from .turns import check_soon, expire_due, purge_all, purge_some, take_failures
+from .turns import check_soon, expire_due, purge_all, purge_some, report_failures
 from .watchers import Watchers
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -80,7 +81,7 @@ class Rules:
         self._walk_rest: list[Operation] = []  # of the key that ..._soon is at; the next one last
         self._purge_wanted = False
         self._purge_rest: list[Hashable] = []
-        self._failures: list[Operation] = []
+        self._failures: deque[Operation] = deque()
 
     # entry points
 
@@ -180,7 +181,7 @@ class Rules:
             self._check_thread()
         ended = 0
         for op in self._watchers.pending():
-            if op._op_outcome is None:
+            if op._op_outcome is None and not op._op_due:  # else it is being asked further up, and then expires
                 self._timer.cancel(op)
                 ended += expire(op)
         return ended
@@ -221,11 +222,12 @@ class Rules:
 
     def _turn(self) -> bool:
         """One turn of the clock task: work off what is due, for turn_budget at most (I8). True: there is more now."""
-        for op in take_failures(self):
-            report(self, op, cast(BaseException, op._op_result), f"{op!r} failed and nobody awaits it")
-        jobs = 1 + bool(self._soon or self._walk_rest) + bool(self._purge_wanted or self._purge_rest)
+        jobs = 1 + bool(self._failures) + bool(self._soon or self._walk_rest)
+        jobs += bool(self._purge_wanted or self._purge_rest)
         share = self._turn_budget / jobs
-        more = expire_due(self, share)
+        # First of all, so that a failure is reported on the turn after; what fails from here on comes with the next.
+        more = report_failures(self, share)
+        more = expire_due(self, share) or more
         more = check_soon(self, share) or more
         more = purge_some(self, share) or more
         return more or bool(self._failures or self._soon)
@@ -236,8 +238,7 @@ class Rules:
         for op in self._watchers.pending():
             if op._op_outcome is None:
                 fail(op, PurgatoryClosedError(f"purgatory {self._name!r} was closed"))
-        for op in take_failures(self):
-            report(self, op, cast(BaseException, op._op_result), f"{op!r} failed and nobody awaits it")
+        report_failures(self, inf)
         self._watchers = Watchers()  # stale entries, if purging is deferred
         self._purge_rest.clear()
         self._purge_wanted = False

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 CASCADE_SLICE: Final = 128
 
 
+def report_failures(rules: Rules, share: float) -> bool:
+    """Tell the loop's exception handler of failures that nobody has looked at."""
+    stop = rules._turn_time() + share
+    for _ in range(len(rules._failures)):
+        op = rules._failures.popleft()
+        if not op._op_retrieved:
+            report(rules, op, cast(BaseException, op._op_result), f"{op!r} failed and nobody awaits it")
+            if rules._turn_time() >= stop:
+                return True
+    return False
+
+
 def expire_due(rules: Rules, share: float) -> bool:
     """Expire what is due, in order of tick-rounded deadline."""
     timer = rules._timer
@@ -83,13 +95,6 @@ def purge_some(rules: Rules, share: float) -> bool:
         if rules._turn_time() >= stop:
             return True
     return False
-
-
-def take_failures(rules: Rules) -> list[Operation]:
-    """The failed operations that nobody has looked at, once."""
-    failures = rules._failures
-    rules._failures = []
-    return [op for op in failures if not op._op_retrieved]
 
 
 def purge_all(rules: Rules) -> int:
