@@ -2,73 +2,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from .endings import CANCELLED, cancel, give_back, take_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from contextvars import Context
 
     from .operation import Operation
 
 
+def wait(op: Operation) -> Generator[Awaiter, None, object]:
+    """``await op``. A generator, because a compiled one can end without a traceback, which costs more than all else."""
+    if not op._op_ready:
+        awaiter = Awaiter(op)
+        try:
+            while not is_ready(op):
+                awaiter._asyncio_future_blocking = True
+                yield awaiter
+        except BaseException:
+            awaiter.leave()
+            raise
+    op._op_awaiters = None  # taken: who leaves from now on leaves nothing behind
+    return take_result(op)
+
+
+def is_ready(op: Operation) -> bool:
+    return op._op_ready
+
+
 @final
 class Awaiter:
-    """One awaiting task: the iterator behind ``await op``, and the future that its task is told to wait for.
+    """One awaiting task: the future that it is told to wait for.
 
     asyncio waits for anything that follows the protocol of ``asyncio.isfuture``: it takes what a coroutine yields,
-    sees ``_asyncio_future_blocking``, and calls add_done_callback(). This object is both, and holds the callback and
-    nothing else. Against an ``asyncio.Future`` with an iterator around it, it is one object less for the collector;
-    and ``task.cancel()`` arrives here, in the call, so that from that instant the operation is cancelled and out of
-    all lists, and there is never an operation that looks pending but whose awaiter is gone.
+    sees ``_asyncio_future_blocking``, and calls add_done_callback(). This object holds that callback and little else.
+    Against an ``asyncio.Future`` it is small; and ``task.cancel()`` arrives here, in the call, so that from that
+    instant the operation is cancelled and out of all lists, and there is never an operation that looks pending but
+    whose awaiter is gone.
 
     The awaiters of one operation are a chain; the first one, ``op._op_awaiters``, keeps its end and its count until
     somebody has taken the result.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_joined", "_last", "_next", "_op", "_waiting")
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_last", "_next", "_op", "_waiting")
 
     def __init__(self, op: Operation) -> None:
         self._op = op
         self._asyncio_future_blocking = False
         self._callback: Callable[[Awaiter], object] | None = None
         self._context: Context | None = None
-        self._joined = False
         self._next: Awaiter | None = None
         self._last: Awaiter | None = None  # of a head with others behind it: the last of them
         self._waiting = 0  # of a head: how many of the chain have neither taken the result nor left
+        head = op._op_awaiters
+        if head is None:
+            op._op_awaiters = head = self
+        else:
+            last = head._last or head
+            last._next = head._last = self
+        head._waiting += 1
 
     def __repr__(self) -> str:
         return f"<Awaiter of {self._op!r}>"
 
-    # the iterator: what the coroutine sees
-
-    def __iter__(self) -> Awaiter:
-        return self
-
-    def __next__(self) -> Awaiter:
-        op = self._op
-        if op._op_ready:
-            op._op_awaiters = None  # taken: who leaves from now on leaves nothing behind
-            raise StopIteration(take_result(op))
-        if not self._joined:
-            self._join()
-        self._asyncio_future_blocking = True
-        return self
-
-    def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Awaiter:
-        """The task was cancelled after the operation had ended, and the coroutine gets that instead of the result."""
-        self._leave()
-        if isinstance(typ, BaseException):
-            raise typ
-        raise typ() if val is None else val
-
-    def close(self) -> None:
-        """The coroutine is thrown away."""
-        self._leave()
-
-    # the future: what the task sees
+    # what the task sees
 
     def get_loop(self) -> object:
         owner = self._op._op_owner
@@ -88,9 +87,9 @@ class Awaiter:
         return self._op._op_outcome is CANCELLED
 
     def result(self) -> None:
-        """Nothing: the task asks this before it resumes the coroutine, which then gets the result by __next__()."""
+        """Nothing: the task asks this before it resumes the coroutine, which then gets the result from wait()."""
 
-    # the chain
+    # what the operation and wait() see
 
     def wake_all(self) -> None:
         """The operation has ended: resume the tasks, in the order in which they came."""
@@ -105,6 +104,15 @@ class Awaiter:
     def all_left(self) -> bool:
         return self._waiting == 0
 
+    def leave(self) -> None:
+        """The task was cancelled after the operation had ended, or its coroutine was thrown away."""
+        self._callback = self._context = None
+        head = self._op._op_awaiters
+        if head is not None:
+            head._waiting -= 1
+            if head._waiting == 0 and self._op._op_ready:
+                give_back(self._op)
+
     def _wake(self) -> None:
         callback, context, owner = self._callback, self._context, self._op._op_owner
         if callback is None or owner is None:
@@ -115,25 +123,3 @@ class Awaiter:
         except RuntimeError:
             if not owner._loop.is_closed():  # else its tasks will never run again
                 raise
-
-    def _join(self) -> None:
-        self._joined = True
-        op = self._op
-        head = op._op_awaiters
-        if head is None:
-            op._op_awaiters = head = self
-        else:
-            last = head._last or head
-            last._next = head._last = self
-        head._waiting += 1
-
-    def _leave(self) -> None:
-        if not self._joined:
-            return
-        self._joined = False
-        self._callback = self._context = None
-        head = self._op._op_awaiters
-        if head is not None:
-            head._waiting -= 1
-            if head._waiting == 0 and self._op._op_ready:
-                give_back(self._op)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mypy_extensions import mypyc_attr
 
 from ..timer import TimerTask
-from .awaiter import Awaiter
+from .awaiter import Awaiter, wait
 from .endings import CANCELLED, COMPLETED, EXPIRED, cancel, cancelled_error, complete, fail, take_result
 from .moments import timeout_seconds
 
@@ -126,7 +126,7 @@ class Operation(TimerTask):
     def __await__(self) -> Generator[object, None, object]:
         if self._op_owner is None and not self._op_ready:
             raise RuntimeError(f"{self!r} was never watched and would never end; pass it to Purgatory.watch() first")
-        return Awaiter(self)  # type: ignore[return-value]  # an iterator is what await needs
+        return wait(self)
 
     def __repr__(self) -> str:
         if self._op_outcome is not None:
