@@ -53,7 +53,7 @@ lint: $(READY)  ## ruff
 
 types: $(READY)  ## mypy --strict and pyright
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/basedpyright
 
 bench: $(READY) $(FASTEST_READY)  ## the figures of the README: about 10 minutes
 	$(BIN)/python benchmarks/run.py --compiled $(COMPILED)

@@ -1,0 +1,54 @@
+"""Uses of the public API that mypy and pyright must accept, with the types they must infer. Checked, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, Statistics
+from aiopurgatory.testing import ManualClock
+from aiopurgatory.timer import Timer, TimerTask
+
+
+class DelayedFetch(DelayedOperation[list[bytes]]):
+    __slots__ = ("min_bytes",)
+
+    def __init__(self, min_bytes: int, timeout: float) -> None:
+        super().__init__(timeout)
+        self.min_bytes = min_bytes
+
+    def try_complete(self) -> bool:
+        return self.min_bytes == 0 and self.force_complete()
+
+    def on_complete(self) -> list[bytes]:
+        return []
+
+    def on_undelivered(self, result: list[bytes]) -> None:
+        result.clear()
+
+
+class Printer(Observer):
+    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        print(op, outcome, waited, lateness)
+
+
+async def use() -> None:
+    clock: Clock = ManualClock()
+    async with Purgatory("x", clock=clock, observers=[Printer()], max_pending=10) as purgatory:
+        assert_type(purgatory, Purgatory)
+        op = purgatory.watch(DelayedFetch(1, timeout=1.0), keys=[("orders", 0), "other"])
+        assert_type(op, DelayedFetch)
+        assert_type(await op, list[bytes])
+        assert_type(op.result(), list[bytes])
+        assert_type(op.outcome, Outcome | None)
+        assert_type(op.timeout, float | None)
+        assert_type(await purgatory.wait_for(lambda: 42, ["key"], 1.0), int)
+        assert_type(purgatory.check_and_complete(("orders", 0)), int)
+        assert_type(purgatory.reschedule(op, None), bool)
+        assert_type(purgatory.statistics(), Statistics)
+
+
+def timer() -> None:
+    wheel = Timer(tick=1, wheel_size=20, start=0)
+    assert_type(wheel.add(TimerTask(5)), bool)
+    assert_type(wheel.next_expiration(), int | None)
+    assert_type(wheel.advance(10, print), int)
