@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -111,8 +112,8 @@ class Purgatory(Rules):
         self._wakeups = 0
         self._closed = False
         self._forked = False
-        self._handover: dict[Hashable, None] = {}
-        self._handover_lock = threading.Lock()  # the one lock: the hand-over from other threads (I14)
+        self._handover: deque[Hashable] = deque()
+        self._handover_scheduled = False
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed" if self._closed else "new"
@@ -188,16 +189,19 @@ class Purgatory(Rules):
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
         """check_and_complete_soon() for other threads: many calls cost few wake-ups of the loop."""
-        with self._handover_lock:
-            first = not self._handover
-            self._handover[key] = None
-        if not (first and self._open):
+        hash(key)  # an unhashable one fails here, not in the loop
+        if not self._open:
             return
-        try:
-            self._loop.call_soon_threadsafe(self._take_handover)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
+        self._handover.append(key)
+        # No lock: deque.append() is atomic, and _take_handover() clears the mark before it looks into the deque. So a
+        # key is either seen by it, or finds no mark and schedules the next one; at worst two threads both schedule.
+        if not self._handover_scheduled:
+            self._handover_scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._take_handover)
+            except RuntimeError:
+                if not self._loop.is_closed():
+                    raise
 
     def statistics(self) -> Statistics:
         """A snapshot. Cost: a walk over the buckets, never over the operations."""
@@ -270,11 +274,9 @@ class Purgatory(Rules):
         return not self._open or (self._sleep is not None and not self._sleep.done())
 
     def _take_handover(self) -> None:
-        with self._handover_lock:
-            keys = self._handover
-            self._handover = {}
-        for key in keys:
-            self.check_and_complete_soon(key)
+        self._handover_scheduled = False
+        while self._handover:
+            self.check_and_complete_soon(self._handover.popleft())
 
     def _refusal(self) -> Exception:
         if self._closed:

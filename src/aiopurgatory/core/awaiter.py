@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 from .endings import CANCELLED, cancel, give_back, take_result
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from .operation import Operation
 
 
-def wait(op: Operation) -> Generator[Awaiter, None, object]:
+def wait(op: Operation | None) -> Generator[Awaiter, None, object]:
     """``await op``. A generator, because a compiled one can end without a traceback, which costs more than all else."""
-    if not op._op_ready:
-        awaiter = Awaiter(op)
+    assert op is not None  # it is, until the end
+    awaiter = None if op._op_ready else Awaiter(op)
+    if awaiter is not None:
         try:
             while not is_ready(op):
                 awaiter._asyncio_future_blocking = True
@@ -25,7 +26,17 @@ def wait(op: Operation) -> Generator[Awaiter, None, object]:
             awaiter.leave()
             raise
     op._op_awaiters = None  # taken: who leaves from now on leaves nothing behind
-    return take_result(op)
+    if not op._op_raises:
+        return take_result(op)
+    # What is raised keeps this frame, and the operation keeps what is raised: the frame must keep neither, or all three
+    # wait for the gc. (None, not del: mypyc 2.4 starts a parameter that is deleted somewhere as unset.)
+    op._op_retrieved = True
+    failure: object = op._op_result
+    op = awaiter = None
+    try:
+        raise cast(BaseException, failure)
+    finally:
+        failure = None
 
 
 def is_ready(op: Operation) -> bool:

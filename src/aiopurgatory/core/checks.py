@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from .endings import COMPLETED, FAILED, attempt
 from .watchers import listed
@@ -47,6 +47,10 @@ def check(rules: Rules, key: Hashable, entry: object) -> int:
 
 def try_all(rules: Rules, key: Hashable, entry: object) -> int:
     """Try every operation in *entry*, oldest first, as it is now: who comes later has seen a later state (I12)."""
+    if entry is None:
+        return 0
+    if not isinstance(entry, (dict, list)):
+        return try_one(rules, key, cast("Operation", entry))
     ended = 0
     for op in listed(entry):
         ended += try_one(rules, key, op)

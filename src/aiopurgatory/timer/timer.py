@@ -158,11 +158,11 @@ class Timer:
             (self._due if bucket.level == 0 else self._cascading).take_all(bucket)
 
     def catch_up(self, now: int) -> None:
-        """Set the clock to *now* unless something is due by then. Cost: O(levels).
+        """Set the clock to *now*, to the tick, unless something is due by then. Cost: O(levels).
 
         Without it, a deadline added after a quiet time would be placed as seen from the last expiration: too far up.
         """
-        if self.soonest() > now:
+        if now - self._now >= self._wheels[0].tick and self.soonest() > now:
             self._move(now)
 
     def occupied(self) -> list[tuple[int, int, int]]:
