@@ -142,8 +142,9 @@ class Purgatory(Rules):
     def close(self) -> None:
         """End every pending operation FAILED with PurgatoryClosedError, and stop. A second call does nothing.
 
-        Synchronous, for callbacks and signal handlers. Nothing of the purgatory runs later (I13); the clock task
-        ends on the next turn.
+        Synchronous, for callbacks and handlers of ``loop.add_signal_handler()``. (One of ``signal.signal()`` may come
+        between any two steps of anything: there, ``loop.call_soon_threadsafe(purgatory.close)``.) Nothing of the
+        purgatory runs later (I13); the clock task ends on the next turn.
         """
         if self._closed:
             return

@@ -31,28 +31,26 @@ def check(rules: Rules, key: Hashable, entry: object) -> int:
     try:
         ended = try_all(rules, key, entry)
         while rules._nested:
-            nested = rules._nested.popitem(last=False)[0]
-            if nested is EVERY_KEY:
-                try_all(rules, nested, rules._watchers.pending())
-            else:
-                try_all(rules, nested, rules._watchers.get(nested))
+            key = rules._nested.popitem(last=False)[0]
+            try_all(rules, key, rules._watchers.get(key))
+    except BaseException:
+        # On its way out; what it cut off is not lost.
+        rules._soon[key] = None
+        rules._soon.update(rules._nested)
+        rules._nested.clear()
+        rules._wake_clock()
+        raise
     finally:
         rules._walking = False
-        if rules._nested:  # a BaseException is on its way out; the checks it cut off are not lost
-            rules._soon.update(rules._nested)
-            rules._nested.clear()
-            rules._wake_clock()
     return ended
 
 
 def try_all(rules: Rules, key: Hashable, entry: object) -> int:
     """Try every operation in *entry*, oldest first, as it is now: who comes later has seen a later state (I12)."""
-    if entry is None:
-        return 0
-    if not isinstance(entry, (dict, list)):
+    if entry is not None and not isinstance(entry, dict):
         return try_one(rules, key, cast("Operation", entry))
     ended = 0
-    for op in listed(entry):
+    for op in rules._watchers.pending() if key is EVERY_KEY else listed(entry):
         ended += try_one(rules, key, op)
     return ended
 

@@ -172,10 +172,10 @@ def give_back(op: Operation) -> None:
     """Every awaiter of the ended *op* has left and none took its result."""
     op._op_awaiters = None
     owner = op._op_owner
-    if op._op_raises:
+    if op._op_outcome is FAILED:
         if owner is not None and not isinstance(op._op_result, PurgatoryClosedError):
             owner._report_failure_later(op)
-    elif op._op_outcome is not CANCELLED:
+    elif op._op_outcome is not CANCELLED and not op._op_raises:
         try:
             op.on_undelivered(op._op_result)
         except Exception as exc:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .operation import Operation
     from .outcome import Outcome
 
 
@@ -16,8 +15,8 @@ class Observer:
     exception handler and changes nothing.
     """
 
-    def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        """*op* has ended, and still shows the keys it was watched under.
+    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        """The operation *op* has ended, and still shows the keys it was watched under.
 
         Args:
             waited: seconds since it was watched; 0 if it never had to wait.

@@ -144,7 +144,7 @@ class Rules:
 
     def check_all(self) -> int:
         """check_and_complete() for every key, each operation once: after notifications may have been lost."""
-        return check(self, EVERY_KEY, self._watchers.pending())
+        return check(self, EVERY_KEY, None)
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
         """Cancel every operation that waits under *key*. Returns: those, in the order in which they were watched."""
@@ -180,10 +180,19 @@ class Rules:
         if self._debug:
             self._check_thread()
         ended = 0
-        for op in self._watchers.pending():
-            if op._op_outcome is None and not op._op_due:  # else it is being asked further up, and then expires
-                self._timer.cancel(op)
+        rest = self._watchers.pending()
+        rest.reverse()
+        while rest:
+            op = rest.pop()
+            if op._op_outcome is not None or op._op_due:  # else it is being asked further up, and then expires
+                continue
+            self._timer.cancel(op)
+            try:
                 ended += expire(op)
+            except BaseException:
+                for other in rest:  # on its way out; the others are next
+                    self.reschedule(other, 0.0)
+                raise
         return ended
 
     def purge(self) -> int:

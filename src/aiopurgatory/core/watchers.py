@@ -93,9 +93,7 @@ class Watchers:
 
 
 def listed(entry: object) -> list[Operation]:
-    """The operations of what Watchers.get() returned."""
-    if entry is None:
-        return []
+    """The operations of what Watchers.get() returned, as they are now."""
     if isinstance(entry, dict):
         return list(entry.values())
-    return [cast("Operation", entry)]
+    return [] if entry is None else [cast("Operation", entry)]

@@ -7,8 +7,8 @@ from typing import Final, final
 
 from .ring import Bucket
 
-#: Later than anything.
-NEVER: Final = 1 << 62
+#: Later than anything, in any unit.
+NEVER: Final = 1 << 256
 
 
 @final
