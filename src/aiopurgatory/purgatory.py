@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -112,8 +111,9 @@ class Purgatory(Rules):
         self._wakeups = 0
         self._closed = False
         self._forked = False
-        self._handover: deque[Hashable] = deque()
-        self._handover_scheduled = False
+        self._handover: dict[Hashable, None] = {}
+        # The one lock (I14), and one that a signal handler may take while its thread holds it.
+        self._handover_lock = threading.RLock()
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed" if self._closed else "new"
@@ -154,13 +154,15 @@ class Purgatory(Rules):
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        self._close()
-        self._wake_clock()
-        for observer in self._observers:
-            try:
-                observer.closed(self)
-            except Exception as exc:
-                report(self, None, exc, "observer raised")
+        try:
+            self._close()
+        finally:
+            self._wake_clock()
+            for observer in self._observers:
+                try:
+                    observer.closed(self)
+                except Exception as exc:
+                    report(self, None, exc, "observer raised")
 
     async def aclose(self) -> None:
         """close(), and wait until the clock task is gone."""
@@ -186,18 +188,22 @@ class Purgatory(Rules):
         Returns: the first true value.
         Raises: TimeoutError: it was still false at the deadline; whatever *predicate* or watch() raises.
         """
-        return await self.watch(_PredicateWait(predicate, timeout), keys)
+        op = self.watch(_PredicateWait(predicate, timeout), keys)
+        value = await op
+        if op.expired:
+            # Here and not in on_expiration(): raised there, it would keep the operation, and be kept by it.
+            raise TimeoutError(f"the predicate was still false after {timeout} s")
+        return value
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
         """check_and_complete_soon() for other threads: many calls cost few wake-ups of the loop."""
         hash(key)  # an unhashable one fails here, not in the loop
         if not self._open:
             return
-        self._handover.append(key)
-        # No lock: deque.append() is atomic, and _take_handover() clears the mark before it looks into the deque. So a
-        # key is either seen by it, or finds no mark and schedules the next one; at worst two threads both schedule.
-        if not self._handover_scheduled:
-            self._handover_scheduled = True
+        with self._handover_lock:
+            first = not self._handover
+            self._handover[key] = None
+        if first:
             try:
                 self._loop.call_soon_threadsafe(self._take_handover)
             except RuntimeError:
@@ -275,9 +281,11 @@ class Purgatory(Rules):
         return not self._open or (self._sleep is not None and not self._sleep.done())
 
     def _take_handover(self) -> None:
-        self._handover_scheduled = False
-        while self._handover:
-            self.check_and_complete_soon(self._handover.popleft())
+        with self._handover_lock:
+            keys = self._handover
+            self._handover = {}
+        for key in keys:
+            self.check_and_complete_soon(key)
 
     def _refusal(self) -> Exception:
         if self._closed:
@@ -305,9 +313,6 @@ class _PredicateWait(DelayedOperation[R]):
 
     def on_complete(self) -> R:
         return self.value
-
-    def on_expiration(self) -> None:
-        raise TimeoutError(f"the predicate was still false after {self.timeout} s")
 
 
 def _require(holds: bool, parameter: str, rule: str, value: object) -> None:

@@ -11,6 +11,7 @@ by name at each call, even from compiled code.
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
@@ -46,8 +47,8 @@ def begin_end(op: Operation, outcome: Outcome, every_key: bool) -> None:
     owner._pending -= 1
     if every_key or owner._purge_interval == 0:
         owner._watchers.remove(op, op._op_keys)
-    elif owner._estimated_total - owner._pending > owner._purge_interval:
-        owner._schedule_purge()
+    if owner._purge_interval > 0:
+        owner._schedule_purge_if_due()
 
 
 def settle(op: Operation, outcome: Outcome, result: object, raises: bool) -> None:
@@ -69,7 +70,7 @@ def settle(op: Operation, outcome: Outcome, result: object, raises: bool) -> Non
             owner._cancelled += 1
         else:
             owner._failed += 1
-            if head is None and owner._open:
+            if head is None and not isinstance(result, PurgatoryClosedError):
                 owner._report_failure_later(op)
         if owner._observers:
             try:
@@ -95,6 +96,10 @@ def complete(op: Operation, outcome: Outcome) -> None:
         try:
             op.on_expiration()
         except Exception as exc:
+            if isinstance(exc, TimeoutError):
+                # An answer and no fault. Its traceback would keep the hook's frame, that the operation, and that this:
+                # every timeout one more cycle for the gc.
+                exc.__traceback__ = None
             settle(op, EXPIRED, as_failure(exc, "on_expiration"), True)
             return
         except BaseException as exc:
@@ -166,6 +171,24 @@ def take_result(op: Operation) -> object:
 
 def cancelled_error(op: Operation) -> CancelledError:
     return CancelledError() if op._op_result is None else CancelledError(op._op_result)
+
+
+def for_each(ops: list[Operation], step: Callable[[Operation], bool]) -> list[Operation]:
+    """Take *step* for every one of *ops*; a BaseException is raised after the last, so that it cuts nobody off.
+
+    Returns: those for which it returned True.
+    """
+    found = []
+    interrupt: BaseException | None = None
+    for op in ops:
+        try:
+            if step(op):
+                found.append(op)
+        except BaseException as exc:
+            interrupt = exc
+    if interrupt is not None:
+        raise interrupt
+    return found
 
 
 def give_back(op: Operation) -> None:

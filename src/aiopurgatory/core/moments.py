@@ -58,7 +58,7 @@ def timeout_seconds(timeout: Any) -> float:
         try:
             value = float(timeout)
         except OverflowError:
-            value = inf
+            value = inf if timeout > 0 else -inf
     if not value >= 0.0:
         raise ValueError(f"timeout must be >= 0 s, got {timeout!r}")
     return value if value < RANGE else inf

@@ -45,13 +45,17 @@ def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
             raise PurgatoryFullError(f"max_pending is {rules._max_pending}, and as many operations are pending")
         raise rules._refusal()
     # atomic: no await
+    try:
+        rules._watchers.add(op, watch_keys)
+    except BaseException:
+        op._op_owner = None
+        op._op_keys = ()
+        raise
     op._op_parked = True
     rules._pending += 1
-    rules._watchers.add(op, watch_keys)
     if rules._purge_interval > 0:
         rules._estimated_total += 1
-        if rules._estimated_total - rules._pending > rules._purge_interval:
-            rules._schedule_purge()
+        rules._schedule_purge_if_due()
     op._op_watched_at = rules._time()
     # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
     arm(rules, op, op._op_watched_at)

@@ -15,12 +15,12 @@ from mypy_extensions import mypyc_attr
 from ..errors import PurgatoryClosedError
 from ..timer import Timer
 from .checks import EVERY_KEY, check
-from .endings import cancel, expire, fail
+from .endings import FAILED, begin_end, cancel, expire, for_each, settle
 from .moments import rounded_down, timeout_seconds
 from .observer import Observer
 from .operation import Operation
 from .parking import arm, park
-from .turns import check_soon, expire_due, purge_all, purge_some, report_failures
+from .turns import begin_purge, check_soon, expire_due, purge_some, report_failures
 from .watchers import Watchers
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -77,10 +77,12 @@ class Rules:
         self._walking = False
         self._nested: OrderedDict[Hashable, None] = OrderedDict()
         self._soon: OrderedDict[Hashable, None] = OrderedDict()
-        self._walk_key: Hashable = None
-        self._walk_rest: list[Operation] = []  # of the key that ..._soon is at; the next one last
+        self._walk_key: Hashable = None  # the key that ..._soon is at
+        self._walk_ops: list[Operation] = []  # who waits under it and is not asked yet; the next one last
         self._purge_wanted = False
-        self._purge_rest: list[Hashable] = []
+        self._purge_keys: list[Hashable] = []
+        self._purge_key: Hashable = None
+        self._purge_ops: list[Operation] = []
         self._failures: deque[Operation] = deque()
 
     # entry points
@@ -150,7 +152,7 @@ class Rules:
         """Cancel every operation that waits under *key*. Returns: those, in the order in which they were watched."""
         if self._debug:
             self._check_thread()
-        return [op for op in self._watchers.waiting(key) if cancel(op, None)]
+        return for_each(self._watchers.waiting(key), cancel_one)
 
     def reschedule(self, op: Operation, timeout: float | None) -> bool:
         """Give the watched *op* a new timeout, from now. Inside its last try_complete() that puts the expiry off.
@@ -179,27 +181,16 @@ class Rules:
         """Answer everybody now as if their time had come: the one exception to I1. Returns: how many ended."""
         if self._debug:
             self._check_thread()
-        ended = 0
-        rest = self._watchers.pending()
-        rest.reverse()
-        while rest:
-            op = rest.pop()
-            if op._op_outcome is not None or op._op_due:  # else it is being asked further up, and then expires
-                continue
-            self._timer.cancel(op)
-            try:
-                ended += expire(op)
-            except BaseException:
-                for other in rest:  # on its way out; the others are next
-                    self.reschedule(other, 0.0)
-                raise
-        return ended
+        return len(for_each(self._watchers.pending(), expire_now))
 
     def purge(self) -> int:
         """Drop the entries that ended operations have left under other keys, now. Returns: how many entries."""
         if self._debug:
             self._check_thread()
-        return purge_all(self)
+        begin_purge(self)
+        before = self._watchers.entries
+        purge_some(self, inf)
+        return before - self._watchers.entries
 
     @property
     def num_delayed(self) -> int:
@@ -231,8 +222,8 @@ class Rules:
 
     def _turn(self) -> bool:
         """One turn of the clock task: work off what is due, for turn_budget at most (I8). True: there is more now."""
-        jobs = 1 + bool(self._failures) + bool(self._soon or self._walk_rest)
-        jobs += bool(self._purge_wanted or self._purge_rest)
+        jobs = 1 + bool(self._failures) + bool(self._soon or self._walk_ops)
+        jobs += bool(self._purge_wanted or self._purge_keys or self._purge_ops)
         share = self._turn_budget / jobs
         # First of all, so that a failure is reported on the turn after; what fails from here on comes with the next.
         more = report_failures(self, share)
@@ -244,25 +235,34 @@ class Rules:
     def _close(self) -> None:
         """Refuse everything from now on, and end what is pending (I13)."""
         self._open = False
-        for op in self._watchers.pending():
-            if op._op_outcome is None:
-                fail(op, PurgatoryClosedError(f"purgatory {self._name!r} was closed"))
-        report_failures(self, inf)
+        pending = self._watchers.pending()
+        for op in pending:  # atomic: no await. All of them, before anybody is told of one
+            begin_end(op, FAILED, True)
         self._watchers = Watchers()  # stale entries, if purging is deferred
-        self._purge_rest.clear()
         self._purge_wanted = False
-        self._walk_rest.clear()
+        self._purge_keys.clear()
+        self._purge_ops.clear()
+        self._walk_ops.clear()
         self._nested.clear()
         self._soon.clear()
+        try:
+            for_each(pending, settle_closed)
+        finally:
+            report_failures(self, inf)
 
-    def _schedule_purge(self) -> None:
-        self._estimated_total = self._pending
-        self._purge_wanted = True
-        self._wake_clock()
+    def _schedule_purge_if_due(self) -> None:
+        """Kafka's rule: more than purge_interval operations have ended since the last sweep, by the estimate."""
+        if self._estimated_total - self._pending > self._purge_interval:
+            self._estimated_total = self._pending
+            self._purge_wanted = True
+            self._wake_clock()
 
     def _report_failure_later(self, op: Operation) -> None:
         self._failures.append(op)
-        self._wake_clock()
+        if self._open:
+            self._wake_clock()
+        else:
+            report_failures(self, inf)
 
     def _check_thread(self) -> None:
         """In asyncio's debug mode: refuse a call from another thread (I15)."""
@@ -283,3 +283,21 @@ class Rules:
     def _refusal(self) -> Exception:
         """Why nothing can be watched now."""
         return PurgatoryClosedError(f"purgatory {self._name!r} is not open")
+
+
+def cancel_one(op: Operation) -> bool:
+    return cancel(op, None)
+
+
+def expire_now(op: Operation) -> bool:
+    rules = op._op_owner
+    if rules is None or op._op_outcome is not None or op._op_due:  # _op_due: being asked further up, it expires there
+        return False
+    rules._timer.cancel(op)
+    return expire(op)
+
+
+def settle_closed(op: Operation) -> bool:
+    name = "" if op._op_owner is None else op._op_owner._name
+    settle(op, FAILED, PurgatoryClosedError(f"purgatory {name!r} was closed"), True)
+    return True

@@ -58,8 +58,8 @@ def check_soon(rules: Rules, share: float) -> bool:
     """Work off the keys marked by check_and_complete_soon()."""
     stop = rules._turn_time() + share
     while True:
-        while rules._walk_rest:
-            op = rules._walk_rest.pop()
+        while rules._walk_ops:
+            op = rules._walk_ops.pop()
             try:
                 check(rules, rules._walk_key, op)
             except CancelledError as exc:
@@ -67,39 +67,40 @@ def check_soon(rules: Rules, share: float) -> bool:
             if rules._turn_time() >= stop:
                 return True
         if not rules._soon:
+            rules._walk_key = None
             return False
         # Unmarked before it is walked: marked again meanwhile, it is walked once more.
         rules._walk_key = rules._soon.popitem(last=False)[0]
         if rules._walk_key is EVERY_KEY:
-            rules._walk_rest = rules._watchers.pending()
+            rules._walk_ops = rules._watchers.pending()
         else:
-            rules._walk_rest = rules._watchers.waiting(rules._walk_key)
-        rules._walk_rest.reverse()
+            rules._walk_ops = rules._watchers.waiting(rules._walk_key)
+        rules._walk_ops.reverse()
 
 
 def begin_purge(rules: Rules) -> None:
     rules._estimated_total = rules._pending
     rules._purge_wanted = False
     rules._purges += 1
-    rules._purge_rest = rules._watchers.keys()
+    rules._purge_keys = rules._watchers.keys()
+    rules._purge_ops = []
 
 
 def purge_some(rules: Rules, share: float) -> bool:
     """Sweep the lists of ended operations that deferred purging has left there."""
     stop = rules._turn_time() + share
-    while rules._purge_rest or rules._purge_wanted:
-        if not rules._purge_rest:
+    while True:
+        while rules._purge_ops:
+            op = rules._purge_ops.pop()
+            if op._op_outcome is not None:
+                rules._watchers.drop(op, rules._purge_key)
+            if rules._turn_time() >= stop:
+                return True
+        if rules._purge_keys:
+            rules._purge_key = rules._purge_keys.pop()
+            rules._purge_ops = rules._watchers.waiting(rules._purge_key)
+        elif rules._purge_wanted:
             begin_purge(rules)
-            continue
-        rules._watchers.purge(rules._purge_rest.pop())
-        if rules._turn_time() >= stop:
-            return True
-    return False
-
-
-def purge_all(rules: Rules) -> int:
-    begin_purge(rules)
-    before = rules._watchers.entries
-    while rules._purge_rest:
-        rules._watchers.purge(rules._purge_rest.pop())
-    return before - rules._watchers.entries
+        else:
+            rules._purge_key = None
+            return False

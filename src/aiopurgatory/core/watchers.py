@@ -39,14 +39,21 @@ class Watchers:
     def add(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
         """Append *op* under each of *keys*, which are distinct. Cost: O(1) per key."""
         by_key = self._by_key
-        for key in keys:
-            entry = by_key.setdefault(key, op)
-            if entry is not op:
-                if isinstance(entry, dict):
-                    entry[id(op)] = op
-                else:
-                    by_key[key] = {id(entry): entry, id(op): op}
-        self.entries += len(keys)
+        added = 0
+        try:
+            for key in keys:
+                entry = by_key.setdefault(key, op)
+                if entry is not op:
+                    if isinstance(entry, dict):
+                        entry[id(op)] = op
+                    else:
+                        by_key[key] = {id(entry): entry, id(op): op}
+                added += 1
+        except BaseException:  # a key that cannot be compared: take back what was done
+            self.entries += added
+            self.remove(op, keys[:added])
+            raise
+        self.entries += added
 
     def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
         """Drop *op* under each of *keys*, and keys that nobody watches any more (I6). Cost: O(1) per key."""
@@ -82,14 +89,6 @@ class Watchers:
                 if op._op_outcome is None:
                     found[id(op)] = op
         return list(found.values())
-
-    def purge(self, key: Hashable) -> int:
-        """Drop what has ended under *key*; how many entries. Cost: O(waiters)."""
-        before = self.entries
-        for op in self.waiting(key):
-            if op._op_outcome is not None:
-                self.drop(op, key)
-        return before - self.entries
 
 
 def listed(entry: object) -> list[Operation]:
