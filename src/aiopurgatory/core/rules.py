@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -154,7 +154,7 @@ class Rules:
             self._check_thread()
         return for_each(self._watchers.waiting(key), cancel_one)
 
-    def reschedule(self, op: Operation, timeout: float | None) -> bool:
+    def reschedule(self, op: Operation, timeout: SupportsFloat | None) -> bool:
         """Give the watched *op* a new timeout, from now. Inside its last try_complete() that puts the expiry off.
 
         Args: timeout: seconds >= 0, or None for no deadline.
