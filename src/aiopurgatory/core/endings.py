@@ -210,7 +210,9 @@ def notify(owner: Rules, op: Operation, outcome: Outcome) -> None:
     now = owner._time()
     # Not parked, not waited: the first try ended it.
     waited = now - op._op_watched_at if op._op_watched_at > -inf else 0.0
-    lateness = max(now - op.deadline / NS, 0.0) if outcome is EXPIRED else None
+    lateness: float | None = None
+    if outcome is EXPIRED:  # by expire_all() perhaps, and then before its deadline, or without one
+        lateness = 0.0 if op._op_timeout == inf else max(now - op.deadline / NS, 0.0)
     for observer in owner._observers:
         try:
             observer.ended(op, outcome, waited, lateness)
