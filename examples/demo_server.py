@@ -1,0 +1,65 @@
+"""The server process of demo.py: the app of longpoll_server.py, and an observer that sees how late timeouts are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+from dataclasses import asdict
+from typing import Any
+
+from demo_load import tame_collector
+from longpoll_server import Server, create_app
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aiopurgatory import COMPILED, Observer, Outcome
+
+
+class Lateness(Observer):
+    """How late every timeout was, in seconds, and how many were early."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.early = 0
+
+    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        if lateness is not None:
+            self.seconds.append(lateness)
+            self.early += waited < op.timeout - 1e-9  # the grain of a float
+
+
+def main() -> None:
+    lateness = Lateness()
+    app = create_app([lateness])
+
+    async def report(request: Request) -> Response:
+        form = "compiled" if COMPILED else "interpreted"
+        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+        return JSONResponse(
+            {
+                "statistics": asdict(app.state.purgatory.statistics()),
+                "lateness": lateness.seconds,
+                "early": lateness.early,
+                "runs": f"aiopurgatory {form}, Python {platform.python_version()}, {loop}",
+            }
+        )
+
+    app.router.routes.append(Route("/report", report))
+    tame_collector()
+    threading.Thread(target=stop_with_parent, daemon=True).start()
+    Server(app).run(sockets=[socket.socket(fileno=int(sys.argv[1]))])
+
+
+def stop_with_parent() -> None:
+    os.read(0, 1)  # until the parent closes its end of the pipe, or is gone, however it ended
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

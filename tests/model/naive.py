@@ -1,0 +1,341 @@
+"""What a purgatory promises, done with lists that are searched each time: no wheel, no clock task, no event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from aiopurgatory import Outcome, PurgatoryClosedError, PurgatoryFullError
+
+from .sides import START, TICK, Action, Hooks, RealSide, Side, Spec, UserError, answer_of, shown
+
+
+class NaiveOp(Hooks):
+    def __init__(self, side: Side, spec: Spec) -> None:
+        super().__init__(side, spec)
+        self.timeout = spec.timeout
+        self.keys: tuple[str, ...] = ()
+        self.outcome: Outcome | None = None
+        self.value: object = None
+        self.owner: NaivePurgatory | None = None
+        self.watched_at: float | None = None
+        self.due: float | None = None
+        self.last_try = False
+        self.waits: list[NaiveWait] = []
+
+    @property
+    def expired(self) -> bool:
+        return self.outcome is Outcome.EXPIRED
+
+    def result(self) -> object:
+        if self.outcome is None:
+            raise asyncio.InvalidStateError
+        if self.outcome is Outcome.CANCELLED:
+            raise asyncio.CancelledError
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+    def ends_when_tried(self) -> bool:
+        try:
+            self.try_complete()
+        except UserError as exc:
+            self.fail(exc)
+        return self.outcome is not None
+
+    def force_complete(self) -> bool:
+        return self.outcome is None and self.complete(Outcome.COMPLETED)
+
+    def complete(self, outcome: Outcome) -> bool:
+        self.end(outcome)
+        try:
+            value: object = self.on_complete()
+        except UserError as exc:
+            return self.settle(Outcome.FAILED, exc)
+        if outcome is Outcome.EXPIRED:
+            try:
+                self.on_expiration()
+            except UserError as exc:
+                value = exc
+        return self.settle(outcome, value)
+
+    def fail(self, exc: Exception) -> bool:
+        if self.outcome is not None:
+            return False
+        self.end(Outcome.FAILED)
+        return self.settle(Outcome.FAILED, exc)
+
+    def cancel(self) -> bool:
+        if self.outcome is not None:
+            return False
+        self.end(Outcome.CANCELLED)
+        self.settle(Outcome.CANCELLED, None)
+        try:
+            self.on_cancel()
+        except UserError as exc:
+            if self.owner is not None:
+                self.side.reported[self.n, shown(exc)] += 1
+        return True
+
+    def end(self, outcome: Outcome) -> None:
+        self.outcome, self.due = outcome, None
+        if self.owner is not None and self in self.owner.pending:
+            self.owner.let_go(self)
+
+    def settle(self, outcome: Outcome, value: object) -> bool:
+        self.outcome, self.value = outcome, value
+        if self.owner is not None:
+            self.owner.ended[outcome] += 1
+            waited = 0.0 if self.watched_at is None else self.owner.now - self.watched_at
+            self.side.ended[self.n, outcome, waited, self.keys] += 1
+            if not self.waits:
+                self.report_failure()
+        self.keys = ()
+        return True
+
+    def report_failure(self) -> None:
+        if self.outcome is Outcome.FAILED and not isinstance(self.value, PurgatoryClosedError):
+            self.side.reported[self.n, answer_of(self)] += 1
+
+    def deliver(self) -> None:
+        """Those who await it have their turn."""
+        if self.outcome is None or not self.waits:
+            return
+        for wait in self.waits:
+            wait.got = "CancelledError" if wait.left else answer_of(self)
+        if all(wait.left for wait in self.waits):
+            self.report_failure()
+            if isinstance(self.value, tuple):
+                self.on_undelivered(self.value)
+        self.waits = []
+
+
+class NaiveWait:
+    def __init__(self, op: NaiveOp) -> None:
+        self.op = op
+        self.left = False
+        self.got: object = None
+        if op.outcome is None and op.owner is None:
+            self.got = "RuntimeError"
+        else:
+            op.waits.append(self)
+
+    def cancel(self) -> None:
+        if self.got is None and not self.op.cancel():
+            self.left = True
+
+    def answer(self) -> object:
+        return self.got
+
+
+class NaivePurgatory:
+    def __init__(self, side: NaiveSide, purge_interval: int, max_pending: int | None) -> None:
+        self.side, self.purge_interval, self.max_pending = side, purge_interval, max_pending
+        self.now = START
+        self.open = True
+        self.pending: list[NaiveOp] = []
+        self.under: dict[str, list[NaiveOp]] = {}
+        self.ended: Counter[Outcome] = Counter()
+        self.nested: list[str | None] = []  # None: every key
+        self.walking = False
+        self.soon: list[str] = []
+        self.estimated_total = 0
+        self.purge_wanted = False
+        self.purges = 0
+
+    @property
+    def num_delayed(self) -> int:
+        return len(self.pending)
+
+    @property
+    def watched(self) -> int:
+        return sum(map(len, self.under.values()))
+
+    # in and out
+
+    def try_complete_else_watch(self, op: NaiveOp, keys: list[str]) -> bool:
+        if not self.open:
+            raise PurgatoryClosedError
+        op.owner, op.keys = self, tuple(dict.fromkeys(keys))
+        if op.ends_when_tried():
+            return True
+        full = self.max_pending is not None and len(self.pending) >= self.max_pending
+        if full or not self.open:
+            op.owner, op.keys = None, ()
+            raise PurgatoryFullError if full else PurgatoryClosedError
+        self.pending.append(op)
+        for key in op.keys:
+            self.under.setdefault(key, []).append(op)
+        self.estimated_total += 1
+        self.consider_purge()
+        op.watched_at = self.now
+        self.arm(op)
+        return op.ends_when_tried()
+
+    def arm(self, op: NaiveOp) -> None:
+        op.due = None
+        if op.timeout is not None:
+            op.due = TICK * max(math.ceil((self.now + op.timeout) / TICK), math.floor(self.now / TICK) + 1)
+
+    def let_go(self, op: NaiveOp) -> None:
+        self.pending.remove(op)
+        if op.outcome is Outcome.CANCELLED or not self.purge_interval:
+            for key in op.keys:
+                self.drop(op, key)
+        self.consider_purge()
+
+    def drop(self, op: NaiveOp, key: str) -> int:
+        waiting = self.under.get(key, [])
+        if op not in waiting:
+            return 0
+        waiting.remove(op)
+        if not waiting:
+            del self.under[key]
+        return 1
+
+    # checks
+
+    def check_and_complete(self, key: str) -> int:
+        return self.check(key, self.under[key]) if key in self.under else 0
+
+    def check_all(self) -> int:
+        return self.check(None, self.pending)
+
+    def check(self, key: str | None, ops: list[NaiveOp]) -> int:
+        if self.walking:
+            if key not in self.nested:
+                self.nested.append(key)
+            return 0
+        self.walking = True
+        ended = self.try_each(key, ops)
+        while self.nested:
+            key = self.nested.pop(0)
+            self.try_each(key, self.pending if key is None else self.under.get(key, []))
+        self.walking = False
+        return ended
+
+    def try_each(self, key: str | None, ops: list[NaiveOp]) -> int:
+        ended = 0
+        for op in self.in_any_order(ops) if key is None else list(ops):
+            if op.outcome is None:
+                op.ends_when_tried()
+                ended += op.outcome in (Outcome.COMPLETED, Outcome.FAILED)
+            if op.outcome is not None and key is not None:
+                self.drop(op, key)
+        return ended
+
+    def in_any_order(self, ops: list[NaiveOp]) -> Iterator[NaiveOp]:
+        """Those of *ops* that are pending when their turn comes."""
+        rest = list(ops)
+        while rest := [op for op in rest if op.outcome is None]:
+            op = self.side.next_tried(rest)
+            rest.remove(op)
+            yield op
+
+    def check_and_complete_soon(self, key: str) -> None:
+        if key in self.under and key not in self.soon:
+            self.soon.append(key)
+
+    # time
+
+    def advance(self, seconds: float) -> None:
+        target = self.now + seconds
+        self.turn()
+        while (due := min((op.due for op in self.pending if op.due is not None), default=math.inf)) <= target:
+            self.now = due
+            self.turn()
+        self.now = target
+
+    def turn(self) -> None:
+        while due := [op for op in self.pending if op.due is not None and op.due <= self.now]:
+            self.expire(self.side.next_tried(due))
+        while self.soon:
+            key = self.soon.pop(0)
+            for op in list(self.under.get(key, [])):
+                self.check(key, [op])
+        if self.purge_wanted:
+            self.purge()
+        for op in self.side.ops:
+            op.deliver()
+
+    def expire(self, op: NaiveOp) -> bool:
+        op.due, op.last_try = None, True
+        if op.ends_when_tried():
+            return True
+        return op.last_try and op.complete(Outcome.EXPIRED)
+
+    def expire_all(self) -> int:
+        ended = 0
+        for op in self.in_any_order(self.pending):
+            if not op.last_try:  # else it is being asked further up, and expires then
+                ended += self.expire(op)
+        return ended
+
+    def reschedule(self, op: NaiveOp, timeout: float | None) -> bool:
+        if op.outcome is not None:
+            return False
+        if op.owner is not self:
+            raise ValueError
+        op.timeout, op.last_try = timeout, False
+        if op in self.pending:
+            self.arm(op)
+        return True
+
+    # the rest
+
+    def cancel_for_key(self, key: str) -> list[NaiveOp]:
+        return [op for op in list(self.under.get(key, [])) if op.cancel()]
+
+    def consider_purge(self) -> None:
+        if self.estimated_total - len(self.pending) > self.purge_interval > 0:
+            self.estimated_total = len(self.pending)
+            self.purge_wanted = True
+
+    def purge(self) -> int:
+        self.purges += 1
+        self.purge_wanted = False
+        self.estimated_total = len(self.pending)
+        stale = [(op, key) for key, ops in self.under.items() for op in ops if op.outcome is not None]
+        return sum(self.drop(op, key) for op, key in stale)
+
+    def close(self) -> None:
+        self.open = False
+        for op in list(self.pending):
+            op.fail(PurgatoryClosedError())
+        self.under.clear()
+        self.nested.clear()
+        self.soon.clear()
+        self.purge_wanted = False
+
+
+class NaiveSide(Side):
+    """Where the contract leaves it open who is tried next, it goes by what the real side has done."""
+
+    def __init__(self, purge_interval: int, max_pending: int | None, real: RealSide) -> None:
+        super().__init__()
+        self.purgatory: NaivePurgatory = NaivePurgatory(self, purge_interval, max_pending)
+        self.real = real
+
+    def new_op(self, spec: Spec) -> NaiveOp:
+        return NaiveOp(self, spec)
+
+    def time(self) -> float:
+        return self.purgatory.now
+
+    def next_tried(self, ops: list[NaiveOp]) -> NaiveOp:
+        hint = self.real.log[len(self.log)][:2] if len(self.log) < len(self.real.log) else None
+        return next((op for op in ops if hint == ("try_complete", op.n)), ops[0])
+
+    def step(self, actions: Iterable[Action], seconds: float) -> None:
+        for action in actions:
+            self.act(action)
+        self.purgatory.advance(seconds)
+
+    def wait(self, n: int) -> None:
+        self.waits.append(NaiveWait(self.ops[n]))
+        self.purgatory.advance(0)
+
+    def end(self) -> None:
+        self.step([("close",)], 1000)

@@ -1,0 +1,134 @@
+"""The whole purgatory against a naive one, with operations whose hooks call back into the purgatory.
+
+Both are told the same, step by step: the same operations with the same scripts, which say what their hooks do. After
+each step both must have called the same hooks in the same order and got the same answers, and must hold the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from aiopurgatory import Outcome
+from aiopurgatory.testing import check_invariants
+
+from .naive import NaiveSide
+from .sides import TICK, Action, RealSide, Spec
+
+keys = st.sampled_from("abc")
+spans = st.integers(0, 12).map(lambda n: n * TICK)
+spans |= st.sampled_from([4, 80, 300]).flatmap(lambda most: st.integers(0, 64 * most).map(lambda n: n / 64))
+timeouts = st.none() | spans
+back = st.integers(0, 5)
+hooks = st.sampled_from(["try_complete", "on_complete", "on_expiration", "on_cancel"])
+
+
+def actions(*more: st.SearchStrategy[Action], target: st.SearchStrategy[int | None]) -> st.SearchStrategy[Action]:
+    return st.one_of(
+        st.tuples(st.sampled_from(["set_ready", "force_complete", "fail", "cancel"]), target),
+        st.tuples(st.sampled_from(["check_and_complete", "check_and_complete_soon", "cancel_for_key"]), keys),
+        st.tuples(st.sampled_from(["check_all", "expire_all", "purge", "close"])),
+        st.tuples(st.just("reschedule"), target, timeouts),
+        st.tuples(st.just("leave"), back),
+        *more,
+    )
+
+
+def watches(in_hooks: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
+    ready = st.sampled_from([False, False, False, True])
+    script = st.lists(st.tuples(hooks, in_hooks), max_size=3)
+    return st.tuples(st.just("watch"), st.builds(Spec, st.lists(keys, min_size=1, max_size=4), timeouts, ready, script))
+
+
+in_inner_hooks = actions(st.just(("raise",)), target=st.none() | back)
+in_hooks = in_inner_hooks | watches(in_inner_hooks)
+
+
+class Machine(RuleBasedStateMachine):
+    new_loop: ClassVar[Callable[[], asyncio.AbstractEventLoop]]
+    purge_interval: ClassVar[int]
+    max_pending: ClassVar[int | None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = type(self).new_loop()
+        self.begin()
+
+    def begin(self) -> None:
+        self.real = RealSide(self.purge_interval, self.max_pending)
+        self.naive = NaiveSide(self.purge_interval, self.max_pending, self.real)
+        self.loop.run_until_complete(self.real.start())
+
+    def step(self, actions: list[Action], seconds: float) -> None:
+        self.loop.run_until_complete(self.real.step(actions, seconds))
+        self.naive.step(actions, seconds)
+
+    @rule(action=watches(in_hooks))
+    def watch(self, action: Action) -> None:
+        self.step([action], 0)
+
+    @precondition(lambda self: self.real.ops)
+    @rule(actions=st.lists(actions(watches(in_hooks), target=back), min_size=1, max_size=3))
+    def act_in_one_turn(self, actions: list[Action]) -> None:
+        self.step(actions, 0)
+
+    @rule(seconds=spans)
+    def advance(self, seconds: float) -> None:
+        self.step([], seconds)
+
+    @precondition(lambda self: self.real.ops)
+    @rule(n=st.integers(0, 30))
+    def start_awaiting_task(self, n: int) -> None:
+        n %= len(self.real.ops)
+        self.loop.run_until_complete(self.real.wait(n))
+        self.naive.wait(n)
+
+    @precondition(lambda self: not self.naive.purgatory.open)
+    @rule()
+    def begin_anew(self) -> None:
+        self.end()
+        self.begin()
+
+    def end(self) -> None:
+        self.loop.run_until_complete(self.real.end())
+        self.naive.end()
+        self.agree()
+        assert all(wait.answer() is not None for wait in self.real.waits)
+
+    def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            self.loop.close()
+
+    @invariant()
+    def agree(self) -> None:
+        real, naive, model = self.real, self.naive, self.naive.purgatory
+        assert real.broken == []
+        check_invariants(real.purgatory)
+        assert real.log == naive.log
+        assert real.state() == naive.state()
+        statistics = real.purgatory.statistics()
+        assert statistics.pending == real.purgatory.num_delayed == model.num_delayed
+        assert (statistics.watched, statistics.keys) == (model.watched, len(model.under))
+        ended = (statistics.completed, statistics.expired, statistics.cancelled, statistics.failed)
+        assert ended == tuple(model.ended[outcome] for outcome in Outcome)
+        if model.open:
+            assert statistics.purges == model.purges
+            assert statistics.estimated_total == (model.estimated_total if self.purge_interval else model.num_delayed)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize(("purge_interval", "max_pending"), [(0, None), (3, 6)])
+def test_purgatory_random_steps_agrees_with_naive(loop: str, purge_interval: int, max_pending: int | None) -> None:
+    new_loop = pytest.importorskip(loop).new_event_loop
+    options = {"new_loop": new_loop, "purge_interval": purge_interval, "max_pending": max_pending}
+    run_state_machine_as_test(
+        type("Machine", (Machine,), options), settings=settings(max_examples=70, stateful_step_count=40, deadline=None)
+    )

@@ -1,0 +1,491 @@
+"""The timer's promises one by one: never early, nothing lost, in order, and bounded work, whatever callbacks do."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from aiopurgatory.timer import Timer, TimerTask
+
+DAY_MS = 86_400_000
+STARTS = [0, 20**5 - 1, 20**5, 2**36, 2**40, 2**62]
+
+
+def nothing(task: TimerTask) -> None:
+    pytest.fail(f"expired {task.deadline}")
+
+
+def added(timer: Timer, *deadlines: int) -> list[TimerTask]:
+    tasks = [TimerTask(deadline) for deadline in deadlines]
+    for task in tasks:
+        assert timer.add(task)
+    return tasks
+
+
+def expired_by(timer: Timer, now: int) -> list[int]:
+    """The deadlines that expire on the way to *now*."""
+    expired: list[TimerTask] = []
+    assert timer.advance(now, expired.append) == len(expired)
+    return [task.deadline for task in expired]
+
+
+# arguments
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Timer(tick=0), r"tick must be >= 1, got 0"),
+        (lambda: Timer(tick=-10), r"tick must be >= 1, got -10"),
+        (lambda: Timer(wheel_size=1), r"wheel_size must be >= 2, got 1"),
+        (lambda: Timer(wheel_size=-20), r"wheel_size must be >= 2, got -20"),
+    ],
+)
+def test_init_bad_argument_names_rule_and_value(make: Callable[[], Timer], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        make()
+
+
+# add, cancel, len
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("ago", [0, 1, 20, 10**12])
+def test_add_deadline_reached_is_refused(start: int, ago: int) -> None:
+    timer = Timer(start=start)
+    task = TimerTask(start - ago)
+    assert not timer.add(task)
+    assert (len(timer), timer.next_expiration(), timer.occupied()) == (0, None, [])
+    task.deadline = start + 1
+    assert timer.add(task)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_add_linked_task_is_refused_and_left_in_place(other: bool) -> None:
+    timer = Timer()
+    before, task, after = added(timer, 300, 300, 300)
+    refusing = Timer() if other else timer
+    with pytest.raises(ValueError, match="task must not be in a timer"):
+        refusing.add(task)
+    assert len(timer) == 3
+    assert timer.occupied() == [(1, 281, 300)]
+    expired: list[TimerTask] = []
+    assert timer.advance(300, expired.append) == 3
+    assert expired == [before, task, after]
+
+
+def test_cancel_twice_counts_once() -> None:
+    timer = Timer()
+    near, far = added(timer, 5, 5_000)
+    assert len(timer) == 2
+    assert timer.cancel(far)
+    assert not timer.cancel(far)
+    assert len(timer) == 1
+    assert expired_by(timer, 10_000) == [5]
+    assert not timer.cancel(near)
+    assert len(timer) == 0
+
+
+def test_cancel_never_added_returns_false() -> None:
+    timer = Timer()
+    assert not timer.cancel(TimerTask(5))
+    assert len(timer) == 0
+
+
+def test_add_cancelled_task_again_uses_its_new_deadline() -> None:
+    timer = Timer()
+    (task,) = added(timer, 5)
+    timer.cancel(task)
+    task.deadline = 500
+    assert timer.add(task)
+    assert timer.next_expiration() == 400
+    assert expired_by(timer, 499) == []
+    assert expired_by(timer, 500) == [500]
+
+
+def test_next_expiration_ignores_emptied_buckets() -> None:
+    timer = Timer()
+    tasks = added(timer, 3, 3, 7, 399, 100_000)
+    for task, expiration in zip(tasks, [3, 7, 380, 96_000, None], strict=True):
+        timer.cancel(task)
+        assert timer.next_expiration() == expiration
+    assert timer.occupied() == []
+
+
+def test_next_expiration_refilled_bucket_counts_again() -> None:
+    timer = Timer()
+    (task,) = added(timer, 390)
+    timer.cancel(task)
+    added(timer, 385)
+    assert timer.next_expiration() == 380
+    assert expired_by(timer, 390) == [385]
+    assert timer.next_expiration() is None
+
+
+def test_add_emptied_bucket_a_round_later_keeps_its_time() -> None:
+    timer = Timer()
+    (task,) = added(timer, 5)
+    timer.cancel(task)
+    timer.advance(10, nothing)
+    added(timer, 25)  # the same bucket, one round later
+    assert timer.next_expiration() == 25
+    assert expired_by(timer, 24) == []
+    assert expired_by(timer, 25) == [25]
+
+
+# never early, not late
+
+
+@pytest.mark.parametrize("tick", [1, 3, 10, 1000])
+def test_advance_around_every_multiple_is_never_early(tick: int) -> None:
+    timer = Timer(tick=tick)
+    deadlines = {multiple * tick + off for multiple in range(1, 900) for off in (-tick // 2, -1, 0, 1)} - {0}
+    added(timer, *deadlines)
+    rounded = {deadline: -(-deadline // tick) * tick for deadline in deadlines}
+    looks = sorted({look + off for deadline in deadlines for look in (deadline, rounded[deadline]) for off in (-1, 0)})
+    seen: dict[int, int] = {}
+    for now in looks:
+        seen |= dict.fromkeys(expired_by(timer, now), now)
+    assert seen == rounded
+
+
+@pytest.mark.parametrize("start", [0, 1, 7, 19, 20, 399, 7_999, 20**5 - 1, 20**5, 2**40])
+@pytest.mark.parametrize("level", range(6))
+def test_advance_1024_steps_around_level_edge_is_exact(level: int, start: int) -> None:
+    width = 20**level
+    for edge in {start - start % width + 20 * width, start + 20 * width}:  # of its reach; of its interval from now
+        timer = Timer(start=start)
+        grid = range(max(edge - 512, start + 1), edge + 513)
+        added(timer, *grid)
+        assert expired_by(timer, grid[0] - 1) == []
+        for now in grid:
+            expiration = timer.next_expiration()
+            assert expiration is not None
+            assert expiration <= now
+            assert expired_by(timer, now) == [now]
+        assert len(timer) == 0
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("tick", [1, 10])
+def test_advance_any_uptime_is_exact(start: int, tick: int) -> None:
+    timer = Timer(tick=tick, start=start)
+    waits = [1, 2, 19, 20, 21, 399, 400, 401, 8_001, 160_001, DAY_MS, 30 * DAY_MS]
+    added(timer, *(start + wait for wait in waits))
+    for wait in waits:
+        rounded = -(-(start + wait) // tick) * tick
+        assert start + wait not in expired_by(timer, max(rounded - 1, timer.now))
+        expired_by(timer, rounded)
+        assert len(timer) == sum(-(-(start + other) // tick) * tick > rounded for other in waits)
+    assert timer.next_expiration() is None
+
+
+# the clock
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_advance_by_nothing_expires_nothing(start: int) -> None:
+    timer = Timer(start=start)
+    added(timer, start + 1)
+    assert timer.advance(start, nothing) == 0
+    assert timer.now == start
+
+
+def test_advance_backwards_keeps_the_time() -> None:
+    timer = Timer()
+    timer.advance(100, nothing)
+    added(timer, 120)
+    for now in (99, 50, 0, -(10**9)):
+        assert timer.advance(now, nothing) == 0
+        assert timer.now == 100
+        assert not timer.add(TimerTask(100))
+    added(timer, 101)
+    assert timer.next_expiration() == 101
+    assert expired_by(timer, 119) == [101]
+    assert expired_by(timer, 120) == [120]
+
+
+@pytest.mark.parametrize("distance", [DAY_MS, 30 * DAY_MS, 10**30])  # a pass over ticks would never end
+def test_advance_far_in_one_step_expires_all_in_order(distance: int) -> None:
+    timer = Timer(start=20**5 - 1)
+    deadlines = [20**5 + 20**level + off for level in range(7) for off in (-1, 0, 1)]
+    added(timer, *random.Random(1).sample(deadlines, len(deadlines)))
+    (later,) = added(timer, 20**5 + distance)
+    expired = expired_by(timer, 20**5 - 1 + distance)
+    assert expired == sorted(deadline for deadline in deadlines if deadline < later.deadline)
+    assert later.deadline not in expired
+    assert expired_by(timer, later.deadline)[-1] == later.deadline
+    assert len(timer) == 0
+
+
+def test_advance_after_far_step_serves_new_tasks() -> None:
+    timer = Timer()
+    added(timer, 5)
+    expired_by(timer, 10**30)
+    added(timer, 10**30 + 7)
+    assert timer.next_expiration() == 10**30 + 7
+    assert expired_by(timer, 10**30 + 6) == []
+    assert expired_by(timer, 10**30 + 7) == [10**30 + 7]
+
+
+# order
+
+
+def test_advance_over_levels_goes_by_rounded_deadline() -> None:
+    timer = Timer(tick=10)
+    draw = random.Random(2)
+    deadlines = [draw.randint(1, 20**level) for level in range(1, 7) for _ in range(200)]
+    tasks = added(timer, *deadlines)
+    expired: list[TimerTask] = []
+    timer.advance(64_000_000, expired.append)
+    assert expired == sorted(tasks, key=lambda task: -(-task.deadline // 10))  # stable: FIFO within a bucket
+
+
+@pytest.mark.parametrize("deadline", [20, 400, 8_000])
+def test_advance_within_one_bucket_is_fifo(deadline: int) -> None:
+    timer = Timer(tick=10, wheel_size=4)
+    tasks = added(timer, *(deadline - off for off in (3, 0, 9, 5, 0, 9)))
+    expired: list[TimerTask] = []
+    timer.advance(deadline, expired.append)
+    assert expired == tasks
+
+
+# what callbacks may do
+
+
+def test_advance_callback_adds_into_flushed_bucket_next_round() -> None:
+    timer = Timer()
+    (again,) = added(timer, 5)
+    added(timer, 5, 6, 24)
+    seen: list[tuple[int, int]] = []
+
+    def expire(task: TimerTask) -> None:
+        seen.append((timer.now, task.deadline))
+        if task is again:
+            task.deadline += 20
+            assert timer.add(task)
+
+    assert timer.advance(44, expire) == 5
+    assert seen == [(5, 5), (5, 5), (6, 6), (24, 24), (25, 25)]
+    assert timer.next_expiration() == 45
+    assert timer.advance(45, expire) == 1
+
+
+def test_advance_callback_adds_due_task_gets_false() -> None:
+    timer = Timer(tick=10)
+    answers: list[bool] = []
+    added(timer, 15)
+    timer.advance(25, lambda _: answers.extend(timer.add(TimerTask(deadline)) for deadline in (15, 20, 21)))
+    assert answers == [False, False, True]  # it is 20, on the way to 25
+    assert len(timer) == 1
+
+
+def test_advance_callback_adds_on_the_way_expires_too() -> None:
+    timer = Timer()
+    added(timer, 5, 500)
+    seen: list[int] = []
+
+    def expire(task: TimerTask) -> None:
+        seen.append(task.deadline)
+        if task.deadline == 5:
+            added(timer, 6, 499, 501)
+
+    assert timer.advance(500, expire) == 4
+    assert seen == [5, 6, 499, 500]
+    assert len(timer) == 1
+
+
+def test_advance_self_rearming_task_runs_every_time() -> None:
+    timer = Timer()
+    rounds = 100_000
+    runs = 0
+
+    def expire(task: TimerTask) -> None:
+        nonlocal runs
+        assert timer.now == task.deadline
+        runs += 1
+        task.deadline += 1 + runs % 50
+        assert timer.add(task)
+
+    timer.add(TimerTask(1))
+    end = 1 + sum(1 + run % 50 for run in range(1, rounds))
+    assert timer.advance(end, expire) == rounds
+    assert runs == rounds
+    assert len(timer) == 1
+
+
+@pytest.mark.parametrize("deadline", [5, 390, 100_000])
+def test_cancel_neighbour_inside_expiry_takes_effect(deadline: int) -> None:
+    timer = Timer()
+    first, second, third, fourth = added(timer, deadline, deadline, deadline, deadline + 1)
+    expired: list[TimerTask] = []
+
+    def expire(task: TimerTask) -> None:
+        expired.append(task)
+        if task is first:
+            assert not timer.cancel(first)
+            assert timer.cancel(second)
+            assert not timer.cancel(second)
+            assert timer.cancel(fourth)
+            assert len(timer) == 1
+
+    assert timer.advance(deadline + 1, expire) == 2
+    assert expired == [first, third]
+    assert len(timer) == 0
+    assert timer.next_expiration() is None
+
+
+def test_cancel_and_add_neighbour_inside_expiry_postpones() -> None:
+    timer = Timer()
+    first, second = added(timer, 5, 5)
+
+    def expire(task: TimerTask) -> None:
+        if task is first:
+            assert timer.cancel(second)
+            second.deadline = 25
+            assert timer.add(second)
+
+    assert timer.advance(24, expire) == 1
+    assert len(timer) == 1
+    assert timer.advance(25, expire) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_advance_callback_raises_loses_nothing(error: type[BaseException]) -> None:
+    timer = Timer()
+    added(timer, 300, 300, 300, 300, 301, 9_000)
+    expired: list[int] = []
+
+    def expire(task: TimerTask) -> None:
+        expired.append(task.deadline)
+        if len(expired) in (2, 4):
+            raise error
+
+    with pytest.raises(error):
+        timer.advance(300, expire)
+    assert (expired, len(timer)) == ([300] * 2, 4)
+    assert timer.next_expiration() == 300  # there is something to do at once
+    with pytest.raises(error):
+        timer.advance(300, expire)
+    assert timer.advance(300, expire) == 0
+    assert timer.next_expiration() == 301
+    assert timer.advance(9_000, expire) == 2
+    assert expired == [300] * 4 + [301, 9_000]
+
+
+def test_advance_after_raise_keeps_order_with_new_tasks() -> None:
+    timer = Timer()
+    added(timer, 7, 7, 8)
+
+    def expire(task: TimerTask) -> None:
+        raise ValueError("the callback's")
+
+    with pytest.raises(ValueError, match="the callback's"):
+        timer.advance(8, expire)
+    assert timer.now == 7
+    added(timer, 9, 8)
+    assert expired_by(timer, 9) == [7, 8, 8, 9]
+
+
+# bounded work: poll
+
+
+def cascading(count: int) -> tuple[Timer, list[TimerTask]]:
+    """A timer, and *count* tasks at 350 ... 359 in one coarse bucket of which three are moved."""
+    timer = Timer()
+    tasks = added(timer, *(350 + index % 10 for index in range(count)))
+    assert timer.poll(359, 3) is None
+    assert timer.cascaded == 3
+    assert timer.now == 340
+    return timer, tasks
+
+
+def test_poll_cascades_no_more_than_its_limit() -> None:
+    timer, tasks = cascading(100)
+    expired: list[TimerTask] = []
+    polls = 1
+    while (due := timer.next_expiration()) is not None and due <= 359:
+        before = timer.cascaded
+        task = timer.poll(359, 3)
+        polls += 1
+        assert timer.cascaded - before <= 3
+        if task is not None:
+            expired.append(task)
+        assert len(timer) == len(tasks) - len(expired)
+    assert expired == sorted(tasks, key=lambda task: task.deadline)
+    assert polls <= 100 / 3 + 1 + 100 + 1
+
+
+def test_poll_nothing_due_moves_the_time() -> None:
+    timer = Timer()
+    added(timer, 350)
+    assert timer.poll(339, 3) is None
+    assert (timer.now, timer.cascaded) == (339, 0)
+
+
+def test_next_expiration_half_way_through_cascade_is_now() -> None:
+    timer, tasks = cascading(10)
+    assert timer.next_expiration() == 340
+    for task in tasks[3:]:
+        timer.cancel(task)
+    assert timer.next_expiration() == 350
+
+
+def test_cancel_half_way_through_cascade_takes_effect() -> None:
+    timer, tasks = cascading(10)
+    for task in (tasks[0], tasks[2], tasks[3], tasks[9]):  # two have been moved, two have not
+        assert timer.cancel(task)
+        assert not timer.cancel(task)
+    assert len(timer) == 6
+    assert expired_by(timer, 359) == [351, 354, 355, 356, 357, 358]
+
+
+def test_cancel_all_half_way_through_cascade_leaves_nothing() -> None:
+    timer, tasks = cascading(10)
+    for task in tasks:
+        timer.cancel(task)
+    assert (len(timer), timer.next_expiration(), timer.occupied()) == (0, None, [])
+    timer.advance(10_000, nothing)
+
+
+def test_add_half_way_through_cascade_expires_in_turn() -> None:
+    timer, _ = cascading(10)
+    assert not timer.add(TimerTask(340))
+    added(timer, 341, 355, 360)
+    assert expired_by(timer, 360) == [341, 350, 351, 352, 353, 354, 355, 355, 356, 357, 358, 359, 360]
+
+
+def test_advance_half_way_through_cascade_finishes_it() -> None:
+    timer, _ = cascading(10)
+    assert timer.advance(300, nothing) == 0  # a time in the past: the tasks are moved, none is due
+    assert timer.next_expiration() == 350
+    assert expired_by(timer, 355) == [350, 351, 352, 353, 354, 355]
+
+
+# placed as seen from now
+
+
+def test_catch_up_quiet_time_places_near() -> None:
+    timer = Timer()
+    timer.catch_up(1_000_000)
+    added(timer, 1_000_005)
+    assert timer.next_expiration() == 1_000_005
+    assert timer.levels == 1
+
+
+@pytest.mark.parametrize("now", [345, 355])
+def test_catch_up_half_way_through_cascade_waits(now: int) -> None:
+    timer, _ = cascading(10)
+    timer.catch_up(now)
+    assert timer.now == 340
+    assert expired_by(timer, 352) == [350, 351, 352]
+
+
+def test_catch_up_stops_before_what_is_due() -> None:
+    timer = Timer()
+    added(timer, 5)
+    timer.catch_up(5)
+    assert timer.now < 5
+    assert expired_by(timer, 5) == [5]
+    timer.catch_up(4)
+    assert timer.now == 5
