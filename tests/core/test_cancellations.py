@@ -1,0 +1,357 @@
+"""The awaiting task is cancelled: nothing is left, nothing is granted to nobody, and nothing is granted twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Outcome, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import ENDINGS, Boom, Op, fate, raising, turns
+
+
+async def wait(op: Op) -> str:
+    return await op
+
+
+async def test_cancel_task_cancels_op_in_that_instant(purgatory: Purgatory, clock: ManualClock) -> None:
+    op = purgatory.watch(Op(1.0, ready=False), ["a", "b"])
+    task = asyncio.create_task(wait(op))
+    await turns(1)
+    assert task.cancel("gone") is True
+    check_invariants(purgatory)
+    op.ready = True
+    assert (op.cancelled(), op.force_complete(), op.fail(Boom()), op.cancel()) == (True, False, False, False)
+    assert (purgatory.check_and_complete("a"), purgatory.expire_all()) == (0, 0)
+    stats = purgatory.statistics()
+    assert (stats.pending, stats.watched, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    with pytest.raises(asyncio.CancelledError, match="gone"):
+        await task
+    await clock.advance(10.0)
+    assert (op.ran, op.tries) == (["on_cancel"], 2)
+
+
+async def test_cancel_task_twice_cancels_once(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+    task = asyncio.create_task(wait(op))
+    await turns(1)
+    task.cancel()
+    task.cancel()
+    await asyncio.wait([task])
+    assert (task.cancelled(), op.ran) == (True, ["on_cancel"])
+
+
+async def test_cancel_task_before_it_awaits(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+
+    async def cancel_then_wait() -> None:
+        asyncio.current_task().cancel("gone")  # type: ignore[union-attr]
+        await op
+
+    with pytest.raises(asyncio.CancelledError, match="gone"):
+        await asyncio.create_task(cancel_then_wait())
+    assert (op.ran, purgatory.watched) == (["on_cancel"], 0)
+
+
+async def test_cancel_one_of_two_tasks_ends_both(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+    tasks = [asyncio.create_task(fate(op)) for _ in range(2)]
+    await turns(1)
+    tasks[1].cancel()
+    assert await asyncio.gather(*tasks) == ["CancelledError", "CancelledError"]
+    assert op.ran == ["on_cancel"]
+
+
+async def test_cancel_caught_task_can_wait_for_another(purgatory: Purgatory) -> None:
+    first, second = (purgatory.watch(Op(1.0), ["key"]) for _ in range(2))
+
+    async def wait_for_both() -> list[str]:
+        return [await fate(first), await fate(first), await fate(second)]
+
+    task = asyncio.create_task(wait_for_both())
+    await turns(1)
+    task.cancel()
+    await turns(1)
+    assert second.outcome is None
+    second.force_complete()
+    assert await task == ["CancelledError", "CancelledError", "result"]
+
+
+@pytest.mark.parametrize("name", ["complete", "expire"])
+@pytest.mark.parametrize("leavers", [[0], [0, 1], [0, 1, 2]], ids=len)
+async def test_end_then_all_leave_gives_back_once(purgatory: Purgatory, name: str, leavers: list[int]) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    tasks = [asyncio.create_task(fate(op)) for _ in leavers]
+    await turns(1)
+    ENDINGS[name].end(purgatory, op)
+    for task in tasks:
+        task.cancel()
+    assert await asyncio.gather(*tasks) == ["CancelledError"] * len(tasks)
+    assert op.ran == [*ENDINGS[name].ran, "on_undelivered"]
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize(("name", "hook"), [("complete", "on_complete"), ("expire", "on_expiration")])
+async def test_cancel_task_inside_hook_gives_back(purgatory: Purgatory, name: str, hook: str) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    task = asyncio.create_task(fate(op))
+    op.hooks[hook] = lambda _: task.cancel()
+    await turns(1)
+    ENDINGS[name].end(purgatory, op)
+    assert await task == "CancelledError"
+    assert (op.outcome, op.ran) == (ENDINGS[name].outcome, [*ENDINGS[name].ran, "on_undelivered"])
+
+
+@pytest.mark.parametrize("stayer", [0, 1, 2])
+async def test_end_then_some_leave_gives_nothing_back(purgatory: Purgatory, stayer: int) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    tasks = [asyncio.create_task(fate(op)) for _ in range(3)]
+    await turns(1)
+    op.force_complete()
+    for task in tasks[:stayer] + tasks[stayer + 1 :]:
+        task.cancel()
+    seen = await asyncio.gather(*tasks)
+    assert [answer == "result" for answer in seen] == [number == stayer for number in range(3)]
+    assert op.ran == ["on_complete"]
+
+
+@pytest.mark.parametrize("awaiters", [1, 2])
+@pytest.mark.parametrize("name", ENDINGS)
+async def test_leave_then_end_grants_nothing(purgatory: Purgatory, name: str, awaiters: int) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    tasks = [asyncio.create_task(fate(op)) for _ in range(awaiters)]
+    await turns(1)
+    tasks[0].cancel()
+    ENDINGS[name].end(purgatory, op)
+    assert await asyncio.gather(*tasks) == ["CancelledError"] * awaiters
+    assert op.ran == ["on_cancel"]
+
+
+@pytest.mark.parametrize("name", ["fail", "cancel", "close"])
+async def test_end_without_result_then_leave(
+    purgatory: Purgatory, reports: list[BaseException], clock: ManualClock, name: str
+) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    ENDINGS[name].end(purgatory, op)
+    task.cancel()
+    assert await task == "CancelledError"
+    await clock.advance(0)
+    assert op.ran == ENDINGS[name].ran
+    assert [type(exc) for exc in reports] == ([Boom] if name == "fail" else [])  # it failed, and nobody has seen that
+    reports.clear()
+
+
+async def test_coroutine_closed_after_the_end_gives_back(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    coroutine = wait(op)
+    coroutine.send(None)
+    op.force_complete()
+    coroutine.close()
+    assert op.ran == ["on_complete", "on_undelivered"]
+
+
+async def test_coroutine_closed_while_pending_gives_back(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    coroutine = wait(op)
+    coroutine.send(None)
+    coroutine.close()
+    assert (op.outcome, purgatory.num_delayed) == (None, 1)  # as with a Future: that was no cancellation
+    assert op.force_complete() is True
+    assert op.ran == ["on_complete", "on_undelivered"]
+
+
+async def test_coroutine_closed_another_awaiter_gets_it(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    coroutine = wait(op)
+    coroutine.send(None)
+    task = asyncio.create_task(wait(op))
+    await turns(1)
+    coroutine.close()
+    op.force_complete()
+    assert (await task, op.ran) == ("result", ["on_complete"])
+
+
+async def test_coroutine_never_awaited_leaves_op_watched(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    wait(op).close()
+    assert op.force_complete() is True
+    assert (op.ran, op.result()) == (["on_complete"], "result")
+
+
+@pytest.mark.parametrize("name", ["complete", "expire"])
+async def test_on_undelivered_not_for_nobody(purgatory: Purgatory, clock: ManualClock, name: str) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    ENDINGS[name].end(purgatory, op)
+    await clock.advance(0)
+    assert op.ran == ENDINGS[name].ran
+
+
+async def test_on_undelivered_raising_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    boom = Boom()
+    op = purgatory.watch(Op(60.0, on_undelivered=raising(boom)), ["key"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    op.force_complete()
+    task.cancel()
+    assert await task == "CancelledError"
+    assert (reports, op.outcome, op.result()) == ([boom], Outcome.COMPLETED, "result")
+    reports.clear()
+
+
+async def test_timeout_scope_cancels_op_and_uncancels(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await op
+    assert (op.ran, purgatory.watched) == (["on_cancel"], 0)
+    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("completed_first", [True, False])
+async def test_timeout_scope_and_completion_in_one_turn(purgatory: Purgatory, completed_first: bool) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    loop = asyncio.get_running_loop()
+    seen = ""
+    if completed_first:
+        loop.call_soon(op.force_complete)
+    try:
+        async with asyncio.timeout(0):
+            if not completed_first:
+                loop.call_soon(op.force_complete)
+            await op
+    except TimeoutError:
+        seen = "TimeoutError"
+    assert seen == "TimeoutError"
+    assert op.ran == (["on_complete", "on_undelivered"] if completed_first else ["on_cancel"])
+
+
+async def test_task_group_sibling_fails_cancels_op(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+
+    async def wait_for_all() -> None:
+        async with asyncio.TaskGroup() as group:
+            for op in ops:
+                group.create_task(wait(op))
+            await turns(1)
+            ops[1].fail(Boom())
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await wait_for_all()
+    assert [type(exc) for exc in raised.value.exceptions] == [Boom]
+    assert [op.outcome for op in ops] == [Outcome.CANCELLED, Outcome.FAILED, Outcome.CANCELLED]
+    assert purgatory.watched == 0
+
+
+async def test_shield_keeps_op_alive(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+
+    async def wait_shielded() -> str:
+        return await asyncio.shield(op)
+
+    task = asyncio.create_task(wait_shielded())
+    await turns(2)
+    task.cancel()
+    await asyncio.wait([task])
+    assert (task.cancelled(), op.outcome) == (True, None)
+    op.force_complete()
+    await turns(2)
+    assert op.ran == ["on_complete"]
+
+
+async def test_wait_for_cancelled_cancels_op(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    task = asyncio.create_task(asyncio.wait_for(op, 60.0))
+    await turns(2)
+    task.cancel()
+    await asyncio.wait([task])
+    assert (task.cancelled(), op.ran) == (True, ["on_cancel"])
+
+
+async def test_gather_cancelled_cancels_all(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+    gathering = asyncio.gather(*ops)
+    await turns(1)
+    ops[1].force_complete()
+    gathering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gathering
+    assert [op.ran for op in ops] == [["on_cancel"], ["on_complete", "on_undelivered"], ["on_cancel"]]
+    assert purgatory.watched == 0
+
+
+class Desk:
+    """Hands out operations that end after a few checks, and takes down whose result arrived."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self.purgatory = purgatory
+        self.opened: list[Op] = []
+        self.taken: list[Op] = []
+
+    async def ask(self) -> None:
+        op = Op(60.0, try_complete=lambda op: setattr(op, "ready", op.tries > 4))
+        self.opened.append(op)
+        await self.purgatory.watch(op, ["a", "b"])
+        self.taken.append(op)
+
+    async def plain(self) -> None:
+        while True:
+            await self.ask()
+
+    async def nested(self) -> None:
+        while True:
+            async with asyncio.timeout(60.0), asyncio.TaskGroup() as group:
+                group.create_task(self.ask())
+                group.create_task(self.ask())
+
+    async def limited(self) -> None:
+        await asyncio.wait_for(self.ask(), 60.0)
+
+    async def gathered(self) -> None:
+        while True:
+            await asyncio.gather(self.limited(), self.ask())
+
+    async def predicates(self) -> None:
+        while True:
+            await self.ask()
+            with suppress(TimeoutError):
+                await self.purgatory.wait_for(lambda: len(self.opened) % 2, ["a"], 60.0)
+
+
+def expire_all(purgatory: Purgatory, key: str) -> None:
+    purgatory.expire_all()
+
+
+@pytest.mark.parametrize("use", [Desk.plain, Desk.nested, Desk.gathered, Desk.predicates])
+@pytest.mark.parametrize("event", [Purgatory.check_and_complete, Purgatory.check_and_complete_soon, expire_all])
+@pytest.mark.parametrize("k", range(21))
+async def test_cancel_at_kth_turn_leaves_nothing(
+    purgatory: Purgatory,
+    clock: ManualClock,
+    k: int,
+    event: Callable[[Purgatory, str], object],
+    use: Callable[[Desk], Coroutine[Any, Any, None]],
+) -> None:
+    desk = Desk(purgatory)
+    task = asyncio.create_task(use(desk))
+    for _ in range(k):
+        event(purgatory, "a")
+        await turns(1)
+    task.cancel()
+    await asyncio.wait([task])
+    check_invariants(purgatory)
+    stats = purgatory.statistics()
+    assert (stats.pending, stats.watched, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    for op in desk.opened:  # each grant is taken or given back
+        ends = [desk.taken.count(op), op.ran.count("on_undelivered"), op.ran.count("on_cancel")]
+        assert sorted(ends) == [0, 0, 1]
+    assert len(desk.opened) > 0 or k < 2
+    asked = [(op.tries, *op.ran) for op in desk.opened]
+    await clock.advance(100.0)
+    assert [(op.tries, *op.ran) for op in desk.opened] == asked

@@ -1,0 +1,237 @@
+"""check_and_complete(), check_all() and cancel_for_key(): who is asked, in what order, and what counts (I7, I12)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Outcome, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Boom, Op, raising, turns
+
+
+async def test_check_tries_all_oldest_first(purgatory: Purgatory) -> None:
+    order: list[Op] = []
+    ops = [purgatory.watch(Op(on_complete=order.append), ["key"]) for _ in range(6)]
+    for op in ops[1:5]:  # neither the unsatisfied head nor the tail holds them up
+        op.ready = True
+    assert purgatory.check_and_complete("key") == 4
+    check_invariants(purgatory)
+    assert order == ops[1:5]
+    assert [op.tries for op in ops] == [3] * 6
+    assert purgatory.cancel_for_key("key") == [ops[0], ops[5]]
+
+
+async def test_check_order_is_kept_when_some_leave(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(), ["key"]) for _ in range(5)]
+    ops[0].cancel()
+    ops[3].cancel()
+    late = purgatory.watch(Op(), ["key"])
+    assert purgatory.cancel_for_key("key") == [ops[1], ops[2], ops[4], late]
+
+
+async def test_check_one_key_leaves_all_keys(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["a", "b", "c"])
+    other = purgatory.watch(Op(60.0), ["b"])
+    op.ready = True
+    assert purgatory.check_and_complete("b") == 1
+    check_invariants(purgatory)
+    assert (purgatory.watched, purgatory.statistics().keys, other.outcome) == (1, 1, None)
+    assert (purgatory.check_and_complete("a"), purgatory.check_and_complete("c")) == (0, 0)
+    assert op.tries == 3
+
+
+async def test_check_unknown_not_started_or_closed_is_0(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    op.ready = True
+    assert purgatory.check_and_complete("unknown") == 0
+    assert Purgatory().check_and_complete("key") == 0
+    purgatory.close()
+    assert (purgatory.check_and_complete("key"), purgatory.check_all()) == (0, 0)
+    assert op.tries == 2
+
+
+async def test_check_counts_completed_and_failed_only(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    boom = Boom()
+    hooks = [
+        lambda op: op.tries == 3 and op.force_complete(),
+        lambda op: op.tries == 3 and op.fail(boom),
+        lambda op: op.tries == 3 and raising(boom)(op),
+        lambda op: op.tries == 3 and op.cancel(),
+        lambda op: None,
+    ]
+    ops = [purgatory.watch(Op(60.0, try_complete=hook), ["key"]) for hook in hooks]
+    assert purgatory.check_and_complete("key") == 3
+    check_invariants(purgatory)
+    ended = [Outcome.COMPLETED, Outcome.FAILED, Outcome.FAILED, Outcome.CANCELLED, None]
+    assert [op.outcome for op in ops] == ended
+    await turns(10)
+    assert reports == [boom, boom]
+    reports.clear()
+
+
+async def test_check_spares_those_watched_meanwhile(purgatory: Purgatory) -> None:
+    first = purgatory.watch(Op(on_complete=lambda _: purgatory.watch(later, ["key"])), ["key"])
+    last = purgatory.watch(Op(), ["key"])
+    later = Op()
+    first.ready = True
+    assert purgatory.check_and_complete("key") == 1
+    check_invariants(purgatory)
+    assert (last.tries, later.tries) == (3, 2)
+    assert purgatory.cancel_for_key("key") == [last, later]
+
+
+async def test_check_spares_those_ended_meanwhile(purgatory: Purgatory) -> None:
+    first = purgatory.watch(Op(on_complete=lambda _: last.cancel()), ["key"])
+    last = purgatory.watch(Op(), ["key"])
+    first.ready = last.ready = True
+    assert purgatory.check_and_complete("key") == 1
+    assert (last.tries, last.ran) == (2, ["on_cancel"])
+
+
+async def test_check_nested_returns_0_and_runs_this_turn(purgatory: Purgatory) -> None:
+    log: list[object] = []
+
+    def check_others(op: Op) -> None:
+        log.append(purgatory.check_and_complete("b"))
+        log.append(purgatory.check_and_complete("a"))
+        log.append(purgatory.check_all())
+        log.append("first done")
+
+    first = purgatory.watch(Op(on_complete=check_others), ["a"])
+    second = purgatory.watch(Op(on_complete=lambda _: log.append("second")), ["a"])
+    third = purgatory.watch(Op(on_complete=lambda _: log.append("third")), ["b"])
+    first.ready = second.ready = third.ready = True
+    assert purgatory.check_and_complete("a") == 2
+    check_invariants(purgatory)
+    assert log == [0, 0, 0, "first done", "second", "third"]
+
+
+async def test_check_nested_sees_what_happened_before_it(purgatory: Purgatory) -> None:
+    def make_first_ready(op: Op) -> None:
+        first.ready = True
+        purgatory.check_and_complete("key")
+
+    first = purgatory.watch(Op(), ["key"])
+    second = purgatory.watch(Op(on_complete=make_first_ready), ["key"])
+    second.ready = True
+    assert purgatory.check_and_complete("key") == 1  # the other was ended by the nested one
+    assert first.outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("start", ["check", "force_complete", "watch", "expire", "soon", "cancel"])
+async def test_check_chain_of_10000_is_iterative(purgatory: Purgatory, clock: ManualClock, start: str) -> None:
+    def check_next(op: Op) -> None:
+        reached.append(op.tries)
+        purgatory.check_and_complete(len(reached))
+
+    reached: list[int] = []
+    for key in range(1, 10_000):
+        purgatory.watch(Op(60.0, on_complete=check_next), [key]).ready = True
+    head = Op(1.0, on_complete=check_next, on_cancel=check_next, ready=start == "watch")
+    purgatory.watch(head, [0])
+    if start == "force_complete":
+        head.force_complete()
+    elif start == "cancel":
+        head.cancel()
+    elif start == "expire":
+        await clock.advance(1.0)
+    else:
+        head.ready = True
+        purgatory.check_and_complete_soon(0) if start == "soon" else purgatory.check_and_complete(0)
+        await clock.advance(0)
+    assert len(reached) == 10_000
+    assert purgatory.watched == 0
+    check_invariants(purgatory)
+
+
+async def test_check_all_tries_each_op_once(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(), keys) for keys in (["a", "b", "c"], ["b"], ["d", "a"])]
+    assert purgatory.check_all() == 0
+    assert [op.tries for op in ops] == [3, 3, 3]
+    ops[0].ready = ops[2].ready = True
+    assert purgatory.check_all() == 2
+    check_invariants(purgatory)
+    assert (purgatory.num_delayed, purgatory.watched) == (1, 1)
+
+
+async def test_cancel_for_key_detaches_everywhere_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
+    ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
+    other = purgatory.watch(Op(1.0), [1])
+    tasks = [asyncio.create_task(asyncio.wait_for(op, None)) for op in ops]
+    await turns(1)
+    assert purgatory.cancel_for_key("key") == ops
+    check_invariants(purgatory)
+    assert (purgatory.num_delayed, purgatory.watched, purgatory.statistics().keys) == (1, 1, 1)
+    assert purgatory.cancel_for_key("key") == []
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+    await clock.advance(1.0)
+    assert [op.ran for op in ops] == [["on_cancel"]] * 3
+    assert other.expired
+
+
+async def test_cancel_for_key_lists_only_what_it_cancelled(purgatory: Purgatory) -> None:
+    first = purgatory.watch(Op(on_cancel=lambda _: second.force_complete()), ["key"])
+    second, third = (purgatory.watch(Op(), ["key"]) for _ in range(2))
+    assert purgatory.cancel_for_key("key") == [first, third]
+    assert second.outcome is Outcome.COMPLETED
+
+
+@dataclass(eq=True)
+class Equal(DelayedOperation[None]):
+    """Equal to each other, and unhashable."""
+
+    number: int = 0
+    ended: list[int] = field(default_factory=list, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__init__(60.0)
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_cancel(self) -> None:
+        self.ended.append(id(self))
+
+
+class EqualToAll(Equal):
+    __slots__ = ("slot",)
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("make", [Equal, EqualToAll])
+@pytest.mark.parametrize("purge_interval", [0, 100])
+async def test_cancel_for_key_equal_ops_stay_apart(clock: ManualClock, make: type[Equal], purge_interval: int) -> None:
+    async with Purgatory(clock=clock, purge_interval=purge_interval) as purgatory:
+        ops = [purgatory.watch(make(), ["key", "other"]) for _ in range(4)]
+        check_invariants(purgatory)
+        ops[2].cancel()
+        assert [op.done() for op in ops] == [False, False, True, False]
+        assert list(map(id, purgatory.cancel_for_key("key"))) == [id(ops[0]), id(ops[1]), id(ops[3])]
+        check_invariants(purgatory)
+        assert [op.ended for op in ops] == [[id(op)] for op in ops]
+        assert purgatory.watched == 0
+
+
+class SameHash:
+    def __hash__(self) -> int:
+        return 7
+
+
+async def test_check_keys_of_one_hash_stay_apart(purgatory: Purgatory) -> None:
+    keys = [SameHash() for _ in range(5)]
+    ops = [purgatory.watch(Op(), [key]) for key in keys]
+    for op in ops:
+        op.ready = True
+    assert purgatory.check_and_complete(keys[3]) == 1
+    check_invariants(purgatory)
+    assert [op.done() for op in ops] == [False, False, False, True, False]

@@ -1,0 +1,403 @@
+"""Hooks that raise harm their own operation only (I11), and hooks may do anything (I7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Boom, Hook, Interrupt, Op, fate, raising, turns
+
+SYNC_EVENTS: dict[str, Callable[[Purgatory], object]] = {
+    "check": lambda purgatory: purgatory.check_and_complete("key"),
+    "check_all": lambda purgatory: purgatory.check_all(),
+    "expire_all": lambda purgatory: purgatory.expire_all(),
+}
+EVENTS = [*SYNC_EVENTS, "soon", "expiry"]
+
+
+async def cause(event: str, purgatory: Purgatory, clock: ManualClock) -> None:
+    if event in SYNC_EVENTS:
+        SYNC_EVENTS[event](purgatory)
+    elif event == "soon":
+        purgatory.check_and_complete_soon("key")
+    await clock.advance(1.0 if event == "expiry" else 0)
+
+
+def watch_three(purgatory: Purgatory, hook: str, exc: BaseException) -> list[Op]:
+    """Three operations under one key and due together; the *hook* of the middle one raises *exc* on the event."""
+    ops = [purgatory.watch(Op(1.0), ["key", "other"]) for _ in range(3)]
+    for op in ops:
+        op.ready = True
+    ops[1].hooks[hook] = raising(exc)
+    return ops
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
+@pytest.mark.parametrize("error", [Boom, StopIteration])
+async def test_hook_raising_fails_its_own_op_only(
+    purgatory: Purgatory,
+    clock: ManualClock,
+    reports: list[BaseException],
+    event: str,
+    hook: str,
+    error: type[Exception],
+) -> None:
+    exc = error()
+    first, bad, last = watch_three(purgatory, hook, exc)
+    await cause(event, purgatory, clock)
+    assert [op.outcome for op in (first, bad, last)] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
+    failure = bad.exception()
+    if isinstance(exc, StopIteration):  # raised in a coroutine it would end that instead
+        assert isinstance(failure, RuntimeError)
+        assert failure.__cause__ is exc
+    else:
+        assert failure is exc
+    assert reports == [failure]
+    stats = purgatory.statistics()
+    assert (stats.completed, stats.failed, stats.pending, stats.watched) == (2, 1, 0, 0)
+    reports.clear()
+
+
+@pytest.mark.parametrize("event", SYNC_EVENTS)
+@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Interrupt])
+async def test_hook_base_exception_passes_but_loses_none(
+    purgatory: Purgatory, clock: ManualClock, event: str, hook: str, error: type[BaseException]
+) -> None:
+    exc = error()
+    first, bad, last = watch_three(purgatory, hook, exc)
+    with pytest.raises(error) as raised:
+        SYNC_EVENTS[event](purgatory)
+    assert raised.value is exc
+    check_invariants(purgatory)
+    assert bad.outcome is Outcome.FAILED
+    assert bad.exception() is exc
+    await clock.advance(0)
+    assert (first.outcome, last.outcome) == (Outcome.COMPLETED, Outcome.COMPLETED)
+
+
+async def test_hook_base_exception_keeps_nested_checks(purgatory: Purgatory) -> None:
+    def check_and_raise(op: Op) -> None:
+        purgatory.check_and_complete("other")
+        raise Interrupt
+
+    bad = purgatory.watch(Op(on_complete=check_and_raise), ["key"])
+    other = purgatory.watch(Op(), ["other"])
+    bad.ready = other.ready = True
+    with pytest.raises(Interrupt):
+        purgatory.check_and_complete("key")
+    assert isinstance(bad.exception(), Interrupt)
+    await turns(2)
+    assert other.outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("event", ["soon", "expiry"])
+@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
+async def test_hook_cancelled_error_leaves_clock_alive(
+    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], event: str, hook: str
+) -> None:
+    exc = asyncio.CancelledError()
+    first, bad, last = watch_three(purgatory, hook, exc)
+    await cause(event, purgatory, clock)
+    assert [op.outcome for op in (first, bad, last)] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
+    assert bad.exception() is exc
+    assert set(reports) == {exc}
+    reports.clear()
+    later = purgatory.watch(Op(1.0), ["key"])
+    await clock.advance(1.0)
+    assert later.expired
+
+
+@pytest.mark.parametrize("event", ["soon", "expiry"])
+@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
+async def test_hook_base_exception_in_clock_task_closes(
+    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], event: str, hook: str
+) -> None:
+    exc = Interrupt()
+    first, bad, last = watch_three(purgatory, hook, exc)
+    far = purgatory.watch(Op(60.0), ["far"])
+    await cause(event, purgatory, clock)
+    assert (first.outcome, bad.outcome, far.outcome) == (Outcome.COMPLETED, Outcome.FAILED, Outcome.FAILED)
+    assert bad.exception() is exc
+    assert isinstance(far.exception(), PurgatoryClosedError)
+    assert last.done()
+    with pytest.raises(PurgatoryClosedError):
+        purgatory.watch(Op(1.0), ["key"])
+    assert exc in reports
+    reports.clear()
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
+@pytest.mark.parametrize("error", [Boom, asyncio.CancelledError, Interrupt])
+async def test_hook_raising_in_watch_leaves_nothing(
+    purgatory: Purgatory, clock: ManualClock, tries: int, hook: str, error: type[BaseException]
+) -> None:
+    exc = error()
+
+    def on_try(op: Op) -> None:
+        op.ready = hook == "on_complete" and op.tries == tries
+        if hook == "try_complete" and op.tries == tries:
+            raise exc
+
+    op = Op(1.0, try_complete=on_try, on_complete=raising(exc))
+    if isinstance(exc, Exception):
+        assert purgatory.try_complete_else_watch(op, ["a", "b"]) is True
+    else:
+        with pytest.raises(error):
+            purgatory.watch(op, ["a", "b"])
+    check_invariants(purgatory)
+    assert (op.outcome, op.tries, op.keys) == (Outcome.FAILED, tries, ())
+    assert op.exception() is exc
+    stats = purgatory.statistics()
+    assert (stats.pending, stats.watched, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    await clock.advance(2.0)
+    assert op.tries == tries
+
+
+async def test_on_complete_raising_from_force_complete(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    boom = Boom()
+    op = purgatory.watch(Op(1.0, on_complete=raising(boom)), ["key"])
+    assert op.force_complete() is True
+    assert (op.outcome, op.ran, op.exception()) == (Outcome.FAILED, ["on_complete"], boom)
+    await turns(3)
+    assert reports == []  # it was looked at before the turn ended
+
+
+async def test_try_complete_raising_after_the_end(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    def end_then_raise(op: Op) -> None:
+        op.force_complete()
+        raise Boom
+
+    op = purgatory.watch(Op(1.0, try_complete=end_then_raise), ["key"])
+    check_invariants(purgatory)
+    assert (op.outcome, op.result(), len(reports)) == (Outcome.COMPLETED, "result", 1)
+    reports.clear()
+
+
+@pytest.mark.parametrize("how", ["cancel", "cancel_for_key", "task"])
+async def test_on_cancel_raising_is_reported(
+    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], how: str
+) -> None:
+    boom = Boom()
+    op = purgatory.watch(Op(1.0, on_cancel=raising(boom)), ["key"])
+    other = purgatory.watch(Op(1.0), ["key"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    if how == "cancel":
+        assert op.cancel() is True
+    elif how == "task":
+        task.cancel()
+    else:
+        assert purgatory.cancel_for_key("key") == [op, other]
+    check_invariants(purgatory)
+    assert (reports, op.outcome, await task) == ([boom], Outcome.CANCELLED, "CancelledError")
+    await clock.advance(2.0)
+    assert (reports, op.ran, other.done()) == ([boom], ["on_cancel"], True)
+    reports.clear()
+
+
+async def test_on_cancel_base_exception_passes(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(1.0, on_cancel=raising(Interrupt())), ["key"])
+    with pytest.raises(Interrupt):
+        op.cancel()
+    check_invariants(purgatory)
+    assert (op.cancelled(), purgatory.watched) == (True, 0)
+
+
+async def test_on_cancel_base_exception_loses_none(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(1.0), ["key"]) for _ in range(3)]
+    ops[1].hooks["on_cancel"] = raising(Interrupt())
+    with pytest.raises(Interrupt):
+        purgatory.cancel_for_key("key")
+    check_invariants(purgatory)
+    assert [op.ran for op in ops] == [["on_cancel"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(Boom, Outcome.EXPIRED), (StopIteration, Outcome.EXPIRED), (asyncio.CancelledError, Outcome.FAILED)],
+)
+async def test_on_expiration_raising_in_clock_task(
+    purgatory: Purgatory,
+    clock: ManualClock,
+    reports: list[BaseException],
+    error: type[BaseException],
+    outcome: Outcome,
+) -> None:
+    bad, good = (purgatory.watch(Op(1.0), ["key"]) for _ in range(2))
+    bad.hooks["on_expiration"] = raising(error())
+    await clock.advance(1.0)
+    assert (bad.outcome, bad.ran) == (outcome, ["on_complete", "on_expiration"])
+    assert isinstance(bad.exception(), RuntimeError if error is StopIteration else error)
+    assert {type(exc) for exc in reports} == ({error} if outcome is Outcome.FAILED else set())
+    reports.clear()
+    assert good.outcome is Outcome.EXPIRED
+
+
+async def test_failure_nobody_awaits_is_reported_once(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    boom = Boom()
+    op = purgatory.watch(Op(1.0), ["key"])
+    op.fail(boom)
+    assert reports == []
+    await turns(1)
+    assert reports == [boom]
+    await turns(5)
+    assert (reports, await fate(op)) == ([boom], "Boom")
+    reports.clear()
+
+
+async def test_failure_of_another_closed_purgatory_is_reported(
+    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException]
+) -> None:
+    async with Purgatory(clock=clock) as other:
+        pass
+    op = purgatory.watch(Op(1.0, on_complete=lambda _: other.watch(Op(1.0), ["key"])), ["key"])
+    op.force_complete()
+    await turns(2)
+    assert op.outcome is Outcome.FAILED
+    assert [type(exc) for exc in reports] == [PurgatoryClosedError]
+    reports.clear()
+
+
+@pytest.mark.parametrize("seen_by", ["awaiter", "late awaiter", "result", "exception"])
+async def test_failure_seen_is_not_reported(purgatory: Purgatory, seen_by: str) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+    tasks = [asyncio.create_task(fate(op))] if seen_by == "awaiter" else []
+    await turns(1)
+    op.fail(Boom())
+    if seen_by == "late awaiter":
+        assert await fate(op) == "Boom"
+    elif seen_by == "result":
+        with pytest.raises(Boom):
+            op.result()
+    elif seen_by == "exception":
+        assert isinstance(op.exception(), Boom)
+    await turns(5)  # the fixture "reports" is empty
+    assert [await task for task in tasks] in ([], ["Boom"])
+
+
+async def run_try(purgatory: Purgatory, op: Op) -> None:
+    purgatory.check_and_complete("key")
+
+
+async def run_completion(purgatory: Purgatory, op: Op) -> None:
+    op.force_complete()
+
+
+async def run_expiration(purgatory: Purgatory, op: Op) -> None:
+    purgatory.expire_all()
+
+
+async def run_cancel(purgatory: Purgatory, op: Op) -> None:
+    op.cancel()
+
+
+async def run_undelivered(purgatory: Purgatory, op: Op) -> None:
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    op.force_complete()
+    task.cancel()
+    await task
+
+
+HOOKS: dict[str, tuple[Callable[[Purgatory, Op], Awaitable[None]], Outcome | None]] = {
+    "try_complete": (run_try, None),
+    "on_complete": (run_completion, Outcome.COMPLETED),
+    "on_expiration": (run_expiration, Outcome.EXPIRED),
+    "on_cancel": (run_cancel, Outcome.CANCELLED),
+    "on_undelivered": (run_undelivered, Outcome.COMPLETED),
+}
+
+
+async def run_hook(purgatory: Purgatory, hook: str, action: Hook) -> Op:
+    """Have *action* run once, inside *hook* of an operation with two others under its key. Returns: it."""
+    acted: list[str] = []
+
+    def once(op: Op) -> None:
+        if not acted:
+            acted.append(hook)
+            check_invariants(purgatory)
+            action(op)
+            check_invariants(purgatory)
+
+    op = purgatory.watch(Op(60.0), ["key", "own"])
+    op.hooks[hook] = once
+    for _ in range(2):
+        purgatory.watch(Op(60.0), ["key"])
+    await HOOKS[hook][0](purgatory, op)
+    check_invariants(purgatory)
+    assert acted == [hook]
+    return op
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_close_the_purgatory(purgatory: Purgatory, clock: ManualClock, hook: str) -> None:
+    others = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+    op = await run_hook(purgatory, hook, lambda _: purgatory.close())
+    asked = [other.tries for other in others]
+    assert op.outcome is (HOOKS[hook][1] or Outcome.FAILED)
+    if hook != "on_expiration":  # by then expire_all() has ended some
+        assert {type(other.exception()) for other in others} == {PurgatoryClosedError}
+    await purgatory.aclose()
+    await clock.advance(100.0)
+    assert [other.tries for other in others] == asked
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_watch_and_check(purgatory: Purgatory, hook: str) -> None:
+    more = [Op(60.0) for _ in range(3)]
+
+    def watch_and_check(op: Op) -> None:
+        for other in more:
+            purgatory.watch(other, ["key", "new"])
+        more[1].ready = True
+        purgatory.check_and_complete("new")
+        purgatory.check_and_complete_soon("key")
+
+    op = await run_hook(purgatory, hook, watch_and_check)
+    await turns(3)
+    assert op.outcome is HOOKS[hook][1]
+    assert [other.outcome for other in more] == [None, Outcome.COMPLETED, None]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_cancel_its_neighbours(purgatory: Purgatory, hook: str) -> None:
+    op = await run_hook(purgatory, hook, lambda _: purgatory.cancel_for_key("key"))
+    assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_expire_all(purgatory: Purgatory, hook: str) -> None:
+    op = await run_hook(purgatory, hook, lambda _: purgatory.expire_all())
+    assert op.outcome is (HOOKS[hook][1] or Outcome.EXPIRED)
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_end_its_own_op(purgatory: Purgatory, hook: str) -> None:
+    ended: list[bool] = []
+    op = await run_hook(purgatory, hook, lambda op: ended.extend([op.cancel(), op.fail(Boom()), op.force_complete()]))
+    assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
+    assert ended == [HOOKS[hook][1] is None, False, False]
+
+
+async def test_on_complete_closing_and_raising_is_reported(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    boom = Boom()
+
+    def close_and_raise(op: Op) -> None:
+        purgatory.close()
+        raise boom
+
+    purgatory.watch(Op(1.0, on_complete=close_and_raise), ["key"]).force_complete()
+    await turns(3)
+    assert reports == [boom]
+    reports.clear()

@@ -1,0 +1,180 @@
+"""The observers are told of every end, once, and can do no harm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Any, NamedTuple
+
+import pytest
+
+from aiopurgatory import Observer, Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory.core.operation import Operation
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import ENDINGS, Boom, Interrupt, Op, fate, raising, turns
+
+
+class End(NamedTuple):
+    op: Operation
+    outcome: Outcome
+    waited: float
+    lateness: float | None
+    keys: tuple[Hashable, ...]
+
+
+class Watching(Observer):
+    """Writes down what it is told, then does what a test wants."""
+
+    def __init__(self) -> None:
+        self.ends: list[End] = []
+        self.closings: list[object] = []
+        self.act: Callable[[], object] = bool
+
+    def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        assert op.done()
+        self.ends.append(End(op, outcome, waited, lateness, op.keys))
+        self.act()
+
+    def closed(self, purgatory: Any) -> None:
+        self.closings.append(purgatory)
+        self.act()
+
+
+@pytest.fixture
+def observer() -> Watching:
+    return Watching()
+
+
+@pytest.fixture
+async def watched(clock: ManualClock, observer: Watching) -> AsyncIterator[Purgatory]:
+    """A purgatory with an observer that looks at the invariants inside every call, and a second one behind it."""
+    async with Purgatory(clock=clock, observers=iter([observer, Observer()])) as purgatory:
+        await turns(1)
+        observer.act = lambda: check_invariants(purgatory)
+        yield purgatory
+        check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+async def test_ended_is_told_once(watched: Purgatory, clock: ManualClock, observer: Watching, name: str) -> None:
+    op = watched.watch(Op(60.0), ["a", "b"])
+    task = asyncio.create_task(fate(op))
+    await clock.advance(3.0)
+    for _ in range(2):
+        ENDINGS[name].end(watched, op)
+    lateness = 0.0 if name == "expire" else None  # before its time
+    assert observer.ends == [End(op, ENDINGS[name].outcome, 3.0, lateness, ("a", "b"))]
+    assert op.keys == ()
+    assert await task == ENDINGS[name].seen
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+async def test_ended_inside_watch_did_not_wait(watched: Purgatory, observer: Watching, tries: int) -> None:
+    op = Op(60.0, try_complete=lambda op: setattr(op, "ready", op.tries == tries))
+    watched.watch(op, ["a", "b"])
+    assert observer.ends == [End(op, Outcome.COMPLETED, 0.0, None, ("a", "b"))]
+
+
+async def test_ended_with_the_lateness_of_an_expiry(watched: Purgatory, clock: ManualClock, observer: Watching) -> None:
+    op = watched.watch(Op(1.0), ["key"])
+    await clock.advance(0.25)
+    watched.watch(Op(1.2345), ["key"])
+    await clock.advance(5.0)
+    assert observer.ends[0] == End(op, Outcome.EXPIRED, 1.0, 0.0, ("key",))
+    assert (observer.ends[1].waited, observer.ends[1].lateness) == pytest.approx((1.235, 0.0005))
+
+
+async def test_ended_of_a_refused_op_is_not_told(clock: ManualClock, observer: Watching) -> None:
+    with pytest.raises(RuntimeError, match="not started"):
+        Purgatory(clock=clock, observers=[observer]).watch(Op(1.0, ready=True), ["key"])
+    assert observer.ends == []
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+async def test_observer_raising_changes_nothing(
+    watched: Purgatory, observer: Watching, reports: list[BaseException], name: str
+) -> None:
+    observer.act = lambda: raising(Boom())(op)
+    op = watched.watch(Op(60.0), ["a", "b"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    ENDINGS[name].end(watched, op)
+    check_invariants(watched)
+    assert (op.outcome, op.ran, op.keys) == (ENDINGS[name].outcome, ENDINGS[name].ran, ())
+    assert await task == ENDINGS[name].seen
+    assert [type(exc) for exc in reports] == [Boom] * (len(observer.ends) + len(observer.closings))
+    reports.clear()
+    observer.act = bool
+
+
+async def test_closed_is_told_once_after_the_ends(watched: Purgatory, observer: Watching) -> None:
+    ops = [watched.watch(Op(60.0), ["key", number]) for number in range(3)]
+    told: list[int] = []
+    observer.act = lambda: told.append(len(observer.closings))
+    watched.close()
+    watched.close()
+    await watched.aclose()
+    assert observer.closings == [watched]
+    assert told == [0, 0, 0, 1]
+    assert [(end.op, end.outcome, end.keys) for end in observer.ends] == [
+        (op, Outcome.FAILED, ("key", number)) for number, op in enumerate(ops)
+    ]
+
+
+async def test_observer_may_use_the_purgatory(watched: Purgatory, observer: Watching) -> None:
+    op, other = (watched.watch(Op(60.0), ["key"]) for _ in range(2))
+    more: list[Op] = []
+
+    def use() -> None:
+        if not more:
+            more.append(watched.watch(Op(60.0), ["new"]))
+            other.ready = True
+            watched.check_and_complete("key")
+        check_invariants(watched)
+
+    observer.act = use
+    op.force_complete()
+    assert [end.op for end in observer.ends] == [op, other]
+    assert watched.num_delayed == 1
+
+
+async def test_observer_may_close_the_purgatory(watched: Purgatory, observer: Watching) -> None:
+    op, other = (watched.watch(Op(60.0), ["key"]) for _ in range(2))
+    observer.act = watched.close
+    op.force_complete()
+    check_invariants(watched)
+    assert [(end.op, end.outcome) for end in observer.ends] == [(op, Outcome.COMPLETED), (other, Outcome.FAILED)]
+    assert observer.closings == [watched]
+
+
+async def test_close_keeps_the_invariants_in_each_call(watched: Purgatory, observer: Watching) -> None:
+    ops = [watched.watch(Op(60.0), ["key", number]) for number in range(3)]
+    watched.close()  # the observer checks them
+    assert [end.op for end in observer.ends] == ops
+
+
+async def test_close_during_which_a_key_is_checked(watched: Purgatory, observer: Watching) -> None:
+    ops = [watched.watch(Op(60.0), ["key"]) for _ in range(3)]
+    for op in ops:
+        op.ready = True
+    observer.act = lambda: watched.check_and_complete("key")
+    watched.close()
+    check_invariants(watched)
+    assert [type(op.exception()) for op in ops] == [PurgatoryClosedError] * 3
+
+
+async def test_close_with_an_observer_interrupted_is_whole(clock: ManualClock, observer: Watching) -> None:
+    purgatory = Purgatory(clock=clock, observers=[observer])
+    await purgatory.start()
+    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+    await turns(1)
+    observer.act = lambda: raising(Interrupt())(ops[0])
+    with pytest.raises(Interrupt):
+        purgatory.close()
+    observer.act = bool
+    await turns(2)
+    check_invariants(purgatory)
+    assert [type(op.exception()) for op in ops] == [PurgatoryClosedError] * 3
+    async with asyncio.timeout(1.0):  # not at all, when it is as it should be
+        await purgatory.aclose()

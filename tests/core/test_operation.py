@@ -1,0 +1,203 @@
+"""The operation by itself: its timeout, its states, its result."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Outcome, Purgatory
+from aiopurgatory.testing import ManualClock
+
+from .parts import ENDINGS, Boom, Interrupt, Op, fate, turns
+
+NEGATIVE_OR_NAN = [-1, -1e-9, -math.inf, math.nan, Decimal("-0.5"), Fraction(-1, 2), -(10**400)]
+
+
+@pytest.mark.parametrize("timeout", NEGATIVE_OR_NAN, ids=lambda value: str(value)[:9])
+async def test_init_negative_or_nan_raises_value_error(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=f"timeout .*{re.escape(repr(timeout))}"):
+        Op(timeout)
+
+
+@pytest.mark.parametrize("timeout", ["1", b"1", [1.0], object(), 1j])
+async def test_init_not_a_number_raises_type_error(timeout: Any) -> None:
+    with pytest.raises(TypeError, match="timeout"):
+        Op(timeout)
+
+
+@pytest.mark.parametrize("timeout", [0, 3, 0.5, Fraction(1, 4), Decimal("0.25"), 4e9])
+async def test_timeout_of_any_number_type_is_kept(timeout: Any) -> None:
+    assert Op(timeout).timeout == timeout
+
+
+@pytest.mark.parametrize("timeout", [None, math.inf, 1e10, 1e300, 10**400], ids=lambda value: str(value)[:9])
+async def test_timeout_out_of_range_is_no_deadline(purgatory: Purgatory, clock: ManualClock, timeout: Any) -> None:
+    op = purgatory.watch(Op(timeout), ["key"])
+    await clock.advance(1e6)
+    assert (op.timeout, op.outcome, purgatory.statistics().buckets) == (None, None, 0)
+
+
+async def test_states_before_and_while_it_waits(purgatory: Purgatory) -> None:
+    op = Op(3.0)
+    assert (op.done(), op.cancelled(), op.outcome, op.expired, op.keys) == (False, False, None, False, ())
+    purgatory.watch(op, ["a", "b"])
+    assert (op.done(), op.cancelled(), op.outcome, op.expired, op.keys) == (False, False, None, False, ("a", "b"))
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+async def test_states_after_the_end(purgatory: Purgatory, name: str) -> None:
+    op = purgatory.watch(Op(3.0), ["a", "b"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    ENDINGS[name].end(purgatory, op)
+    assert (op.done(), op.outcome, op.keys, op.timeout) == (True, ENDINGS[name].outcome, (), 3.0)
+    assert op.cancelled() is (name == "cancel")
+    assert op.expired is (name == "expire")
+    await task
+
+
+@pytest.mark.parametrize(("name", "expired"), [("complete", False), ("expire", True)])
+async def test_states_inside_on_complete(purgatory: Purgatory, name: str, expired: bool) -> None:
+    seen: list[object] = []
+
+    def look(op: Op) -> None:
+        seen.extend((op.done(), op.outcome, op.expired, op.force_complete(), op.fail(Boom()), op.cancel()))
+        seen.extend((purgatory.num_delayed, purgatory.watched, purgatory.statistics().buckets))
+        for ask in (op.result, op.exception):
+            with pytest.raises(asyncio.InvalidStateError):
+                ask()
+
+    op = purgatory.watch(Op(3.0, on_complete=look), ["a", "b"])
+    ENDINGS[name].end(purgatory, op)
+    assert seen == [True, ENDINGS[name].outcome, expired, False, False, False, 0, 0, 0]
+    assert op.ran == ENDINGS[name].ran
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_result_while_pending_raises_invalid_state(purgatory: Purgatory, watched: bool) -> None:
+    op = Op()
+    if watched:
+        purgatory.watch(op, ["key"])
+    for ask in (op.result, op.exception):
+        with pytest.raises(asyncio.InvalidStateError):
+            ask()
+
+
+async def test_result_and_exception_are_those_of_a_future() -> None:
+    completed, failed, cancelled = Op(), Op(), Op()
+    boom = Boom()
+    completed.force_complete()
+    failed.fail(boom)
+    cancelled.cancel("gone")
+    assert (completed.result(), completed.exception(), failed.exception()) == ("result", None, boom)
+    with pytest.raises(Boom) as raised:
+        failed.result()
+    assert raised.value is boom
+    for ask in (cancelled.result, cancelled.exception):
+        with pytest.raises(asyncio.CancelledError, match="gone"):
+            ask()
+
+
+async def test_force_complete_is_true_for_one_call_only(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(3.0), ["key"])
+    assert [op.force_complete() for _ in range(3)] == [True, False, False]
+    assert op.ran == ["on_complete"]
+
+
+@pytest.mark.parametrize("exc", ["boom", Boom, None, Interrupt(), asyncio.CancelledError()])
+async def test_fail_with_no_exception_raises_type_error(purgatory: Purgatory, exc: Any) -> None:
+    op = purgatory.watch(Op(3.0), ["key"])
+    with pytest.raises(TypeError, match="exc"):
+        op.fail(exc)
+    assert op.outcome is None
+    assert purgatory.num_delayed == 1
+
+
+async def test_await_never_watched_raises_runtime_error() -> None:
+    with pytest.raises(RuntimeError, match="never watched"):
+        await Op(3.0)
+
+
+@pytest.mark.parametrize("name", ["complete", "fail", "cancel"])
+async def test_await_ended_before_it_was_watched(purgatory: Purgatory, name: str) -> None:
+    op = Op(3.0)
+    ENDINGS[name].end(purgatory, op)
+    assert await fate(op) == ENDINGS[name].seen
+    assert op.ran == ENDINGS[name].ran
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+async def test_await_in_many_tasks_all_see_the_same(purgatory: Purgatory, name: str) -> None:
+    op = purgatory.watch(Op(3.0), ["key"])
+    tasks = [asyncio.create_task(fate(op)) for _ in range(5)]
+    await turns(1)
+    ENDINGS[name].end(purgatory, op)
+    late = asyncio.create_task(fate(op))
+    assert await asyncio.gather(*tasks, late) == [ENDINGS[name].seen] * 6
+    assert await fate(op) == await fate(op) == ENDINGS[name].seen
+    assert op.ran == ENDINGS[name].ran
+
+
+async def test_await_in_many_tasks_first_come_first_woken(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(), ["key"])
+    woken: list[int] = []
+
+    async def wait(number: int) -> None:
+        await op
+        woken.append(number)
+
+    tasks = [asyncio.create_task(wait(number)) for number in range(5)]
+    await turns(1)
+    op.force_complete()
+    await asyncio.gather(*tasks)
+    assert woken == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("msg", "args"), [(None, ()), ("gone", ("gone",)), ("", ("",)), (0, (0,))])
+async def test_cancel_msg_reaches_the_awaiter(purgatory: Purgatory, msg: object, args: tuple[object, ...]) -> None:
+    op = purgatory.watch(Op(), ["key"])
+    asyncio.get_running_loop().call_soon(op.cancel, msg)
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await op
+    assert raised.value.args == args
+
+
+async def test_try_complete_not_overridden_fails(purgatory: Purgatory) -> None:
+    with pytest.raises(NotImplementedError, match="try_complete"):
+        await purgatory.watch(DelayedOperation[None](3.0), ["key"])
+
+
+async def test_on_complete_not_overridden_gives_none(purgatory: Purgatory) -> None:
+    class Slotted(DelayedOperation[object]):
+        __slots__ = ("ready",)
+
+        def __init__(self) -> None:
+            super().__init__(3.0)
+            self.ready = False
+
+        def try_complete(self) -> bool:
+            return self.ready and self.force_complete()
+
+    op = purgatory.watch(Slotted(), ["key"])
+    op.ready = True
+    assert purgatory.check_and_complete("key") == 1
+    assert (await op, op.outcome) == (None, Outcome.COMPLETED)
+
+
+@pytest.mark.parametrize("name", ["complete", "fail", "cancel", "expire"])
+async def test_repr_shows_class_and_state(purgatory: Purgatory, name: str) -> None:
+    op = Op(3.0)
+    assert re.search(r"Op .*3\.0", repr(op))
+    purgatory.watch(op, ["key"])
+    assert "pending" in repr(op)
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    ENDINGS[name].end(purgatory, op)
+    assert ENDINGS[name].outcome.value in repr(op)
+    await task

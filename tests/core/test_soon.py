@@ -1,0 +1,115 @@
+"""check_and_complete_soon(): once per mark, on a later turn, in slices, in order (I8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Op, turns
+
+
+async def test_soon_marked_many_times_checks_once_later(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(), ["a", "b"]) for _ in range(3)]
+    ops[1].ready = True
+    for _ in range(100):
+        purgatory.check_and_complete_soon("a")
+    assert [op.tries for op in ops] == [2, 2, 2]
+    await turns(10)
+    check_invariants(purgatory)
+    assert [(op.tries, op.done()) for op in ops] == [(3, False), (3, True), (3, False)]
+    await turns(10)
+    assert [op.tries for op in ops] == [3, 3, 3]
+
+
+async def test_soon_marked_while_walked_walks_once_more(purgatory: Purgatory) -> None:
+    def mark(op: Op) -> None:
+        if op.tries == 3:
+            for _ in range(10):
+                purgatory.check_and_complete_soon("key")
+
+    ops = [purgatory.watch(Op(try_complete=mark), ["key"]) for _ in range(3)]
+    purgatory.check_and_complete_soon("key")
+    await turns(10)
+    assert [op.tries for op in ops] == [4, 4, 4]
+
+
+async def test_soon_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> None:
+    order: list[Op] = []
+    a, b, c = (purgatory.watch(Op(on_complete=order.append), [key]) for key in "abc")
+    a.ready = b.ready = c.ready = True
+    for key in "cabc":
+        purgatory.check_and_complete_soon(key)
+    await turns(10)
+    assert order == [c, a, b]
+
+
+async def test_soon_before_the_clock_task_runs_is_kept(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock) as purgatory:
+        op = purgatory.watch(Op(), ["key"])
+        op.ready = True
+        purgatory.check_and_complete_soon("key")
+        await turns(10)
+        assert op.done()
+
+
+async def test_soon_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        order: list[Op] = []
+        ops = [purgatory.watch(Op(on_complete=order.append), ["a", "b"]) for _ in range(20)]
+        for op in ops:
+            op.ready = True
+        ops[7].hooks["on_complete"] = lambda _: ops[15].cancel()
+        purgatory.check_and_complete_soon("a")
+        done_by_turn = []
+        for _ in range(30):
+            await turns(1)
+            check_invariants(purgatory)
+            done_by_turn.append(len(order))
+        assert order == ops[:7] + ops[8:15] + ops[16:]
+        assert set(done_by_turn) == set(range(1, 19))
+
+
+class LeapingClock(ManualClock):
+    """Its time may pass while the purgatory is at work."""
+
+    leap = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.leap
+
+
+async def test_soon_slices_let_deadlines_through() -> None:
+    clock = LeapingClock()
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        ops = [purgatory.watch(Op(), ["key"]) for _ in range(50)]
+        due = purgatory.watch(Op(1.0), ["other"])
+        purgatory.check_and_complete_soon("key")
+        await turns(10)
+        assert due.outcome is None
+        clock.leap = 1.0
+        await turns(10)
+        assert due.expired
+        assert {op.tries for op in ops} == {2, 3}
+        await turns(50)
+        assert {op.tries for op in ops} == {3}
+
+
+@pytest.mark.parametrize("end", ["cancel", "close"])
+async def test_soon_ended_before_its_turn_is_not_tried(purgatory: Purgatory, end: str) -> None:
+    op = purgatory.watch(Op(), ["key"])
+    purgatory.check_and_complete_soon("key")
+    op.cancel() if end == "cancel" else purgatory.close()
+    await turns(10)
+    assert op.tries == 2
+
+
+async def test_soon_unknown_not_started_or_closed_is_harmless(purgatory: Purgatory) -> None:
+    purgatory.check_and_complete_soon("unknown")
+    Purgatory().check_and_complete_soon("key")
+    await turns(10)
+    purgatory.close()
+    purgatory.check_and_complete_soon("unknown")
+    await turns(10)
+    assert purgatory.statistics().pending == 0

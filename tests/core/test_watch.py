@@ -1,0 +1,270 @@
+"""The way in: what is refused, the two tries and the gap between them, and what is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Outcome, Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Boom, Op, fate
+
+
+async def assert_untouched(op: Op, elsewhere: Purgatory) -> None:
+    assert (op.outcome, op.keys, op.ran) == (None, (), [])
+    with pytest.raises(RuntimeError, match="never watched"):
+        await op
+    assert elsewhere.watch(op, ["a", "b"]) is op
+    check_invariants(elsewhere)
+    assert (op.keys, elsewhere.watched) == (("a", "b"), 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        ("key", TypeError),
+        (b"key", TypeError),
+        ("", TypeError),
+        (None, TypeError),
+        (7, TypeError),
+        ([[]], TypeError),
+        (["a", {}], TypeError),
+        ([], ValueError),
+        ((), ValueError),
+        (iter(()), ValueError),
+    ],
+    ids=repr,
+)
+async def test_watch_bad_keys_are_refused(purgatory: Purgatory, keys: Any, error: type[Exception]) -> None:
+    op = Op(1.0)
+    for enter in (purgatory.watch, purgatory.try_complete_else_watch):
+        with pytest.raises(error, match=r"keys|hash|iterable"):
+            enter(op, keys)
+        check_invariants(purgatory)
+    assert (op.tries, purgatory.num_delayed) == (0, 0)
+    await assert_untouched(op, purgatory)
+
+
+async def test_watch_not_started_is_refused(purgatory: Purgatory) -> None:
+    op = Op(1.0)
+    with pytest.raises(RuntimeError, match="not started"):
+        Purgatory().watch(op, ["key"])
+    assert op.tries == 0
+    await assert_untouched(op, purgatory)
+
+
+async def test_watch_closed_is_refused(purgatory: Purgatory) -> None:
+    op = Op(1.0, ready=True)
+    async with Purgatory() as closed:
+        pass
+    with pytest.raises(PurgatoryClosedError):
+        closed.watch(op, ["key"])
+    assert op.tries == 0
+    op.ready = False
+    await assert_untouched(op, purgatory)
+
+
+async def test_watch_twice_is_refused(purgatory: Purgatory, clock: ManualClock) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+    async with Purgatory(clock=clock) as other:
+        for again in (purgatory, other):
+            with pytest.raises(RuntimeError, match="once"):
+                again.watch(op, ["other"])
+        assert (op.keys, op.tries, purgatory.watched, other.watched) == (("key",), 2, 1, 0)
+        op.force_complete()
+        with pytest.raises(RuntimeError, match="once"):
+            other.watch(op, ["key"])
+
+
+async def test_watch_full_is_refused(purgatory: Purgatory, clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, max_pending=2) as small:
+        first, _ = (small.watch(Op(1.0), ["key"]) for _ in range(2))
+        op = Op(1.0)
+        with pytest.raises(PurgatoryFullError, match="2"):
+            small.watch(op, ["key"])
+        check_invariants(small)
+        assert (small.num_delayed, small.watched) == (2, 2)
+        assert await small.watch(Op(1.0, ready=True), ["key"]) == "result"  # it need not park
+        first.cancel()
+        small.watch(Op(1.0), ["key"])
+        await assert_untouched(op, purgatory)
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+async def test_watch_counts_those_watched_inside_the_try(clock: ManualClock, tries: int) -> None:
+    async with Purgatory(clock=clock, max_pending=1) as small:
+        op = Op(1.0, try_complete=lambda op: op.tries == tries and small.watch(Op(), ["other"]))
+        if tries == 1:
+            with pytest.raises(PurgatoryFullError):
+                small.watch(op, ["key"])
+        else:
+            assert isinstance(small.watch(op, ["key"]).exception(), PurgatoryFullError)
+        check_invariants(small)
+        assert small.num_delayed == 2 - tries
+
+
+async def test_watch_key_twice_counts_once(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(), ["a", "b", "a", 1, 1.0, True])
+    check_invariants(purgatory)
+    assert (op.keys, purgatory.watched, purgatory.statistics().keys) == (("a", "b", 1), 3, 3)
+    assert purgatory.cancel_for_key("a") == [op]
+    assert purgatory.watched == 0
+
+
+async def test_watch_keys_from_a_generator(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(), (("topic", number) for number in range(3)))
+    check_invariants(purgatory)
+    assert op.keys == (("topic", 0), ("topic", 1), ("topic", 2))
+    op.ready = True
+    assert purgatory.check_and_complete(("topic", 2)) == 1
+
+
+async def test_watch_keys_iterable_raising_leaves_op_untouched(purgatory: Purgatory) -> None:
+    def keys() -> Iterator[Hashable]:
+        yield "a"
+        raise Boom
+
+    op = Op()
+    with pytest.raises(Boom):
+        purgatory.watch(op, keys())
+    await assert_untouched(op, purgatory)
+
+
+class Topic:
+    """A key that is careless about what it is compared with."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self.number == other.number)
+
+
+@pytest.mark.parametrize("first", [[7], [7, "a"], ["a", 7]])
+async def test_watch_key_raising_when_compared_is_refused(purgatory: Purgatory, first: list[Hashable]) -> None:
+    waiting = purgatory.watch(Op(1.0), first)
+    for keys in ([Topic(7)], ["a", Topic(7)], [Topic(7), "a"]):
+        op = Op(1.0)
+        with pytest.raises(AttributeError, match="number"):
+            purgatory.watch(op, keys)
+        check_invariants(purgatory)
+        assert (op.keys, purgatory.num_delayed) == ((), 1)
+    assert purgatory.cancel_for_key(7) == [waiting]
+
+
+@pytest.mark.parametrize(("ready_at", "ended"), [(1, True), (2, True), (3, False)])
+async def test_try_complete_else_watch_tries_twice(purgatory: Purgatory, ready_at: int, ended: bool) -> None:
+    op = Op(1.0, try_complete=lambda op: setattr(op, "ready", op.tries >= ready_at))
+    assert purgatory.try_complete_else_watch(op, ["a", "b", "c"]) is ended
+    check_invariants(purgatory)
+    assert op.tries == min(ready_at, 2)
+    assert op.done() is ended
+    stats = purgatory.statistics()
+    assert (stats.pending, stats.watched, stats.buckets) == ((0, 0, 0) if ended else (1, 3, 1))
+
+
+async def test_watch_event_between_the_tries_is_seen(purgatory: Purgatory) -> None:
+    log: list[str] = []
+
+    class Fetch(DelayedOperation[list[str]]):
+        def try_complete(self) -> bool:
+            readable = len(log)
+            if not readable:  # appended after it was read and before it is registered: nobody to be told yet
+                log.append("record")
+                assert purgatory.check_and_complete("log") == 0
+            return readable > 0 and self.force_complete()
+
+        def on_complete(self) -> list[str]:
+            return log
+
+    assert await purgatory.watch(Fetch(60.0), ["log"]) == ["record"]
+    assert purgatory.watched == 0
+
+
+async def test_watch_registers_without_being_awaited(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+    op.ready = True
+    assert purgatory.check_and_complete("key") == 1
+    assert op.result() == "result"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_watch_ended_before_registers_nothing(purgatory: Purgatory, cancelled: bool) -> None:
+    op = Op(1.0)
+    op.cancel() if cancelled else op.force_complete()
+    assert purgatory.try_complete_else_watch(op, ["key"]) is False
+    assert purgatory.watch(op, ["key"]) is op
+    assert (op.tries, purgatory.num_delayed, purgatory.watched) == (0, 0, 0)
+    assert await fate(op) == ("CancelledError" if cancelled else "result")
+
+
+class Answering(DelayedOperation[None]):
+    """Its try_complete() returns what a test wants, and ends the operation first or not."""
+
+    def __init__(self, answer: object, ends: bool) -> None:
+        super().__init__(1.0)
+        self.answer = answer
+        self.ends = ends
+
+    def try_complete(self) -> Any:
+        if self.ends:
+            self.force_complete()
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [True, 1, "yes", [0], None, False, 0, "", []], ids=repr)
+async def test_try_complete_having_ended_may_return_anything(purgatory: Purgatory, answer: object) -> None:
+    op = Answering(answer, ends=True)
+    assert purgatory.try_complete_else_watch(op, ["key"]) is True
+    assert (op.outcome, purgatory.watched) == (Outcome.COMPLETED, 0)
+
+
+@pytest.mark.parametrize("answer", [None, False, 0, "", []], ids=repr)
+async def test_try_complete_returning_false_goes_on_waiting(purgatory: Purgatory, answer: object) -> None:
+    op = Answering(answer, ends=False)
+    assert purgatory.try_complete_else_watch(op, ["key"]) is False
+    assert (purgatory.check_and_complete("key"), op.outcome, purgatory.watched) == (0, None, 1)
+
+
+@pytest.mark.parametrize("answer", [True, 1, "yes", [0]], ids=repr)
+async def test_try_complete_true_without_ending_fails(purgatory: Purgatory, answer: object) -> None:
+    op = purgatory.watch(Answering(answer, ends=False), ["key"])
+    check_invariants(purgatory)
+    assert (op.outcome, purgatory.watched) == (Outcome.FAILED, 0)
+    with pytest.raises(RuntimeError, match="force_complete"):
+        await op
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+async def test_try_complete_cancelling_itself_is_an_end(purgatory: Purgatory, tries: int) -> None:
+    op = Op(1.0, try_complete=lambda op: op.tries == tries and op.cancel())
+    assert purgatory.try_complete_else_watch(op, ["a", "b"]) is True
+    check_invariants(purgatory)
+    assert (op.outcome, op.ran, op.tries) == (Outcome.CANCELLED, ["on_cancel"], tries)
+    assert (purgatory.watched, purgatory.statistics().buckets) == (0, 0)
+
+
+async def test_try_complete_closing_in_first_try_is_refused(purgatory: Purgatory, clock: ManualClock) -> None:
+    op = Op(1.0, try_complete=lambda _: purgatory.close())
+    with pytest.raises(PurgatoryClosedError):
+        purgatory.watch(op, ["key"])
+    check_invariants(purgatory)
+    async with Purgatory(clock=clock) as other:
+        await assert_untouched(op, other)
+
+
+async def test_try_complete_closing_in_second_try_fails(purgatory: Purgatory) -> None:
+    def close_the_second_time(op: Op) -> None:
+        if op.tries == 2:
+            purgatory.close()
+
+    op = Op(1.0, try_complete=close_the_second_time)
+    assert purgatory.try_complete_else_watch(op, ["key"]) is True
+    check_invariants(purgatory)
+    assert isinstance(op.exception(), PurgatoryClosedError)

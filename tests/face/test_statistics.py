@@ -1,0 +1,82 @@
+"""statistics(), the gauges, and the repr."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory, Statistics
+from aiopurgatory.testing import ManualClock
+
+from .parts import Waiting
+
+
+async def test_statistics_new_is_all_zero() -> None:
+    stats = dataclasses.asdict(Purgatory("fetch").statistics())
+    assert (stats.pop("name"), stats.pop("levels")) == ("fetch", 1)
+    assert set(stats.values()) == {0}
+
+
+async def test_statistics_are_a_frozen_snapshot(purgatory: Purgatory) -> None:
+    before = purgatory.statistics()
+    purgatory.watch(Waiting(1.0), ["key"])
+    assert (before.pending, purgatory.statistics().pending) == (0, 1)
+    assert before == dataclasses.replace(before)
+    name: Any = "pending"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(before, name, 7)
+
+
+async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClock) -> None:
+    ops = [purgatory.watch(Waiting(10.0), ["a", number]) for number in range(8)]
+    ops[0].ready = True
+    ops[1].force_complete()
+    ops[2].cancel()
+    ops[3].fail(ValueError("lost"))
+    ops[3].exception()
+    purgatory.check_and_complete("a")
+    purgatory.watch(Waiting(9.0), ["a", "b"])
+    await clock.advance(9.0)
+    assert purgatory.statistics() == Statistics(
+        name="test",
+        pending=4,
+        watched=8,
+        keys=5,
+        completed=2,
+        expired=1,
+        cancelled=1,
+        failed=1,
+        cascaded=purgatory.statistics().cascaded,
+        wakeups=purgatory.statistics().wakeups,
+        purges=0,
+        estimated_total=4,
+        levels=4,
+        buckets=1,
+    )
+    assert (purgatory.num_delayed, purgatory.watched) == (4, 8)
+
+
+async def test_statistics_of_the_timer(purgatory: Purgatory, clock: ManualClock) -> None:
+    await clock.advance(0)
+    purgatory.watch(Waiting(0.005), ["key"])
+    purgatory.watch(Waiting(0.005), ["key"])
+    assert (purgatory.statistics().levels, purgatory.statistics().buckets) == (1, 1)
+    purgatory.watch(Waiting(0.050), ["key"])  # reaches into a second wheel: 20 ms, 400 ms
+    assert (purgatory.statistics().levels, purgatory.statistics().buckets) == (2, 2)
+    await clock.advance(0.005)
+    stats = purgatory.statistics()
+    assert (stats.expired, stats.wakeups, stats.cascaded, stats.buckets) == (2, 1, 0, 1)
+    await clock.advance(0.046)
+    stats = purgatory.statistics()
+    assert (stats.expired, stats.wakeups, stats.cascaded, stats.buckets) == (3, 3, 1, 0)
+
+
+async def test_repr_shows_name_state_and_counts(clock: ManualClock) -> None:
+    purgatory = Purgatory("fetch", clock=clock)
+    assert "'fetch' new" in repr(purgatory)
+    async with purgatory:
+        purgatory.watch(Waiting(1.0), ["a", "b"])
+        assert "'fetch' open pending=1 keys=2" in repr(purgatory)
+    assert "'fetch' closed pending=0 keys=0" in repr(purgatory)

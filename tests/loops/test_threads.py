@@ -1,0 +1,173 @@
+"""Other threads: the one call made for them, and the others refused."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Hashable
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+THREADS = 8
+CALLS = 10_000
+
+
+class Wait(DelayedOperation[None]):
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        super().__init__(timeout=None)
+        self.ready = ready
+        self.tries = 0
+
+    def try_complete(self) -> bool:
+        self.tries += 1
+        return self.ready() and self.force_complete()
+
+
+class Key:
+    pass
+
+
+async def in_threads(call: Callable[[int], object]) -> None:
+    """Call *call* in THREADS threads at once, with the number of each."""
+    async with asyncio.TaskGroup() as group:
+        for number in range(THREADS):
+            group.create_task(asyncio.to_thread(call, number))
+
+
+async def test_threadsafe_eight_threads_lose_no_call(purgatory: Purgatory) -> None:
+    happened: set[Hashable] = set()
+
+    def notify(thread: int) -> None:
+        for n in range(CALLS):
+            happened.add((thread, n))
+            purgatory.check_and_complete_threadsafe((thread, n))
+
+    def watch(key: Hashable) -> Wait:
+        return purgatory.watch(Wait(lambda: key in happened), [key])
+
+    ops = [watch((thread, n)) for thread in range(THREADS) for n in range(CALLS)]
+    async with asyncio.timeout(30):
+        await in_threads(notify)
+        for op in ops:
+            await op
+    assert purgatory.statistics().completed == THREADS * CALLS
+
+
+async def test_threadsafe_many_calls_take_few_wakeups(purgatory: Purgatory) -> None:
+    calls = [0] * THREADS
+
+    def notify(thread: int) -> None:
+        for _ in range(CALLS):
+            calls[thread] += 1
+            purgatory.check_and_complete_threadsafe("hot")
+
+    op = purgatory.watch(Wait(lambda: sum(calls) == THREADS * CALLS), ["hot"])
+    async with asyncio.timeout(30):
+        await in_threads(notify)
+        await op
+    # A wake-up of the loop for each call would be a try for each.
+    assert op.tries < THREADS * CALLS / 10
+
+
+async def test_threadsafe_calls_without_pause_let_loop_turn(purgatory: Purgatory) -> None:
+    stop = threading.Event()
+    give_up_at = time.monotonic() + 5
+
+    def notify(thread: int) -> None:
+        while not stop.is_set() and time.monotonic() < give_up_at:
+            purgatory.check_and_complete_threadsafe("hot")
+
+    async def turn_and_stop() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        stop.set()
+
+    purgatory.watch(Wait(bool), ["hot"])
+    async with asyncio.TaskGroup() as group:
+        group.create_task(in_threads(notify))
+        group.create_task(turn_and_stop())
+    assert time.monotonic() < give_up_at
+
+
+async def test_threadsafe_before_start_spoils_nothing(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock)
+    purgatory.check_and_complete_threadsafe("key")
+    async with purgatory, asyncio.timeout(5):
+        ready = asyncio.Event()
+        op = purgatory.watch(Wait(ready.is_set), ["key"])
+        ready.set()
+        await asyncio.to_thread(purgatory.check_and_complete_threadsafe, "key")
+        await op
+
+
+async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock) as purgatory:
+        pass
+    key = Key()
+    await asyncio.to_thread(purgatory.check_and_complete_threadsafe, key)
+    left = weakref.ref(key)
+    del key
+    gc.collect()  # what the thread left
+    assert left() is None
+
+
+@pytest.mark.timeout(10)
+async def test_threadsafe_interrupted_by_itself_hangs_not(purgatory: Purgatory) -> None:
+    class Interrupted(Key):
+        """Python code in which a signal handler or a finalizer, run by this very thread, may call."""
+
+        def __hash__(self) -> int:
+            if not calls:
+                calls.append("other")
+                purgatory.check_and_complete_threadsafe("other")
+            return id(self)
+
+    calls: list[str] = []
+    key = Interrupted()
+    op = purgatory.watch(Wait(lambda: bool(calls)), ["other"])
+    purgatory.check_and_complete_threadsafe(key)
+    async with asyncio.timeout(5):
+        await op
+
+
+@pytest.fixture
+async def debugged(clock: ManualClock) -> AsyncIterator[Purgatory]:
+    asyncio.get_running_loop().set_debug(True)
+    async with Purgatory(clock=clock) as purgatory:
+        yield purgatory
+    asyncio.get_running_loop().set_debug(False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda purgatory, op: purgatory.check_and_complete("key"),
+        lambda purgatory, op: purgatory.check_and_complete_soon("key"),
+        lambda purgatory, op: purgatory.check_all(),
+        lambda purgatory, op: purgatory.cancel_for_key("key"),
+        lambda purgatory, op: purgatory.reschedule(op, 1.0),
+        lambda purgatory, op: purgatory.expire_all(),
+        lambda purgatory, op: purgatory.purge(),
+        lambda purgatory, op: purgatory.close(),
+        lambda purgatory, op: purgatory.watch(Wait(bool), ["key"]),
+        lambda purgatory, op: op.force_complete(),
+        lambda purgatory, op: op.fail(ValueError()),
+        lambda purgatory, op: op.cancel(),
+    ],
+)
+async def test_debug_wrong_thread_raises_changes_nothing(
+    debugged: Purgatory, call: Callable[[Purgatory, Wait], object]
+) -> None:
+    op = debugged.watch(Wait(bool), ["key"])
+    before = debugged.statistics(), op.tries
+    with pytest.raises(RuntimeError, match="event loop"):
+        await asyncio.to_thread(call, debugged, op)
+    assert (debugged.statistics(), op.tries) == before
+    check_invariants(debugged)
+    assert op.force_complete()

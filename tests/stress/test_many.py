@@ -1,0 +1,132 @@
+"""Many at once: in order, in linear time, and in many turns of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Outcome, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+
+class Topic:
+    def __init__(self) -> None:
+        self.ready = False
+        self.ended: list[int] = []
+
+
+class Wait(DelayedOperation[None]):
+    __slots__ = ("number", "topic")
+
+    def __init__(self, topic: Topic, number: int, timeout: float = 30.0) -> None:
+        super().__init__(timeout)
+        self.topic = topic
+        self.number = number
+
+    def try_complete(self) -> bool:
+        return self.topic.ready and self.force_complete()
+
+    def on_complete(self) -> None:
+        self.topic.ended.append(self.number)
+
+
+async def turns_until_empty(purgatory: Purgatory, record_property: Callable[[str, object], None]) -> int:
+    turns = []
+    while purgatory.num_delayed:
+        began = time.perf_counter()
+        await asyncio.sleep(0)
+        turns.append(time.perf_counter() - began)
+    record_property("turns", len(turns))
+    record_property("longest_turn_ms", round(max(turns) * 1e3, 2))
+    print(f"{len(turns)} turns of the loop, the longest {max(turns) * 1e3:.2f} ms")
+    return len(turns)
+
+
+async def test_check_soon_100k_waiters_end_in_order_in_slices(
+    clock: ManualClock, record_property: Callable[[str, object], None]
+) -> None:
+    topic = Topic()
+    async with Purgatory(clock=clock, turn_budget=0.0002) as purgatory:
+        ops = [purgatory.watch(Wait(topic, n), ["hot"]) for n in range(100_000)]
+        topic.ready = True
+        purgatory.check_and_complete_soon("hot")
+        assert await turns_until_empty(purgatory, record_property) > 20
+        check_invariants(purgatory)
+    assert topic.ended == list(range(100_000))
+    assert {op.outcome for op in ops} == {Outcome.COMPLETED}
+
+
+async def test_expiry_50k_in_one_instant_in_order_in_slices(
+    clock: ManualClock, record_property: Callable[[str, object], None]
+) -> None:
+    topic = Topic()
+    async with Purgatory(clock=clock, turn_budget=0.0002) as purgatory:
+        ops = [purgatory.watch(Wait(topic, n), [n % 100]) for n in range(50_000)]
+        await clock.advance(29.999)
+        assert purgatory.num_delayed == len(ops)
+        advance = asyncio.create_task(clock.advance(0.001))
+        assert await turns_until_empty(purgatory, record_property) > 20
+        await advance
+        check_invariants(purgatory)
+    assert topic.ended == list(range(50_000))
+    assert {op.outcome for op in ops} == {Outcome.EXPIRED}
+
+
+async def test_cancel_waiters_of_one_key_takes_linear_time(purgatory: Purgatory) -> None:
+    async def wait(number: int) -> None:
+        await purgatory.watch(Wait(topic, number), ["hot"])
+
+    async def cancel_all(count: int) -> float:
+        tasks = [asyncio.create_task(wait(n)) for n in range(count)]
+        await asyncio.sleep(0)
+        assert purgatory.num_delayed == count
+        rng.shuffle(tasks)
+        gc.disable()  # its full passes over that many tasks are a cost of their own
+        began = time.process_time()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        cost = time.process_time() - began
+        gc.enable()
+        return cost
+
+    topic = Topic()
+    rng = random.Random(7)
+    few = min([await cancel_all(10_000) for _ in range(2)])
+    many = await cancel_all(40_000)
+    assert many < 12 * few  # 4 is linear, 16 is quadratic
+    assert topic.ended == []
+    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+    check_invariants(purgatory)
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # slow under tracemalloc, and the loop plays no part
+async def test_arm_and_cancel_with_10k_live_grows_nothing(purgatory: Purgatory, clock: ManualClock) -> None:
+    topic = Topic()
+    rng = random.Random(8)
+
+    async def cycles(count: int) -> None:
+        for _ in range(count):
+            for n in range(1000):
+                assert purgatory.watch(Wait(topic, n, rng.uniform(0.01, 3600.0)), ["hot", n]).cancel()
+            await clock.advance(0.007)
+
+    for n in range(10_000):
+        purgatory.watch(Wait(topic, n, 3600.0), ["hot", n])
+    tracemalloc.start()
+    await cycles(10)
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    await cycles(100)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 100_000  # a byte for each cycle
+    assert purgatory.num_delayed == 10_000
+    check_invariants(purgatory)
