@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import track
 
-ROUNDS = 7
+ROUNDS = 5
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent / "src"
 

@@ -49,6 +49,20 @@ async def test_expiry_never_early_and_within_a_tick(
         assert early == 0
 
 
+async def test_expiry_not_even_one_float_early() -> None:
+    for number in range(1, 300):
+        clock, at = ManualClock(), number / 1000
+        async with Purgatory(clock=clock) as purgatory:
+            op = purgatory.watch(Op(at), ["key"])
+            after = purgatory.watch(Op(math.nextafter(at, 1.0)), ["key"])
+            await clock.advance(math.nextafter(at, 0.0))
+            purgatory.check_and_complete_soon("key")  # wakes the clock task, which looks at the time
+            await turns(2)
+            assert (op.outcome, after.outcome) == (None, None)
+            await clock.advance(at - clock.time())
+            assert (op.outcome, after.outcome) == (Outcome.EXPIRED, None)
+
+
 @pytest.mark.parametrize("start", [0.0, 3.2e6, 2.0**36 / 1000, 2.0**40 / 1000, 1.8e9, 1e10])
 async def test_expiry_at_any_uptime_comes_at_its_time(start: float) -> None:
     clock = ManualClock(start)
@@ -277,6 +291,16 @@ async def test_expire_all_put_off_is_not_counted(purgatory: Purgatory, clock: Ma
     assert op.outcome is None
     await clock.advance(5.0)
     assert op.expired
+
+
+@pytest.mark.parametrize("how", ["clock", "expire_all"])
+async def test_expire_all_in_a_last_try_asks_once(purgatory: Purgatory, clock: ManualClock, how: str) -> None:
+    op = purgatory.watch(Op(1.0, try_complete=lambda op: op.tries > 2 and purgatory.expire_all()), ["key"])
+    other = purgatory.watch(Op(60.0), ["key"])
+    await clock.advance(1.0) if how == "clock" else purgatory.expire_all()
+    check_invariants(purgatory)
+    assert (op.tries, op.ran) == (3, ["on_complete", "on_expiration"])
+    assert (other.tries, other.ran) == (3, ["on_complete", "on_expiration"])
 
 
 async def test_expire_all_spares_those_watched_meanwhile(purgatory: Purgatory) -> None:

@@ -100,10 +100,12 @@ async def test_stale_entries_are_neither_tried_nor_listed(lazy: Purgatory) -> No
 
 
 async def test_close_drops_stale_entries(lazy: Purgatory) -> None:
-    lazy.watch(Op(60.0), ["a", "b"]).force_complete()
+    op = lazy.watch(Op(60.0), ["a", "b"])
+    op.force_complete()
     lazy.close()
     check_invariants(lazy)
-    assert (lazy.watched, lazy.statistics().keys) == (0, 0)
+    assert (op.result(), op.ran) == ("result", ["on_complete"])
+    assert (lazy.watched, lazy.statistics().keys, lazy.statistics().failed) == (0, 0, 0)
 
 
 async def swept_by_turn(purgatory: Purgatory, keys_of: list[list[int]]) -> list[int]:

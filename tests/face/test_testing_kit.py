@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,8 +36,12 @@ async def test_advance_moves_time_by_just_that(start: float) -> None:
 
 async def test_advance_stops_at_every_instant_in_order(clock: ManualClock) -> None:
     seen: list[tuple[str, float]] = []
+
+    def note(name: str) -> None:
+        seen.append((name, clock.time()))
+
     for name, when in (("late", 3.0), ("early", 1.0), ("early too", 1.0), ("never", 9.0)):
-        clock.call_at(when, lambda name=name: seen.append((name, clock.time())))  # type: ignore[misc]
+        clock.call_at(when, partial(note, name))
     await clock.advance(3.0)
     assert seen == [("early", 1.0), ("early too", 1.0), ("late", 3.0)]
 
@@ -65,8 +70,8 @@ async def test_call_at_past_runs_on_a_later_turn(clock: ManualClock, when: float
 
 async def test_call_at_cancelled_never_runs(clock: ManualClock) -> None:
     seen: list[str] = []
-    first, _ = (clock.call_at(1.0, lambda name=name: seen.append(name)) for name in ("first", "second"))  # type: ignore[misc]
-    past = clock.call_at(0.0, lambda: seen.append("past"))
+    first, _ = (clock.call_at(1.0, partial(seen.append, name)) for name in ("first", "second"))
+    past = clock.call_at(0.0, partial(seen.append, "past"))
     first.cancel()
     past.cancel()
     past.cancel()

@@ -325,16 +325,16 @@ class NaiveSide(Side):
         return self.purgatory.now
 
     def next_tried(self, ops: list[NaiveOp]) -> NaiveOp:
-        hint = self.real.log[len(self.log)][:2] if len(self.log) < len(self.real.log) else None
-        return next((op for op in ops if hint == ("try_complete", op.n)), ops[0])
+        hint = self.real.log[len(self.log)] if len(self.log) < len(self.real.log) else ()
+        return next((op for op in ops if hint[1:2] == (op.n,)), ops[0])
 
     def step(self, actions: Iterable[Action], seconds: float) -> None:
         for action in actions:
             self.act(action)
         self.purgatory.advance(seconds)
 
-    def wait(self, n: int) -> None:
-        self.waits.append(NaiveWait(self.ops[n]))
+    def wait(self, back: int) -> None:
+        self.waits.append(NaiveWait(self.op(back, None)))
         self.purgatory.advance(0)
 
     def end(self) -> None:

@@ -25,25 +25,28 @@ class UserError(Exception):
 
 
 class Spec(NamedTuple):
-    """An operation to be made. Each entry of its script is played once, in the hook that it names."""
+    """An operation to be made. Each entry of its script is played once, in the hook that it names, the first first."""
 
     keys: list[str]
     timeout: float | None
-    ready: bool
-    script: list[tuple[str, Action]]
+    needs: int
+    script: list[tuple[str, list[Action]]]
 
 
 class Hooks:
-    """An operation of either side, as far as users write it."""
+    """An operation of either side, as far as users write it: it waits until so much more has been published."""
 
     def __init__(self, side: Side, spec: Spec) -> None:
-        self.side, self.n, self.ready, self.script = side, len(side.ops), spec.ready, list(spec.script)
+        self.side, self.n, self.script = side, len(side.ops), list(spec.script)
+        self.needs = side.published + spec.needs
+        self.tries = 0
         self.completing = False
         side.ops.append(self)
 
     def try_complete(self: Any) -> bool:
-        self.side.play("try_complete", self)
-        return bool(self.ready and self.force_complete())
+        self.tries += 1
+        self.side.play(("first_try", "second_try", "later_try")[min(self.tries, 3) - 1], self)
+        return bool(self.side.published >= self.needs and self.force_complete())
 
     def on_complete(self: Any) -> Result:
         self.completing = True
@@ -69,6 +72,7 @@ class Side:
     purgatory: Any
 
     def __init__(self) -> None:
+        self.published = 0
         self.ops: list[Any] = []
         self.waits: list[Any] = []
         self.log: list[tuple[object, ...]] = []
@@ -88,11 +92,11 @@ class Side:
     def play(self, hook: str, op: Any) -> None:
         self.log.append((hook, op.n, self.time(), self.purgatory.num_delayed, self.purgatory.watched))
         self.check()
-        for entry in op.script:
-            if entry[0] == hook:
-                op.script.remove(entry)
-                self.act(entry[1], op)
-                break
+        entry = next((entry for entry in op.script if entry[0] == hook), None)
+        if entry is not None:
+            op.script.remove(entry)
+            for action in entry[1]:
+                self.act(action, op)
 
     def act(self, action: Action, inside: Any = None) -> None:
         """Do *action*, in a hook of the operation *inside* or in none, and write down what comes back."""
@@ -115,8 +119,8 @@ class Side:
                 return self.purgatory.reschedule(self.op(back, inside), timeout)
             case ("cancel_for_key", key):
                 return [op.n for op in self.purgatory.cancel_for_key(key)]
-            case ("set_ready", back):
-                self.op(back, inside).ready = True
+            case ("publish",):
+                self.published += 1
                 return None
             case ("fail", back):
                 return self.op(back, inside).fail(UserError("told to"))
@@ -128,13 +132,13 @@ class Side:
         """The operation whose hook this is, or the one that came so many before the last."""
         return inside if back is None else self.ops[-1 - back % len(self.ops)]
 
-    def leave(self, back: int, inside: Any) -> object:
+    def leave(self, back: int | None, inside: Any) -> object:
         """Cancel an awaiting task.
 
         Not in a hook if the operation has ended: whether the task has its result by then is up to the event loop.
         """
         if self.waits:
-            wait = self.waits[-1 - back % len(self.waits)]
+            wait = self.waits[-1 - (back or 0) % len(self.waits)]
             if inside is None or wait.op.outcome is None or wait.op.completing:
                 wait.cancel()
         return None
@@ -236,8 +240,8 @@ class RealSide(Side):
             self.act(action)
         await self.clock.advance(seconds)
 
-    async def wait(self, n: int) -> None:
-        self.waits.append(RealWait(self.ops[n]))
+    async def wait(self, back: int) -> None:
+        self.waits.append(RealWait(self.op(back, None)))
         await self.clock.advance(0)
 
     async def end(self) -> None:

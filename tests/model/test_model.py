@@ -19,31 +19,31 @@ from aiopurgatory import Outcome
 from aiopurgatory.testing import check_invariants
 
 from .naive import NaiveSide
-from .sides import TICK, Action, RealSide, Spec
+from .sides import START, TICK, Action, RealSide, Spec
 
 keys = st.sampled_from("abc")
-spans = st.integers(0, 12).map(lambda n: n * TICK)
-spans |= st.sampled_from([4, 80, 300]).flatmap(lambda most: st.integers(0, 64 * most).map(lambda n: n / 64))
-timeouts = st.none() | spans
-back = st.integers(0, 5)
-hooks = st.sampled_from(["try_complete", "on_complete", "on_expiration", "on_cancel"])
+ticks = st.integers(0, 12).map(lambda n: n * TICK)
+spans = ticks | st.sampled_from([4, 80, 300]).flatmap(lambda most: st.integers(0, 64 * most).map(lambda n: n / 64))
+timeouts = st.none() | spans | ticks.map(lambda span: span + TICK - START)
+back = st.integers(0, 3)
+hooks = st.sampled_from(["first_try", "second_try", "later_try", "on_complete", "on_expiration", "on_cancel"])
 
 
 def actions(*more: st.SearchStrategy[Action], target: st.SearchStrategy[int | None]) -> st.SearchStrategy[Action]:
     return st.one_of(
-        st.tuples(st.sampled_from(["set_ready", "force_complete", "fail", "cancel"]), target),
-        st.tuples(st.sampled_from(["check_and_complete", "check_and_complete_soon", "cancel_for_key"]), keys),
-        st.tuples(st.sampled_from(["check_all", "expire_all", "purge", "close"])),
+        st.tuples(st.sampled_from(["force_complete", "fail", "cancel", "leave"]), target),
+        st.tuples(st.just("check_and_complete"), keys),
+        st.tuples(st.sampled_from(["check_and_complete_soon", "cancel_for_key"]), keys),
+        st.tuples(st.sampled_from(["publish", "check_all", "expire_all", "purge", "close"])),
         st.tuples(st.just("reschedule"), target, timeouts),
-        st.tuples(st.just("leave"), back),
         *more,
     )
 
 
 def watches(in_hooks: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
-    ready = st.sampled_from([False, False, False, True])
-    script = st.lists(st.tuples(hooks, in_hooks), max_size=3)
-    return st.tuples(st.just("watch"), st.builds(Spec, st.lists(keys, min_size=1, max_size=4), timeouts, ready, script))
+    some_keys = st.lists(keys, min_size=1, max_size=4)
+    script = st.lists(st.tuples(hooks, st.lists(in_hooks, min_size=1, max_size=3)), max_size=3)
+    return st.tuples(st.just("watch"), st.builds(Spec, some_keys, timeouts, st.integers(0, 3), script))
 
 
 in_inner_hooks = actions(st.just(("raise",)), target=st.none() | back)
@@ -69,25 +69,34 @@ class Machine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.real.step(actions, seconds))
         self.naive.step(actions, seconds)
 
-    @rule(action=watches(in_hooks))
-    def watch(self, action: Action) -> None:
+    @rule(action=watches(in_hooks), tasks=st.integers(0, 2))
+    def watch_and_await(self, action: Action, tasks: int) -> None:
         self.step([action], 0)
+        for _ in range(tasks):
+            self.start_awaiting_task(0)
 
     @precondition(lambda self: self.real.ops)
-    @rule(actions=st.lists(actions(watches(in_hooks), target=back), min_size=1, max_size=3))
+    @rule(back=back)
+    def start_awaiting_task(self, back: int) -> None:
+        self.loop.run_until_complete(self.real.wait(back))
+        self.naive.wait(back)
+
+    @rule(key=keys, leaving=st.lists(back, max_size=2))
+    def publish_check_and_leave(self, key: str, leaving: list[int]) -> None:
+        self.step([("publish",), ("check_and_complete", key), *(("leave", back) for back in leaving)], 0)
+
+    @rule(leaving=st.lists(back, max_size=3))
+    def expire_all_and_leave(self, leaving: list[int]) -> None:
+        self.step([("expire_all",), *(("leave", back) for back in leaving)], 0)
+
+    @precondition(lambda self: self.real.ops)
+    @rule(actions=st.lists(actions(watches(in_hooks), target=back), min_size=1, max_size=4))
     def act_in_one_turn(self, actions: list[Action]) -> None:
         self.step(actions, 0)
 
     @rule(seconds=spans)
     def advance(self, seconds: float) -> None:
         self.step([], seconds)
-
-    @precondition(lambda self: self.real.ops)
-    @rule(n=st.integers(0, 30))
-    def start_awaiting_task(self, n: int) -> None:
-        n %= len(self.real.ops)
-        self.loop.run_until_complete(self.real.wait(n))
-        self.naive.wait(n)
 
     @precondition(lambda self: not self.naive.purgatory.open)
     @rule()

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from ..errors import PurgatoryClosedError
 from .moments import NS
 from .outcome import Outcome
 
@@ -70,7 +69,7 @@ def settle(op: Operation, outcome: Outcome, result: object, raises: bool) -> Non
             owner._cancelled += 1
         else:
             owner._failed += 1
-            if head is None and not isinstance(result, PurgatoryClosedError):
+            if head is None and not op._op_retrieved:
                 owner._report_failure_later(op)
         if owner._observers:
             try:
@@ -196,7 +195,7 @@ def give_back(op: Operation) -> None:
     op._op_awaiters = None
     owner = op._op_owner
     if op._op_outcome is FAILED:
-        if owner is not None and not isinstance(op._op_result, PurgatoryClosedError):
+        if owner is not None and not op._op_retrieved:
             owner._report_failure_later(op)
     elif op._op_outcome is not CANCELLED and not op._op_raises:
         try:

@@ -39,8 +39,7 @@ def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
         return True
     full = rules._max_pending is not None and rules._pending >= rules._max_pending
     if full or not rules._open:
-        op._op_owner = None
-        op._op_keys = ()
+        leave_untouched(op)
         if full:
             raise PurgatoryFullError(f"max_pending is {rules._max_pending}, and as many operations are pending")
         raise rules._refusal()
@@ -48,8 +47,7 @@ def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
     try:
         rules._watchers.add(op, watch_keys)
     except BaseException:
-        op._op_owner = None
-        op._op_keys = ()
+        leave_untouched(op)
         raise
     op._op_parked = True
     rules._pending += 1
@@ -60,6 +58,12 @@ def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
     # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
     arm(rules, op, op._op_watched_at)
     return attempt(op) is not None
+
+
+def leave_untouched(op: Operation) -> None:
+    """Refused: it may be watched later, or elsewhere."""
+    op._op_owner = None
+    op._op_keys = ()
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:

@@ -299,5 +299,6 @@ def expire_now(op: Operation) -> bool:
 
 def settle_closed(op: Operation) -> bool:
     name = "" if op._op_owner is None else op._op_owner._name
+    op._op_retrieved = True  # who closes it knows; the loop's exception handler need not hear of each
     settle(op, FAILED, PurgatoryClosedError(f"purgatory {name!r} was closed"), True)
     return True
