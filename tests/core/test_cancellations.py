@@ -355,3 +355,14 @@ async def test_cancel_at_kth_turn_leaves_nothing(
     asked = [(op.tries, *op.ran) for op in desk.opened]
     await clock.advance(100.0)
     assert [(op.tries, *op.ran) for op in desk.opened] == asked
+
+
+async def test_on_undelivered_after_result_read_not_called(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(1.0), ["key"])
+    task = asyncio.create_task(wait(op))
+    await turns(1)
+    op.force_complete()
+    assert op.result() == "result"
+    task.cancel()
+    await turns(2)
+    assert "on_undelivered" not in op.ran

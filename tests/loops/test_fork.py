@@ -109,6 +109,12 @@ def test_run_ctrl_c_with_purgatory_open_answers_all(new_loop: NewLoop) -> None:
 def test_close_after_its_loop_was_closed_ends_all(new_loop: NewLoop) -> None:
     loop = new_loop()
     purgatory, op = loop.run_until_complete(started())
+
+    async def wait() -> str:
+        return await op
+
+    task = loop.create_task(wait())
+    loop.run_until_complete(asyncio.sleep(0))
     loop.close()
     purgatory.check_and_complete_threadsafe("key")
     with pytest.raises(RuntimeError):
@@ -116,6 +122,7 @@ def test_close_after_its_loop_was_closed_ends_all(new_loop: NewLoop) -> None:
     purgatory.close()
     assert op.outcome is Outcome.FAILED
     assert isinstance(op.exception(), PurgatoryClosedError)
+    assert not task.done()  # no loop will ever run it
     check_invariants(purgatory)
 
 

@@ -42,7 +42,8 @@ class NaiveOp(Hooks):
         try:
             self.try_complete()
         except UserError as exc:
-            self.fail(exc)
+            if not self.fail(exc):
+                self.side.reported[self.n, shown(exc)] += 1
         return self.outcome is not None
 
     def force_complete(self) -> bool:

@@ -197,7 +197,7 @@ def give_back(op: Operation) -> None:
     if op._op_outcome is FAILED:
         if owner is not None and not op._op_retrieved:
             owner._report_failure_later(op)
-    elif op._op_outcome is not CANCELLED and not op._op_raises:
+    elif op._op_outcome is not CANCELLED and not op._op_raises and not op._op_retrieved:
         try:
             op.on_undelivered(op._op_result)
         except Exception as exc:

@@ -102,10 +102,12 @@ class Operation(TimerTask):
 
     def exception(self) -> BaseException | None:
         self._check_ready()
-        self._op_retrieved = True
         if self._op_outcome is CANCELLED:
             raise cancelled_error(self)
-        return cast(BaseException, self._op_result) if self._op_raises else None
+        if not self._op_raises:
+            return None
+        self._op_retrieved = True
+        return cast(BaseException, self._op_result)
 
     @property
     def outcome(self) -> Outcome | None:

@@ -239,6 +239,7 @@ class Rules:
         for op in pending:  # atomic: no await. All of them, before anybody is told of one
             begin_end(op, FAILED, True)
         self._watchers = Watchers()  # stale entries, if purging is deferred
+        self._estimated_total = 0
         self._purge_wanted = False
         self._purge_keys.clear()
         self._purge_ops.clear()

@@ -45,13 +45,18 @@ def expire_due(rules: Rules, share: float) -> bool:
             try:
                 expire(op)
             except CancelledError as exc:
-                report(rules, op, exc, "a hook raised CancelledError")
+                report_cancelled_error(rules, op, exc)
         else:
             due = timer.next_expiration()
             if due is None or due > now:
                 return False
         if rules._turn_time() >= stop:
             return True
+
+
+def report_cancelled_error(rules: Rules, op: Operation, exc: CancelledError) -> None:
+    if op._op_result is not exc:  # else it is the operation's failure, and reported as that if nobody awaits it
+        report(rules, op, exc, "CancelledError raised")
 
 
 def check_soon(rules: Rules, share: float) -> bool:
@@ -63,7 +68,7 @@ def check_soon(rules: Rules, share: float) -> bool:
             try:
                 check(rules, rules._walk_key, op)
             except CancelledError as exc:
-                report(rules, op, exc, "a hook raised CancelledError")
+                report_cancelled_error(rules, op, exc)
             if rules._turn_time() >= stop:
                 return True
         if not rules._soon:

@@ -1,0 +1,120 @@
+"""Hooks may do anything: watch, check, cancel, expire, close (I7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Boom, Hook, Op, fate, turns
+
+
+async def run_try(purgatory: Purgatory, op: Op) -> None:
+    purgatory.check_and_complete("key")
+
+
+async def run_completion(purgatory: Purgatory, op: Op) -> None:
+    op.force_complete()
+
+
+async def run_expiration(purgatory: Purgatory, op: Op) -> None:
+    purgatory.expire_all()
+
+
+async def run_cancel(purgatory: Purgatory, op: Op) -> None:
+    op.cancel()
+
+
+async def run_undelivered(purgatory: Purgatory, op: Op) -> None:
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    op.force_complete()
+    task.cancel()
+    await task
+
+
+HOOKS: dict[str, tuple[Callable[[Purgatory, Op], Awaitable[None]], Outcome | None]] = {
+    "try_complete": (run_try, None),
+    "on_complete": (run_completion, Outcome.COMPLETED),
+    "on_expiration": (run_expiration, Outcome.EXPIRED),
+    "on_cancel": (run_cancel, Outcome.CANCELLED),
+    "on_undelivered": (run_undelivered, Outcome.COMPLETED),
+}
+
+
+async def run_hook(purgatory: Purgatory, hook: str, action: Hook) -> Op:
+    """Have *action* run once, inside *hook* of an operation with two others under its key. Returns: it."""
+    acted: list[str] = []
+
+    def once(op: Op) -> None:
+        if not acted:
+            acted.append(hook)
+            check_invariants(purgatory)
+            action(op)
+            check_invariants(purgatory)
+
+    op = purgatory.watch(Op(60.0), ["key", "own"])
+    op.hooks[hook] = once
+    for _ in range(2):
+        purgatory.watch(Op(60.0), ["key"])
+    await HOOKS[hook][0](purgatory, op)
+    check_invariants(purgatory)
+    assert acted == [hook]
+    return op
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_close_the_purgatory(purgatory: Purgatory, clock: ManualClock, hook: str) -> None:
+    others = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+    op = await run_hook(purgatory, hook, lambda _: purgatory.close())
+    asked = [other.tries for other in others]
+    assert op.outcome is (HOOKS[hook][1] or Outcome.FAILED)
+    if hook != "on_expiration":  # by then expire_all() has ended some
+        assert {type(other.exception()) for other in others} == {PurgatoryClosedError}
+    await purgatory.aclose()
+    await clock.advance(100.0)
+    assert [other.tries for other in others] == asked
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_watch_and_check(purgatory: Purgatory, hook: str) -> None:
+    more = [Op(60.0) for _ in range(3)]
+
+    def watch_and_check(op: Op) -> None:
+        for other in more:
+            purgatory.watch(other, ["key", "new"])
+        more[1].ready = True
+        purgatory.check_and_complete("new")
+        purgatory.check_and_complete_soon("key")
+
+    op = await run_hook(purgatory, hook, watch_and_check)
+    await turns(3)
+    assert op.outcome is HOOKS[hook][1]
+    assert [other.outcome for other in more] == [None, Outcome.COMPLETED, None]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_cancel_its_neighbours(purgatory: Purgatory, hook: str) -> None:
+    op = await run_hook(purgatory, hook, lambda _: purgatory.cancel_for_key("key"))
+    assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_expire_all(purgatory: Purgatory, hook: str) -> None:
+    op = await run_hook(purgatory, hook, lambda _: purgatory.expire_all())
+    assert op.outcome is (HOOKS[hook][1] or Outcome.EXPIRED)
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_hook_may_end_its_own_op(purgatory: Purgatory, hook: str) -> None:
+    ended: list[bool] = []
+    op = await run_hook(purgatory, hook, lambda op: ended.extend([op.cancel(), op.fail(Boom()), op.force_complete()]))
+    assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
+    assert ended == [HOOKS[hook][1] is None, False, False]
