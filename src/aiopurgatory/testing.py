@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from weakref import WeakSet
 
+from .core.endings import is_parked
 from .core.operation import Operation
 from .core.watchers import listed
 from .purgatory import Purgatory
@@ -105,7 +106,7 @@ def check_invariants(purgatory: Purgatory) -> None:
     pending, listed_under = _check_watchers(purgatory)
     _expect(len(pending) == purgatory._pending, "I5", f"{len(pending)} pending, the gauge says {purgatory._pending}")
     for op in pending.values():
-        _expect(op._op_parked and op._op_owner is purgatory, "I5", f"{op!r} is listed but not parked here")
+        _expect(is_parked(op) and op._op_owner is purgatory, "I5", f"{op!r} is listed but not parked here")
         _expect(len(set(op.keys)) == len(op.keys) > 0, "I6", f"{op!r} has the keys {op.keys!r}")
         for key in op.keys:
             _expect((key, id(op)) in listed_under, "I6", f"{op!r} does not wait under {key!r}")

@@ -164,7 +164,7 @@ def miscount_the_timer(purgatory: Any, op: Any) -> None:
 
 
 def forget_that_it_is_parked(purgatory: Any, op: Any) -> None:
-    op._op_parked = False
+    op._op_watched_at = -math.inf
 
 
 def forget_its_keys(purgatory: Any, op: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from .endings import CANCELLED, cancel, give_back, take_result
 
@@ -62,7 +62,7 @@ class Awaiter:
     def __init__(self, op: Operation) -> None:
         self._op = op
         self._asyncio_future_blocking = False
-        self._callback: Callable[[Awaiter], object] | None = None
+        self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
         self._next: Awaiter | None = None
         self._last: Awaiter | None = None  # of a head with others behind it: the last of them
@@ -80,11 +80,12 @@ class Awaiter:
 
     # what the task sees
 
-    def get_loop(self) -> object:
+    @property
+    def _loop(self) -> object:
         owner = self._op._op_owner
         return None if owner is None else owner._loop
 
-    def add_done_callback(self, callback: Callable[[Awaiter], object], *, context: Context | None = None) -> None:
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         self._callback = callback
         self._context = context
 
@@ -96,9 +97,6 @@ class Awaiter:
 
     def cancelled(self) -> bool:
         return self._op._op_outcome is CANCELLED
-
-    def result(self) -> None:
-        """Nothing: the task asks this before it resumes the coroutine, which then gets the result from wait()."""
 
     # what the operation and wait() see
 
@@ -130,7 +128,9 @@ class Awaiter:
             return
         self._callback = self._context = None
         try:
-            owner._call_soon(callback, self, context=context)
+            # The task looks at the future it is woken with for an exception, and that is quickest with a real one. One
+            # that is done serves for all: what they get, they get from wait().
+            owner._call_soon(callback, owner._done, context=context)
         except RuntimeError:
             if not owner._loop.is_closed():  # else its tasks will never run again
                 raise

@@ -28,6 +28,11 @@ CANCELLED: Final = Outcome.CANCELLED
 FAILED: Final = Outcome.FAILED
 
 
+def is_parked(op: Operation) -> bool:
+    """Is the pending *op* under its keys, and in the timer if it has a deadline? (Another flag would cost 8 bytes.)"""
+    return op._op_watched_at > -inf
+
+
 def begin_end(op: Operation, outcome: Outcome, every_key: bool) -> None:
     """Mark the pending *op* as ended, and take it out of the timer and of its keys.
 
@@ -38,10 +43,9 @@ def begin_end(op: Operation, outcome: Outcome, every_key: bool) -> None:
     if owner is not None and owner._debug:
         owner._check_thread()
     op._op_outcome = outcome  # I5: every other ending finds it ended from here on
-    if owner is None or not op._op_parked:
+    if owner is None or not is_parked(op):
         return
     # atomic: no await
-    op._op_parked = False
     owner._timer.cancel(op)
     owner._pending -= 1
     if every_key or owner._purge_interval == 0:
@@ -208,7 +212,7 @@ def notify(owner: Rules, op: Operation, outcome: Outcome) -> None:
     """Tell the observers that *op* has ended."""
     now = owner._time()
     # Not parked, not waited: the first try ended it.
-    waited = now - op._op_watched_at if op._op_watched_at > -inf else 0.0
+    waited = now - op._op_watched_at if is_parked(op) else 0.0
     lateness: float | None = None
     if outcome is EXPIRED:  # by expire_all() perhaps, and then before its deadline, or without one
         lateness = 0.0 if op._op_timeout == inf else max(now - op.deadline / NS, 0.0)

@@ -30,7 +30,6 @@ class Operation(TimerTask):
         "_op_keys",
         "_op_outcome",
         "_op_owner",
-        "_op_parked",
         "_op_raises",
         "_op_ready",
         "_op_result",
@@ -41,13 +40,12 @@ class Operation(TimerTask):
 
     def __init__(self, timeout: object) -> None:
         super().__init__()
-        self._op_parked = False  # in its keys, and in the timer if it has a deadline
         self._op_ready = False  # the result is known; not yet while on_complete runs
         self._op_raises = False  # the result is an exception to raise
         self._op_retrieved = False  # somebody has seen the result
         self._op_due = False  # time is up, and try_complete has not put it off
         self._op_timeout = timeout_seconds(timeout)
-        self._op_watched_at = -inf
+        self._op_watched_at = -inf  # until it is parked
         self._op_keys: tuple[Hashable, ...] = ()
         self._op_outcome: Outcome | None = None
         self._op_result: object = None

@@ -43,20 +43,20 @@ def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
         if full:
             raise PurgatoryFullError(f"max_pending is {rules._max_pending}, and as many operations are pending")
         raise rules._refusal()
-    op._op_watched_at = rules._time()
+    now = rules._time()
     # atomic: no await
     try:
         rules._watchers.add(op, watch_keys)
     except BaseException:
         leave_untouched(op)
         raise
-    op._op_parked = True
+    op._op_watched_at = now
     rules._pending += 1
     if rules._purge_interval > 0:
         rules._estimated_total += 1
         rules._schedule_purge_if_due()
     # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
-    arm(rules, op, op._op_watched_at)
+    arm(rules, op, now)
     return attempt(op) is not None
 
 

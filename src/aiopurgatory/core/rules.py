@@ -15,7 +15,7 @@ from mypy_extensions import mypyc_attr
 from ..errors import PurgatoryClosedError
 from ..timer import Timer
 from .checks import EVERY_KEY, check
-from .endings import FAILED, begin_end, cancel, expire, for_each, settle
+from .endings import FAILED, begin_end, cancel, expire, for_each, is_parked, settle
 from .moments import rounded_down, timeout_seconds
 from .observer import Observer
 from .operation import Operation
@@ -63,6 +63,7 @@ class Rules:
         self._time: Callable[[], float] = float
         self._turn_time: Callable[[], float] = float
         self._call_soon: Any = None
+        self._done: Any = None  # a future of the loop that is done
         self._call_exception_handler: Callable[[dict[str, object]], object] = dict
         # Gauges and counters: they move in begin_end() and settle() only, but for the way in (I5).
         self._pending = 0
@@ -172,7 +173,7 @@ class Rules:
         # atomic: no await
         op._op_timeout = seconds
         op._op_due = False
-        if op._op_parked:
+        if is_parked(op):
             self._timer.cancel(op)
             arm(self, op, self._time())
         return True
@@ -210,6 +211,8 @@ class Rules:
         """Belong to *loop* and this thread from now on. *turn_time* measures turns, whatever *time* is."""
         self._loop = loop
         self._call_soon = loop.call_soon
+        self._done = loop.create_future()
+        self._done.set_result(None)
         self._call_exception_handler = loop.call_exception_handler
         self._debug = loop.get_debug()
         self._time = time
