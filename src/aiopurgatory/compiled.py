@@ -1,17 +1,18 @@
 """Which form runs."""
 
-from .core import awaiter, checks, endings, moments, operation, parking, rules, turns, watchers
-from .timer import delay_queue, ring, timer, wheel
+import sys
 
+from .core import rules
+
+# For interpreted subclasses, and an enum; everything else in the two layers is compiled, or nothing is.
+_INTERPRETED = ("aiopurgatory.core.observer", "aiopurgatory.core.outcome")
 _FORMS = {
-    not (module.__file__ or ".py").endswith(".py")
-    for module in (
-        *(awaiter, checks, endings, moments, operation, parking, rules, turns, watchers),
-        *(delay_queue, ring, timer, wheel),
-    )
+    not str(module.__file__).endswith(".py")
+    for name, module in sys.modules.items()
+    if name.startswith(("aiopurgatory.timer.", "aiopurgatory.core.")) and name not in _INTERPRETED
 }
 if len(_FORMS) > 1:
     raise ImportError("aiopurgatory is installed half compiled, half not; remove stale *.so files or install it anew")
 
 #: Whether the timer and the core run compiled (by mypyc) rather than interpreted. Both give the same results.
-COMPILED: bool = _FORMS.pop()
+COMPILED: bool = not str(rules.__file__).endswith(".py")

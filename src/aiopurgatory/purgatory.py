@@ -37,7 +37,7 @@ class Statistics:
     #: Watch entries: an operation under three keys counts three times; with ``purge_interval`` > 0, those of ended
     #: operations count until they are purged.
     watched: int
-    #: Keys somebody waits under.
+    #: Keys with watch entries.
     keys: int
     #: Operations that ended so, since the start.
     completed: int
@@ -96,11 +96,11 @@ class Purgatory(Rules):
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        _require(1e-9 <= tick < 1e6, "tick", "a number of seconds from 1e-9 to 1e6", tick)
+        _require(_is_float(tick, 1e-9), "tick", "a number of seconds from 1e-9 to 1e6", tick)
         _require(_is_int(wheel_size, 2), "wheel_size", "an int >= 2", wheel_size)
         _require(_is_int(purge_interval, 0), "purge_interval", "an int >= 0", purge_interval)
         _require(max_pending is None or _is_int(max_pending, 1), "max_pending", "an int >= 1, or None", max_pending)
-        _require(0 < turn_budget < 1e6, "turn_budget", "> 0 s", turn_budget)
+        _require(_is_float(turn_budget, 1e-9), "turn_budget", "a number of seconds from 1e-9 to 1e6", turn_budget)
         tick_ns = round(tick * NS)
         super().__init__(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, tuple(observers))
         self._clock = clock
@@ -167,8 +167,10 @@ class Purgatory(Rules):
     async def aclose(self) -> None:
         """close(), and wait until the clock task is gone."""
         self.close()
-        if self._task is not None and self._task is not asyncio.current_task():
-            await asyncio.wait([self._task])
+        task = self._task
+        # A task of a loop that is gone, or of the parent process, would never be done.
+        if task is not None and task is not asyncio.current_task() and self._loop is asyncio.get_running_loop():
+            await asyncio.wait([task])
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -189,9 +191,12 @@ class Purgatory(Rules):
         Raises: TimeoutError: it was still false at the deadline; whatever *predicate* or watch() raises.
         """
         op = self.watch(_PredicateWait(predicate, timeout), keys)
-        value = await op
-        if op.expired:
-            # Here and not in on_expiration(): raised there, it would keep the operation, and be kept by it.
+        try:
+            value = await op
+            expired = op.expired
+        finally:
+            del op  # what is raised keeps this frame, and the operation keeps what is raised
+        if expired:
             raise TimeoutError(f"the predicate was still false after {timeout} s")
         return value
 
@@ -276,7 +281,7 @@ class Purgatory(Rules):
             report(self, None, exc, f"the clock task of {self!r} died, and everything pending fails")
         self.close()
 
-    def _is_asleep(self) -> bool:
+    def _is_idle(self) -> bool:
         """Has the clock task done what there is to do now?"""
         return not self._open or (self._sleep is not None and not self._sleep.done())
 
@@ -321,7 +326,11 @@ def _require(holds: bool, parameter: str, rule: str, value: object) -> None:
 
 
 def _is_int(value: object, least: int) -> bool:
-    return isinstance(value, int) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_float(value: object, least: float) -> bool:
+    return isinstance(value, (int, float)) and least <= value <= 1e6
 
 
 def _close_to_child() -> None:

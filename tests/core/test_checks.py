@@ -174,11 +174,22 @@ async def test_cancel_for_key_detaches_everywhere_in_order(purgatory: Purgatory,
     assert other.expired
 
 
-async def test_cancel_for_key_lists_only_what_it_cancelled(purgatory: Purgatory) -> None:
+async def test_cancel_for_key_cancels_all_before_any_hook(purgatory: Purgatory) -> None:
     first = purgatory.watch(Op(on_cancel=lambda _: second.force_complete()), ["key"])
     second, third = (purgatory.watch(Op(), ["key"]) for _ in range(2))
-    assert purgatory.cancel_for_key("key") == [first, third]
-    assert second.outcome is Outcome.COMPLETED
+    assert purgatory.cancel_for_key("key") == [first, second, third]
+    assert second.outcome is Outcome.CANCELLED
+
+
+async def test_cancel_for_key_called_by_its_hooks_recurses_not(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(on_cancel=lambda _: purgatory.cancel_for_key("key")), ["key"]) for _ in range(2_000)]
+    assert purgatory.cancel_for_key("key") == ops
+
+
+async def test_expire_all_called_by_its_hooks_recurses_not(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(60.0, on_complete=lambda _: purgatory.expire_all()), ["key"]) for _ in range(2_000)]
+    assert purgatory.expire_all() == 2_000
+    assert all(op.expired for op in ops)
 
 
 @dataclass(eq=True)

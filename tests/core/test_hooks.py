@@ -294,3 +294,32 @@ async def test_on_complete_closing_and_raising_is_reported(purgatory: Purgatory,
     await turns(3)
     assert reports == [boom]
     reports.clear()
+
+
+async def test_failure_awaited_one_step_later_is_not_reported(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+
+    def fail_behind_the_clock() -> None:
+        purgatory.check_and_complete_soon("key")  # the clock task has its turn right after this
+        tasks.append(asyncio.create_task(fate(op)))
+        op.fail(Boom())
+
+    tasks: list[asyncio.Task[str]] = []
+    asyncio.get_running_loop().call_soon(fail_behind_the_clock)
+    await turns(3)
+    assert await tasks[0] == "Boom"  # and `reports` stays empty
+
+
+async def test_failures_reported_to_a_handler_that_closes(purgatory: Purgatory) -> None:
+    reported: list[object] = []
+
+    def handler(_: object, context: dict[str, object]) -> None:
+        reported.append(context["exception"])
+        purgatory.close()
+
+    asyncio.get_running_loop().set_exception_handler(handler)
+    booms = [Boom(), Boom(), Boom()]
+    for boom in booms:
+        purgatory.watch(Op(60.0), ["key"]).fail(boom)
+    await turns(3)
+    assert reported == booms

@@ -201,3 +201,14 @@ async def test_repr_shows_class_and_state(purgatory: Purgatory, name: str) -> No
     ENDINGS[name].end(purgatory, op)
     assert ENDINGS[name].outcome.value in repr(op)
     await task
+
+
+async def test_user_attributes_may_have_any_name(purgatory: Purgatory, clock: ManualClock) -> None:
+    class Named(Op):
+        def __init__(self) -> None:
+            super().__init__(1.0)
+            self.deadline = self.result_ = self.state = self.callbacks = self.loop = "mine"
+
+    op = purgatory.watch(Named(), ["key"])
+    await clock.advance(1.0)
+    assert (op.expired, op.deadline) == (True, "mine")

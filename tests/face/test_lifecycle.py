@@ -173,3 +173,13 @@ async def test_errors_have_one_root() -> None:
     assert issubclass(PurgatoryError, Exception)
     assert issubclass(PurgatoryClosedError, PurgatoryError)
     assert issubclass(PurgatoryFullError, PurgatoryError)
+
+
+def test_aclose_after_its_loop_is_gone_returns() -> None:
+    purgatory = Purgatory()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(purgatory.start())
+    # Gone as a loop goes that nobody tidies up: its tasks are never run again.
+    asyncio.run(asyncio.wait_for(purgatory.aclose(), 5.0))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()

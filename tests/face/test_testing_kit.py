@@ -130,7 +130,7 @@ def tear_the_ring(purgatory: Any, op: Any) -> None:
 
 
 def move_the_deadline(purgatory: Any, op: Any) -> None:
-    op.deadline += 50_000_000
+    op._ring_deadline += 50_000_000
 
 
 def take_from_one_key(purgatory: Any, op: Any) -> None:

@@ -72,13 +72,16 @@ class NaiveOp(Hooks):
         if self.outcome is not None:
             return False
         self.end(Outcome.CANCELLED)
+        self.settle_cancelled()
+        return True
+
+    def settle_cancelled(self) -> None:
         self.settle(Outcome.CANCELLED, None)
         try:
             self.on_cancel()
         except UserError as exc:
             if self.owner is not None:
                 self.side.reported[self.n, shown(exc)] += 1
-        return True
 
     def end(self, outcome: Outcome) -> None:
         self.outcome, self.due = outcome, None
@@ -136,6 +139,7 @@ class NaivePurgatory:
         self.side, self.purge_interval, self.max_pending = side, purge_interval, max_pending
         self.now = START
         self.open = True
+        self.expiring = self.expire_again = False
         self.pending: list[NaiveOp] = []
         self.under: dict[str, list[NaiveOp]] = {}
         self.ended: Counter[Outcome] = Counter()
@@ -268,10 +272,16 @@ class NaivePurgatory:
         return op.last_try and op.complete(Outcome.EXPIRED)
 
     def expire_all(self) -> int:
-        ended = 0
-        for op in self.in_any_order(self.pending):
-            if not op.last_try:  # else it is being asked further up, and expires then
-                ended += self.expire(op)
+        self.expire_again = True
+        if self.expiring:
+            return 0
+        self.expiring, ended = True, 0
+        while self.expire_again:
+            self.expire_again = False
+            for op in self.in_any_order(self.pending):
+                if not op.last_try:  # else it is being asked further up, and expires then
+                    ended += self.expire(op)
+        self.expiring = False
         return ended
 
     def reschedule(self, op: NaiveOp, timeout: float | None) -> bool:
@@ -287,7 +297,12 @@ class NaivePurgatory:
     # the rest
 
     def cancel_for_key(self, key: str) -> list[NaiveOp]:
-        return [op for op in list(self.under.get(key, [])) if op.cancel()]
+        ops = [op for op in self.under.get(key, []) if op.outcome is None]
+        for op in ops:
+            op.end(Outcome.CANCELLED)
+        for op in ops:
+            op.settle_cancelled()
+        return ops
 
     def consider_purge(self) -> None:
         if self.estimated_total - len(self.pending) > self.purge_interval > 0:

@@ -409,7 +409,7 @@ def test_poll_cascades_no_more_than_its_limit() -> None:
         task = timer.poll(359, 3)
         polls += 1
         assert timer.cascaded - before <= 3
-        if task is not None:
+        if isinstance(task, TimerTask):
             expired.append(task)
         assert len(timer) == len(tasks) - len(expired)
     assert expired == sorted(tasks, key=lambda task: task.deadline)

@@ -75,12 +75,11 @@ def settle(op: Operation, outcome: Outcome, result: object, raises: bool) -> Non
             owner._failed += 1
             if head is None and not op._op_retrieved:
                 owner._report_failure_later(op)
-        if owner._observers:
-            try:
-                notify(owner, op, outcome)
-            finally:
-                op._op_keys = ()
-    op._op_keys = ()
+    try:
+        if owner is not None and owner._observers:
+            notify(owner, op, outcome)
+    finally:
+        op._op_keys = ()
     if head is not None and head.all_left():
         give_back(op)
 
@@ -122,7 +121,13 @@ def cancel(op: Operation, msg: object) -> bool:
     if op._op_outcome is not None:
         return False
     begin_end(op, CANCELLED, True)
-    settle(op, CANCELLED, msg, False)
+    op._op_result = msg
+    return settle_cancelled(op)
+
+
+def settle_cancelled(op: Operation) -> bool:
+    """The second half of cancel()."""
+    settle(op, CANCELLED, op._op_result, False)
     try:
         op.on_cancel()
     except Exception as exc:
@@ -215,7 +220,7 @@ def notify(owner: Rules, op: Operation, outcome: Outcome) -> None:
     waited = now - op._op_watched_at if is_parked(op) else 0.0
     lateness: float | None = None
     if outcome is EXPIRED:  # by expire_all() perhaps, and then before its deadline, or without one
-        lateness = 0.0 if op._op_timeout == inf else max(now - op.deadline / NS, 0.0)
+        lateness = 0.0 if op._op_timeout == inf else max(now - op._ring_deadline / NS, 0.0)
     for observer in owner._observers:
         try:
             observer.ended(op, outcome, waited, lateness)

@@ -18,6 +18,8 @@ class Observer:
     def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         """The operation *op* has ended, and still shows the keys it was watched under.
 
+        Do not call its result() or exception() here: that counts as having taken what may be nobody else's to take.
+
         Args:
             waited: seconds since it was watched; 0 if it never had to wait.
             lateness: seconds between its deadline and now if it expired, else None.

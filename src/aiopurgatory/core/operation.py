@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mypy_extensions import mypyc_attr
 
-from ..timer import TimerTask
+from ..timer.ring import Entry
 from .awaiter import Awaiter, wait
 from .endings import CANCELLED, COMPLETED, EXPIRED, cancel, cancelled_error, complete, fail, take_result
 from .moments import timeout_seconds
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Operation(TimerTask):
+class Operation(Entry):
     """See DelayedOperation. The prefix of the private names keeps them apart from those of users' subclasses."""
 
     __slots__ = (

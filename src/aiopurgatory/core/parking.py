@@ -87,10 +87,10 @@ def arm(rules: Rules, op: Operation, now: float) -> None:
         return
     timer = rules._timer
     timer.catch_up(rounded_down(now))
-    op.deadline = rounded_up(now + op._op_timeout)
+    op._ring_deadline = rounded_up(now + op._op_timeout)
     if not timer.add(op):
         # A timeout of 0 is due at once, but never in here: let it be due with the next tick.
-        op.deadline = timer.now + 1
+        op._ring_deadline = timer.now + 1
         timer.add(op)
     if timer.soonest() < rules._armed:
         rules._arm_clock()

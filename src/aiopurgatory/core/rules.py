@@ -15,7 +15,7 @@ from mypy_extensions import mypyc_attr
 from ..errors import PurgatoryClosedError
 from ..timer import Timer
 from .checks import EVERY_KEY, check
-from .endings import FAILED, begin_end, cancel, expire, for_each, is_parked, settle
+from .endings import CANCELLED, FAILED, begin_end, expire, for_each, is_parked, settle, settle_cancelled
 from .moments import rounded_down, timeout_seconds
 from .observer import Observer
 from .operation import Operation
@@ -76,6 +76,8 @@ class Rules:
         # A clock that sleeps wakes by then (I4); while it is awake, nothing is earlier.
         self._armed = -1
         self._walking = False
+        self._expiring = False
+        self._expire_again = False
         self._nested: OrderedDict[Hashable, None] = OrderedDict()
         self._soon: OrderedDict[Hashable, None] = OrderedDict()
         self._walk_key: Hashable = None  # the key that ..._soon is at
@@ -153,7 +155,10 @@ class Rules:
         """Cancel every operation that waits under *key*. Returns: those, in the order in which they were watched."""
         if self._debug:
             self._check_thread()
-        return for_each(self._watchers.waiting(key), cancel_one)
+        ops = [op for op in self._watchers.waiting(key) if op._op_outcome is None]
+        for op in ops:  # atomic: no await. All of them first: an on_cancel() that calls this again finds nobody
+            begin_end(op, CANCELLED, True)
+        return for_each(ops, settle_cancelled)
 
     def reschedule(self, op: Operation, timeout: SupportsFloat | None) -> bool:
         """Give the watched *op* a new timeout, from now. Inside its last try_complete() that puts the expiry off.
@@ -182,7 +187,18 @@ class Rules:
         """Answer everybody now as if their time had come: the one exception to I1. Returns: how many ended."""
         if self._debug:
             self._check_thread()
-        return len(for_each(self._watchers.pending(), expire_now))
+        if self._expiring:  # called by a hook that it runs: once more, when it is through (I7)
+            self._expire_again = True
+            return 0
+        self._expiring = self._expire_again = True
+        ended = 0
+        try:
+            while self._expire_again:
+                self._expire_again = False
+                ended += len(for_each(self._watchers.pending(), expire_now))
+        finally:
+            self._expiring = False
+        return ended
 
     def purge(self) -> int:
         """Drop the entries that ended operations have left under other keys, now. Returns: how many entries."""
@@ -225,15 +241,12 @@ class Rules:
 
     def _turn(self) -> bool:
         """One turn of the clock task: work off what is due, for turn_budget at most (I8). True: there is more now."""
-        jobs = 1 + bool(self._failures) + bool(self._soon or self._walk_ops)
-        jobs += bool(self._purge_wanted or self._purge_keys or self._purge_ops)
+        jobs = 1 + bool(self._soon or self._walk_ops) + bool(self._purge_wanted or self._purge_keys or self._purge_ops)
         share = self._turn_budget / jobs
-        # First of all, so that a failure is reported on the turn after; what fails from here on comes with the next.
-        more = report_failures(self, share)
-        more = expire_due(self, share) or more
+        more = expire_due(self, share)
         more = check_soon(self, share) or more
         more = purge_some(self, share) or more
-        return more or bool(self._failures or self._soon)
+        return more or bool(self._soon)
 
     def _close(self) -> None:
         """Refuse everything from now on, and end what is pending (I13)."""
@@ -262,11 +275,16 @@ class Rules:
             self._wake_clock()
 
     def _report_failure_later(self, op: Operation) -> None:
+        """On the turn after, so that somebody may await it yet. Not by the clock task: its turn may be still to come."""
         self._failures.append(op)
-        if self._open:
-            self._wake_clock()
-        else:
+        if not self._open:
             report_failures(self, inf)
+        elif len(self._failures) == 1:
+            self._call_soon(self._report_failures)
+
+    def _report_failures(self) -> None:
+        if report_failures(self, self._turn_budget):
+            self._call_soon(self._report_failures)
 
     def _check_thread(self) -> None:
         """In asyncio's debug mode: refuse a call from another thread (I15)."""
@@ -287,10 +305,6 @@ class Rules:
     def _refusal(self) -> Exception:
         """Why nothing can be watched now."""
         return PurgatoryClosedError(f"purgatory {self._name!r} is not open")
-
-
-def cancel_one(op: Operation) -> bool:
-    return cancel(op, None)
 
 
 def expire_now(op: Operation) -> bool:

@@ -24,13 +24,13 @@ CASCADE_SLICE: Final = 128
 def report_failures(rules: Rules, share: float) -> bool:
     """Tell the loop's exception handler of failures that nobody has looked at."""
     stop = rules._turn_time() + share
-    for _ in range(len(rules._failures)):
+    while rules._failures:
         op = rules._failures.popleft()
         if not op._op_retrieved:
             report(rules, op, cast(BaseException, op._op_result), f"{op!r} failed and nobody awaits it")
             if rules._turn_time() >= stop:
-                return True
-    return False
+                break
+    return bool(rules._failures)
 
 
 def expire_due(rules: Rules, share: float) -> bool:

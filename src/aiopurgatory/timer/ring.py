@@ -12,23 +12,38 @@ from mypy_extensions import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class TimerTask:
+class Entry:
+    """What hangs in a ring: a deadline and the link cell, under names that subclasses are unlikely to use."""
+
+    __slots__ = ("_ring_deadline", "_ring_next", "_ring_prev")
+
+    def __init__(self, deadline: int = 0) -> None:
+        self._ring_deadline = deadline
+        # None while in no timer: self-links would be cycles, and keep a task that ended until the next gc pass.
+        self._ring_prev: Entry | None = None
+        self._ring_next: Entry | None = None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TimerTask(Entry):
     """Something with a deadline.
 
     Args:
         deadline: integer time, in the unit of the timer it is added to.
     """
 
-    __slots__ = ("_ring_next", "_ring_prev", "deadline")
+    __slots__ = ()
 
-    def __init__(self, deadline: int = 0) -> None:
-        self.deadline = deadline
-        # None while in no timer: self-links would be cycles, and keep a task that ended until the next gc pass.
-        self._ring_prev: TimerTask | None = None
-        self._ring_next: TimerTask | None = None
+    @property
+    def deadline(self) -> int:
+        return self._ring_deadline
+
+    @deadline.setter
+    def deadline(self, deadline: int) -> None:
+        self._ring_deadline = deadline
 
 
-class Bucket(TimerTask):
+class Bucket(Entry):
     """The sentinel of one bucket's ring.
 
     ``expiration`` is the time at which the bucket is worked off, and means something only while ``queued``: a bucket
@@ -47,7 +62,7 @@ class Bucket(TimerTask):
     def is_empty(self) -> bool:
         return self._ring_next is self
 
-    def append(self, task: TimerTask) -> None:
+    def append(self, task: Entry) -> None:
         """Hang the unlinked *task* in at the tail. Cost: O(1)."""
         last = self._ring_prev
         assert last is not None  # a sentinel is always linked
@@ -67,7 +82,7 @@ class Bucket(TimerTask):
         last._ring_next = self
         other._ring_prev = other._ring_next = other
 
-    def pop_first(self) -> TimerTask | None:
+    def pop_first(self) -> Entry | None:
         """Unlink and return the oldest task, or None. Cost: O(1)."""
         first = self._ring_next
         assert first is not None
@@ -77,7 +92,7 @@ class Bucket(TimerTask):
         return first
 
 
-def unlink(task: TimerTask) -> bool:
+def unlink(task: Entry) -> bool:
     """Take *task* out of its ring; False if it is in none. Cost: O(1)."""
     after, before = task._ring_next, task._ring_prev
     if after is None or before is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 from .delay_queue import DelayQueue
-from .ring import Bucket, TimerTask, unlink
+from .ring import Bucket, Entry, unlink
 from .wheel import TimingWheel
 
 
@@ -59,7 +59,7 @@ class Timer:
         """Wheels made so far."""
         return len(self._wheels)
 
-    def add(self, task: TimerTask) -> bool:
+    def add(self, task: Entry) -> bool:
         """Keep *task* until its deadline.
 
         Args:
@@ -75,14 +75,14 @@ class Timer:
         """
         if task._ring_next is not None:
             raise ValueError("task must not be in a timer; cancel it first to give it a new deadline")
-        if task.deadline <= self._now:
+        if task._ring_deadline <= self._now:
             return False
         self._place(task)
         self._count += 1
         return True
 
-    def cancel(self, task: TimerTask) -> bool:
-        """Take *task* out of this timer; False if it is in none. Cost: O(1). Invariants: I6."""
+    def cancel(self, task: Entry) -> bool:
+        """Take *task* out; False if it is in none. It must not be in another timer. Cost: O(1). Invariants: I6."""
         if not unlink(task):
             return False
         self._count -= 1
@@ -102,7 +102,7 @@ class Timer:
         """A lower bound of next_expiration() that counts emptied buckets; NEVER with nothing queued. Cost: O(1)."""
         return self._now if self._is_working() else self._queue.soonest()
 
-    def advance(self, now: int, expire: Callable[[TimerTask], object]) -> int:
+    def advance(self, now: int, expire: Callable[[Any], object]) -> int:
         """Set the clock to *now* and hand each task that is due to *expire*.
 
         Args:
@@ -124,7 +124,7 @@ class Timer:
             expired += 1
             expire(task)
 
-    def poll(self, now: int, limit: int) -> TimerTask | None:
+    def poll(self, now: int, limit: int) -> Entry | None:
         """One step of advance(): unlink and return the next task that is due by *now*.
 
         Args:
@@ -179,9 +179,9 @@ class Timer:
         """Is a bucket that came due not worked off yet?"""
         return not (self._due.is_empty() and self._cascading.is_empty())
 
-    def _place(self, task: TimerTask) -> None:
+    def _place(self, task: Entry) -> None:
         """Put the unlinked *task*, not due, where its deadline belongs as seen from now."""
-        deadline = task.deadline
+        deadline = task._ring_deadline
         for wheel in self._wheels:
             if deadline <= wheel.reach:
                 break
