@@ -275,7 +275,7 @@ class Rules:
             self._wake_clock()
 
     def _report_failure_later(self, op: Operation) -> None:
-        """On the turn after, so that somebody may await it yet. Not by the clock task: its turn may be still to come."""
+        """On the turn after: somebody may await it yet. Not by the clock task, whose turn may be still to come."""
         self._failures.append(op)
         if not self._open:
             report_failures(self, inf)
