@@ -144,8 +144,9 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        # Not now: a signal can come in the middle of anything, the purgatory's own work included.
-        asyncio.get_running_loop().call_soon_threadsafe(self.purgatory.close)
+        if self.started:  # else nobody is parked yet, and the app has yet to open it
+            # Not now: a signal can come in the middle of anything, the purgatory's own work included.
+            asyncio.get_running_loop().call_soon_threadsafe(self.purgatory.close)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -24,7 +24,8 @@ def test_run_quick_competitors_do_the_same_work(tmp_path: Path) -> None:
     for point in points:
         assert point["low"] > 0
         if point["table"] in ("requests", "collector"):
-            assert point["completed"] == [500, 500]
+            ours, peers = point["completed"]
+            assert ours == peers > 0
         if point["table"] == "operations":
             assert point["completed"] == [4_000, 4_000]  # 1 and 3 keys, 2 blocks of 1,000 each
     assert (tmp_path / "figures.png").stat().st_size > 0
