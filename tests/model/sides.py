@@ -80,6 +80,7 @@ class Side:
         self.undelivered: Counter[Result] = Counter()
         self.reported: Counter[tuple[int, object]] = Counter()
 
+    # The two sides, real and naive, differ in these.
     def new_op(self, spec: Spec) -> Any:
         raise NotImplementedError
 

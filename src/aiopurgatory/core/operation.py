@@ -55,6 +55,7 @@ class Operation(Entry):
     # to override
 
     def try_complete(self) -> object:
+        # Required: a default of False would let a misspelt override wait for its timeout, silently.
         raise NotImplementedError(f"{type(self).__name__} must override try_complete()")
 
     def on_complete(self) -> object:
