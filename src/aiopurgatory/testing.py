@@ -176,7 +176,7 @@ def _check_watchers(purgatory: Purgatory) -> tuple[dict[int, Operation], set[tup
         ops = listed(entry)
         _expect(len(ops) > 0, "I6", f"key {key!r} has no watchers")
         if isinstance(entry, dict):
-            _expect([id(op) for op in ops] == list(entry), "I6", f"entries of {key!r} do not go by identity")
+            _expect([op._op_number for op in ops] == list(entry), "I6", f"entries of {key!r} do not go by number")
         for op in ops:
             listed_under.add((key, id(op)))
             if not op.done():

@@ -158,6 +158,19 @@ async def test_watch_key_raising_when_compared_is_refused(purgatory: Purgatory, 
     assert purgatory.cancel_for_key(7) == [waiting]
 
 
+async def test_watch_refused_in_one_purgatory_shares_a_key_in_another(purgatory: Purgatory) -> None:
+    purgatory.watch(Op(1.0), ["a", 7])
+    op = Op(1.0)
+    with pytest.raises(AttributeError, match="number"):
+        purgatory.watch(op, ["a", Topic(7)])  # it was under "a" for a moment
+    async with Purgatory() as other:
+        ops = [Op(1.0), Op(1.0), op, Op(1.0)]
+        for each in ops:
+            other.watch(each, ["b"])
+        check_invariants(other)
+        assert other.cancel_for_key("b") == ops
+
+
 @pytest.mark.parametrize(("ready_at", "ended"), [(1, True), (2, True), (3, False)])
 async def test_try_complete_else_watch_tries_twice(purgatory: Purgatory, ready_at: int, ended: bool) -> None:
     op = Op(1.0, try_complete=lambda op: setattr(op, "ready", op.tries >= ready_at))

@@ -28,6 +28,7 @@ class Operation(Entry):
         "_op_awaiters",
         "_op_due",
         "_op_keys",
+        "_op_number",
         "_op_outcome",
         "_op_owner",
         "_op_raises",
@@ -47,6 +48,7 @@ class Operation(Entry):
         self._op_timeout = timeout_seconds(timeout)
         self._op_watched_at = -inf  # until it is parked
         self._op_keys: tuple[Hashable, ...] = ()
+        self._op_number: object = None  # an int, once it shares a key; see Watchers
         self._op_outcome: Outcome | None = None
         self._op_result: object = None
         self._op_awaiters: Awaiter | None = None

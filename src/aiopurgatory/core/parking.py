@@ -64,6 +64,7 @@ def leave_untouched(op: Operation) -> None:
     """Refused: it may be watched later, or elsewhere."""
     op._op_owner = None
     op._op_keys = ()
+    op._op_number = None
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:

@@ -15,14 +15,17 @@ class Watchers:
 
     A key maps to its operation, and from the second waiter on to a dict of them. Most keys have one waiter, and each
     object that the garbage collector must visit per operation is paid for at every collection: against a linked node
-    per (operation, key) this spent a fifth of the time there. The inner dict goes by identity, so that a subclass may
-    define ``__eq__`` and no user code runs while entries are moved.
+    per (operation, key) this spent a fifth of the time there. The inner dict goes by a number, so that a subclass may
+    define ``__eq__`` and no user code runs while entries are moved. Consecutive numbers never collide in a dict, and
+    the operation keeps the very object, so that it is found by identity; against ``id(op)``, whose low bits are all the
+    same, to leave a key costs a third.
     """
 
-    __slots__ = ("_by_key", "entries")
+    __slots__ = ("_by_key", "_numbers", "entries")
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, object] = {}  # Operation | dict[int, Operation]
+        self._numbers = 0
         #: Watch entries: an operation under three keys counts three times; with deferred purging, stale ones count.
         self.entries = 0
 
@@ -45,9 +48,10 @@ class Watchers:
                 entry = by_key.setdefault(key, op)
                 if entry is not op:
                     if isinstance(entry, dict):
-                        entry[id(op)] = op
+                        entry[self._number(op)] = op
                     else:
-                        by_key[key] = {id(entry): entry, id(op): op}
+                        other = cast("Operation", entry)
+                        by_key[key] = {self._number(other): other, self._number(op): op}
                 added += 1
         except BaseException:  # a key that cannot be compared: take back what was done
             self.entries += added
@@ -66,13 +70,22 @@ class Watchers:
         entry = by_key.get(key)
         if entry is op:
             del by_key[key]
-        elif isinstance(entry, dict) and id(op) in entry:
-            del entry[id(op)]
+        elif isinstance(entry, dict):
+            try:
+                del entry[op._op_number]
+            except KeyError:
+                return
             if not entry:
                 del by_key[key]
         else:
             return
         self.entries -= 1
+
+    def _number(self, op: Operation) -> object:
+        if op._op_number is None:
+            self._numbers += 1
+            op._op_number = self._numbers
+        return op._op_number
 
     def keys(self) -> list[Hashable]:
         return list(self._by_key)
