@@ -72,14 +72,24 @@ def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
     found = keys if isinstance(keys, tuple) else tuple(keys)
-    count = len(found)
-    if count == 1:
-        hash(found[0])
-    elif count == 0:
+    if not found:
         raise ValueError("keys must name at least one key, got none")
-    elif len(set(found)) != count:
-        return tuple(dict.fromkeys(found))
-    return found
+    return tuple(dict.fromkeys(found)) if may_repeat(found) else found
+
+
+def may_repeat(keys: tuple[Hashable, ...]) -> bool:
+    """Is one of the hashables *keys* perhaps there twice? For a few of them, a set costs thrice what their hashes do."""
+    count = len(keys)
+    first = hash(keys[0])
+    if count == 1:
+        return False
+    second = hash(keys[1])
+    if count == 2:
+        return first == second
+    third = hash(keys[2])
+    if count == 3:
+        return first == second or second == third or third == first
+    return len(set(keys)) != count
 
 
 def arm(rules: Rules, op: Operation, now: float) -> None:
