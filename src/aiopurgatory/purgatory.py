@@ -84,6 +84,20 @@ class Purgatory(Rules):
     Creating one costs no task and no thread.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_closed",
+        "_forked",
+        "_handle",
+        "_handle_at",
+        "_handover",
+        "_handover_lock",
+        "_sleep",
+        "_task",
+        "_wakeups",
+    )
+
     def __init__(
         self,
         name: str = "default",
