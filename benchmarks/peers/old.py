@@ -1,0 +1,56 @@
+"""Kafka's old purgatory, with the same operation as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import monotonic
+
+from .base import Tally
+from .old_purgatory import OldOperation, OldPurgatory
+
+
+class Request(OldOperation):
+    __slots__ = ("completes_at", "deadline", "payload", "tally")
+
+    def __init__(self, timeout: float, deadline: float, completes_at: float, payload: bytes, tally: Tally) -> None:
+        super().__init__(timeout)
+        self.deadline = deadline
+        self.completes_at = completes_at
+        self.payload = payload
+        self.tally = tally
+
+    def try_complete(self) -> bool:
+        return monotonic() >= self.completes_at and self.force_complete()
+
+    def on_complete(self) -> None:
+        if self.expired:
+            self.tally.late(monotonic() - self.deadline)
+        else:
+            self.tally.completed += 1
+
+
+class Old:
+    def __init__(self, purge_interval: int = 1_000) -> None:
+        self.tally = Tally()
+        self.complete = Request.force_complete
+        self._purge_interval = purge_interval
+        self._made = 0
+
+    async def start(self) -> None:
+        self.purgatory = OldPurgatory(self._purge_interval)
+        self.check = self.purgatory.check
+
+    def request(
+        self, keys: tuple[Hashable, ...], timeout: float, deadline: float, completes_at: float, payload: bytes
+    ) -> Request:
+        op = Request(timeout, deadline, completes_at, payload, self.tally)
+        self._made += 1
+        self.purgatory.watch(op, keys)
+        return op
+
+    def pending(self) -> int:
+        return self._made - self.tally.ended
+
+    async def stop(self) -> None:
+        self._made = self.tally.ended
+        self.purgatory.close()

@@ -1,0 +1,150 @@
+"""Every competitor ends every request once, and as the trace says."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+from peers.base import Peer
+from peers.events import EventPerKey, RayShape
+from peers.futures import FuturePerRequest
+from peers.old import Old
+from peers.ours import Ours, OursAwaited
+from workload.driver import Driver
+from workload.trace import Workload, as_requests
+
+PEERS: dict[str, Callable[[], Peer]] = {
+    "ours": Ours,
+    "ours, purge 1000": lambda: Ours(purge_interval=1000),
+    "ours, purge 5": lambda: Ours(purge_interval=5),
+    "awaited": OursAwaited,
+    "old": Old,
+    "old, purge 5": lambda: Old(purge_interval=5),
+    "futures": FuturePerRequest,
+    "events": EventPerKey,
+    "ray": RayShape,
+}
+FEW = Workload("few", p50_ms=8, p75_ms=24, timeout_ms=80, key_space=30)
+MANY = Workload("many", p50_ms=80, p75_ms=160, timeout_ms=80, key_space=30)
+
+
+@pytest.fixture(params=PEERS)
+def peer(request: pytest.FixtureRequest) -> Peer:
+    return PEERS[request.param]()
+
+
+def early_by(peer: Peer) -> float:
+    """Seconds that a time-out may be early: uvloop rounds its timers to the nearest millisecond, twice."""
+    return (
+        0.0015 if isinstance(peer, FuturePerRequest) and "uvloop" in type(asyncio.get_running_loop()).__module__ else 0
+    )
+
+
+def left_behind(peer: Any) -> list[object]:
+    """What is not empty of what it keeps."""
+    kept = [getattr(peer, name, None) for name in ("_waiting", "_events", "_conditions", "tasks")]
+    listed = peer.purgatory.listed() if isinstance(peer, Old) else 0
+    return [each for each in (*kept, listed) if each]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", [FEW, MANY], ids=["few", "many"])
+async def test_driver_ends_each_request_as_the_trace_says(peer: Peer, workload: Workload) -> None:
+    table = workload.generate(600, rate=3_000)
+    # One that completes about when its time runs out may end either way.
+    clear = np.abs(table["completion_us"].to_numpy() - workload.timeout_ms * 1000) > 25_000
+    requests = [each for each, keep in zip(as_requests(table), clear, strict=True) if keep]
+    arrivals = array("d", (table["arrival_us"].to_numpy()[clear] / 1e6).tolist())
+    await peer.start()
+    driver = Driver(peer, requests, arrivals)
+    await driver.run()
+    assert driver.made == len(requests)
+    assert peer.tally.completed == sum(latency is not None for _, _, latency in requests)
+    assert len(peer.tally.lateness) == sum(latency is None for _, _, latency in requests)
+    assert min(peer.tally.lateness) >= -early_by(peer)
+    await asyncio.sleep(0)
+    assert peer.pending() == 0
+    await peer.stop()
+    assert left_behind(peer) == []
+
+
+async def test_request_ready_at_once_completes(peer: Peer) -> None:
+    await peer.start()
+    peer.request(("a", "b"), 1.0, monotonic() + 1.0, 0.0, b"")
+    await asyncio.sleep(0.01)
+    assert (peer.tally.completed, peer.pending()) == (1, 0)
+    await peer.stop()
+
+
+async def test_complete_twice_counts_once(peer: Peer) -> None:
+    await peer.start()
+    now = monotonic()
+    handle = peer.request(("a", "b"), 1.0, now + 1.0, now + 0.001, b"")
+    await asyncio.sleep(0.01)
+    peer.complete(handle)
+    peer.complete(handle)
+    await asyncio.sleep(0.01)
+    assert (peer.tally.completed, peer.pending()) == (1, 0)
+    await peer.stop()
+    assert left_behind(peer) == []
+
+
+async def test_check_completes_who_waits_under_the_key(peer: Peer) -> None:
+    await peer.start()
+    now = monotonic()
+    for key in ("a", "b", "a"):
+        peer.request((key, "all"), 1.0, now + 1.0, now + 0.001, b"")
+    await asyncio.sleep(0.01)
+    peer.check("a")
+    peer.check("nobody waits here")
+    await asyncio.sleep(0.01)
+    assert (peer.tally.completed, peer.pending()) == (2, 1)
+    await peer.stop()
+    assert left_behind(peer) == []
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "futures"])  # there, an event is an answer
+async def test_check_leaves_who_is_not_ready(name: str) -> None:
+    peer = PEERS[name]()
+    await peer.start()
+    now = monotonic()
+    peer.request(("a", "b"), 0.05, now + 0.05, now + 60.0, b"")
+    await asyncio.sleep(0.01)
+    peer.check("a")
+    await asyncio.sleep(0.01)
+    assert (peer.tally.completed, peer.pending()) == (0, 1)
+    await asyncio.sleep(0.05)
+    assert (len(peer.tally.lateness), peer.pending()) == (1, 0)
+    await peer.stop()
+
+
+async def test_stop_leaves_nothing(peer: Peer) -> None:
+    await peer.start()
+    now = monotonic()
+    for number in range(10):
+        peer.request((number, "all"), 60.0, now + 60.0, now + 60.0, b"")
+    await asyncio.sleep(0.01)
+    assert peer.pending() == 10
+    await peer.stop()
+    assert left_behind(peer) == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_old_purgatory_keeps_the_satisfied_until_a_purge() -> None:
+    peer = Old(purge_interval=4)
+    await peer.start()
+    now = monotonic()
+    handles = [peer.request(("a", number), 60.0, now + 60.0, now + 30.0, b"") for number in range(3)]
+    for handle in handles:
+        peer.complete(handle)
+    assert (peer.pending(), peer.purgatory.listed(), peer.purgatory.purges) == (0, 9, 0)
+    peer.request(("a", "b"), 0.01, now + 0.01, now + 30.0, b"")
+    peer.request(("c", "d"), 60.0, now + 60.0, now + 30.0, b"")
+    await asyncio.sleep(0.03)  # the reaper wakes for the one that is due
+    assert (peer.pending(), peer.purgatory.listed(), peer.purgatory.purges) == (1, 5, 1)
+    await peer.stop()
