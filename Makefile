@@ -5,15 +5,19 @@ BUILD ?= build
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := $(BUILD)/compiled
+PEERS := $(BUILD)/peers
 CC_FOUND := $(shell command -v cc || command -v gcc || command -v clang)
 # The compiled form stands beside the editable, interpreted one, and comes first when it is on the path.
 ifneq ($(CC_FOUND),)
 FASTEST := PYTHONPATH=$(COMPILED)
 FASTEST_READY := $(COMPILED)/.ready
+FASTEST_BENCH := --compiled $(COMPILED) --peers $(PEERS)
+FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-forms test-interpreted test-compiled check lint types bench clean
+.PHONY: help setup demo test test-all test-forms test-interpreted test-compiled check lint types \
+	bench bench-full bench-smoke clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,8 +59,15 @@ types: $(READY)  ## mypy --strict and pyright
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
-bench: $(READY) $(FASTEST_READY)  ## the figures of the README: about 10 minutes
-	$(BIN)/python benchmarks/run.py --compiled $(COMPILED)
+bench: $(READY) $(FASTEST_BENCH_READY)  ## every design side by side, and the figures of the README: about 10 minutes
+	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH)
+
+bench-full: $(READY) $(FASTEST_BENCH_READY)  ## the same with 1,000,000 requests at every rate, and 5M timers: about an hour
+	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH) --full
+
+bench-smoke: $(READY) $(FASTEST_BENCH_READY)  ## tiny: every competitor runs and agrees with the oracle
+	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH) --smoke
+	$(BIN)/pytest tests/benchmarks
 
 clean:  ## remove everything that was built or installed here
 	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -75,4 +86,12 @@ $(COMPILED)/.ready: $(READY) pyproject.toml $(shell find src -name '*.py')
 	@rm -rf $(COMPILED) $(BUILD)/dist
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) $(BUILD)/dist/*.whl
+	@touch $@
+
+# The competitors get a compiler, too: those that are data structures, and not what users write around asyncio.
+$(PEERS)/.ready: $(READY) $(shell find benchmarks -name '*.py')
+	@echo "Compiling the competitors ..."
+	@rm -rf $(PEERS)
+	@cp -r benchmarks $(PEERS)
+	@cd $(PEERS) && MYPYC_OPT_LEVEL=3 $(abspath $(BIN))/mypyc --strict peers/timers*.py peers/old_purgatory.py > mypyc.log 2>&1 || { cat mypyc.log; exit 1; }
 	@touch $@

@@ -1,7 +1,7 @@
-"""python benchmarks/run.py --compiled build/compiled: every figure, against what it must reach.
+"""python benchmarks/run.py --compiled build/compiled --peers build/peers: every measurement, several times over.
 
-Prints a table, and writes figures.json (JSON lines) and figures.png to build/benchmarks; a full run also writes
-FIGURES.md beside this file. Each measurement is a process of its own, and they take turns, round by round.
+Each is a process of its own, and all of them take turns, round by round. What they print becomes results.jsonl, one
+line per measurement and round; results.py makes RESULTS.md and the plots of that. --only, --full and --smoke choose.
 """
 
 from __future__ import annotations
@@ -12,200 +12,149 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from statistics import median
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
+from uuid import uuid4
 
-from matplotlib import figure as drawing
+import plan
+import pyperf  # type: ignore[import-untyped]
+import results
+from plan import Job
 from rich.console import Console
-from rich.markdown import Markdown
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-ROUNDS = 5
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent / "src"
 
-Report = dict[str, Any]  # a line of JSON
-Run = tuple[str, Path, str]  # an interpreter, where it finds the library, and arguments of measurements.py
+Line = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Two of the values that a run of measurements.py prints, divided; {} in its arguments is the one asked for."""
+@dataclass
+class Bench:
+    """Runs jobs and keeps what they print."""
 
-    table: str
-    what: str
-    arguments: str
-    of: str
-    per: str | None
-    marks: dict[str, tuple[float, float]]  # by Python version: must reach, aim
-    compiled: bool = True
+    compiled: Path
+    peers: Path
+    scratch: Path
+    progress: Progress
+    output: TextIO
+    size: str
 
+    def run(self, job: Job, number: int) -> list[Line]:
+        """The lines that *job* printed; one that says ``died`` if it did not survive."""
+        scripts, library = (self.peers, self.compiled) if job.form == "compiled" else (HERE, SOURCES)
+        command = [sys.executable, str(scripts / job.script), *job.arguments]
+        if job.on_pyperf:
+            command += ["--quiet", "-o", str(self.scratch / f"{uuid4()}.json")]
+        # numpy would keep a core busy with threads that have nothing to do
+        environment = {**os.environ, "PYTHONPATH": str(library), "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scripts)
+        if child.returncode and not job.may_die:
+            sys.exit(f"{' '.join(command)} failed:\n{child.stderr}")
+        printed = (
+            from_pyperf(Path(command[-1]))
+            if job.on_pyperf
+            else [json.loads(line) for line in child.stdout.splitlines()]
+        )
+        printed = printed or [{"died": True}]
+        found = [{"table": job.table, "size": self.size, "round": number, **job.labels, **line} for line in printed]
+        expected = "interpreted" if library == SOURCES else "compiled"
+        for line in found:
+            if line.get("form", expected) != expected:
+                sys.exit(f"{' '.join(command)} ran the {line['form']} form")
+        for line in found:
+            self.write(line)
+        return found
 
-PARKED = {"3.11": (0.7, 0.45), "3.13": (0.95, 0.75)}
-ALONE = {"3.11": (0.85, 0.7), "3.13": (1.0, 0.8)}
-ASYNCIO, UVLOOP = "requests --competitor {}", "requests --competitor {} --loop uvloop"
-OTHERS = " --others 100000"
-LASTING = OTHERS + " --requests 100000 --answer oldest"
-FIGURES = [
-    Figure("timer", "asyncio", "timer", "ours", "call_later", {"3.11": (0.05, 0.025)}),
-    Figure("timer", "uvloop", "timer --loop uvloop", "ours", "call_later", {"3.11": (0.05, 0.025)}),
-    Figure("timer", "asyncio", "timer", "ours", "call_later", {"3.11": (0.25, 0.15)}, compiled=False),
-    Figure("scale", "1M / 1k", "scale", "1M", "1k", {"3.11": (1.3, 1.1)}),
-    Figure("requests", "100k others, asyncio", ASYNCIO + OTHERS, "ours", "peer", PARKED),
-    Figure("requests", "100k others, uvloop", UVLOOP + OTHERS, "ours", "peer", PARKED),
-    Figure("requests", "nobody else, asyncio", ASYNCIO, "ours", "peer", ALONE),
-    Figure("requests", "nobody else, uvloop", UVLOOP, "ours", "peer", ALONE),
-    Figure("operations", "watch + check, 1 key", "operations", "1 key", "call_later", {"3.11": (1.1, 0.45)}),
-    Figure("operations", "watch + check, 3 keys", "operations", "3 keys", "call_later", {"3.11": (1.4, 0.65)}),
-    Figure("operations", "check, nobody waits", "operations", "check", "call_later", {"3.11": (0.055, 0.03)}),
-    Figure("memory", "1 key", "memory", "1 key", None, {"3.11": (250, 180)}),
-    Figure("memory", "3 keys", "memory", "3 keys", None, {"3.11": (400, 280)}),
-    Figure("memory", "1 key, one slot more", "memory", "1 key, one slot more", None, {"3.11": (250, 180)}),
-    Figure("memory", "3 keys, one slot more", "memory", "3 keys, one slot more", None, {"3.11": (400, 280)}),
-    *(
-        Figure("collector", f"{told}, {name}", f"{loop}{LASTING} --collector {told}", "ours", "peer", {})
-        for name, loop in (("asyncio", ASYNCIO), ("uvloop", UVLOOP))
-        for told in ("default", "threshold", "freeze")
-    ),
-]
-TABLES = {
-    "timer": "Timer add + cancel / the loop's `call_later()` + `cancel()`, each with 100k others pending",
-    "scale": "Timer add + cancel with 1M others pending / with 1k others pending",
-    "requests": "50k requests parked and answered one by one, each awaited in its task, 1 key each / the same with a "
-    "Future per request in a dict of sets and `asyncio.timeout()`; alone, and with 100k others parked and awaited",
-    "operations": "Operations that nobody awaits, 100k others pending / asyncio's `call_later()` + `cancel()` in the "
-    "same process, with no other timers in the loop",
-    "memory": "Bytes per pending operation that nobody awaits, without its keys: a subclass with `__slots__ = ()`, or "
-    "with one slot of its own",
-    "collector": "100k requests with 100k others parked, and as each comes the oldest is answered, so that each is "
-    "parked for long: garbage collector at its defaults, with `gc.set_threshold(50_000, 20, 100)`, and with "
-    "`gc.freeze()` once the first 100k are parked",
-}
-COLUMNS = ["what", "Python", "must reach", "aim", "measured (range)", "CPU of both"]
-NOTES = """\
-CPU time; median (and range) of {rounds} rounds. In a round every measurement runs once, in a process of its own, after
-a warm-up; a ratio comes from one round. What costs little (timer, scale, operations) alternates with its competitor
-within one process, in blocks of 1,000. `call_later()` pays for the turn of the loop in which it drops what was
-cancelled. The timer's items exist beforehand: in a purgatory they are the operations, and those are made within the
-measurement, by ordinary, interpreted subclasses of `DelayedOperation`. The requests start after a full garbage
-collection; with 50k of them the next one rarely comes, and what it costs in the long run is in the last table.
-"""
+    def write(self, line: Line) -> None:
+        self.output.write(json.dumps(line) + "\n")
+        self.output.flush()
+
+    def run_series(self, series: list[Job], number: int, patience: int) -> Iterator[Job]:
+        """Run *series*, in order of rate, and skip what comes after *patience* rates that were too much."""
+        failures = 0
+        for job in series:
+            if failures < patience or job.always:
+                last = self.run(job, number)[-1]
+                failures += job.rated and not results.is_sustained(last)
+            yield job
 
 
-def measure(run: Run, quick: bool) -> Report:
-    python, path, arguments = run
-    command = [python, str(HERE / "measurements.py"), *arguments.split(), "--scale", "100" if quick else "1"]
-    child = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(path)}, capture_output=True, text=True)
-    if child.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{child.stderr}")
-    report: Report = json.loads(child.stdout)
-    if report["form"] != ("interpreted" if path == SOURCES else "compiled"):
-        sys.exit(f"{python} found the {report['form']} form in {path}")
-    return report
+def from_pyperf(path: Path) -> list[Line]:
+    """The median of each benchmark of this one process, in ns."""
+    suite = pyperf.BenchmarkSuite.load(str(path))
+    labels = ("operation", "design", "pending", "form", "form_of_peers")
+    return [
+        {**{label: each.get_metadata()[label] for label in labels}, "ns": each.median() * 1e9}
+        for each in suite.get_benchmarks()
+    ]
 
 
-def point(figure: Figure, of: list[Report], per: list[Report]) -> Report:
-    """One figure as measured with one interpreter, from what each round printed."""
-    ours = [report["values"][figure.of] for report in of]
-    theirs = [report["values"][figure.per] for report in per]
-    rounds = [a / b for a, b in zip(ours, theirs, strict=True)] if per else ours
-    completed = [report["values"].get("completed") for report in (of[-1], (per or of)[-1])]
-    if completed[0] != completed[1]:
-        sys.exit(f"{figure.what}: the competitors did not complete the same number: {completed}")
-    form, version = of[0]["form"], of[0]["versions"]["Python"].rpartition(".")[0]
-    comparable = form == ("compiled" if figure.compiled else "interpreted")
-    must_reach, aim = figure.marks.get(version, (None, None)) if comparable else (None, None)
-    where = {"machine": machine(), "cores": os.cpu_count(), "date": date.today().isoformat()}
-    result = {"measured": median(rounds), "low": min(rounds), "high": max(rounds), "rounds": len(rounds)}
-    sides = {"of": median(ours), "per": median(theirs) if per else None, "completed": completed}
-    name = {"table": figure.table, "figure": figure.what, "must_reach": must_reach, "aim": aim}
-    return {**name, **result, **sides, **where, **{key: of[0][key] for key in ("form", "loop", "versions")}}
+def run_all(bench: Bench, chosen: list[list[Job]], rounds: int, patience: int) -> None:
+    task = bench.progress.add_task("", total=rounds * sum(map(len, chosen)))
+    for number in range(rounds):
+        for series in chosen:
+            bench.progress.update(task, description=f"{series[0].table}: {series[0].title}"[:50].ljust(50))
+            for _ in bench.run_series(series, number, patience):
+                bench.progress.advance(task)
 
 
-def machine() -> str:
+def run_at_once(bench: Bench, chosen: list[list[Job]]) -> None:
+    """Where nothing is measured, as many at a time as there are cores."""
+    jobs = [job for series in chosen for job in series]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in bench.progress.track(pool.map(lambda job: bench.run(job, 0), jobs), total=len(jobs)):
+            pass
+
+
+def machine() -> Line:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+        processor = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def row(point: Report) -> list[str]:
-    style = "{:.3f}" if point["per"] else "{:.0f}"
-    measured, low, high = (style.format(point[key]) for key in ("measured", "low", "high"))
-    marks = ["" if point[key] is None else f"{point[key]:g}" for key in ("must_reach", "aim")]
-    cpu = f"{point['of'] / 1000:.3g} / {point['per'] / 1000:.3g} µs" if point["per"] else ""
-    python = f"{point['versions']['Python']} {point['form']}"
-    return [point["figure"], python, *marks, f"{measured} ({low} to {high})", cpu]
-
-
-def markdown(points: list[Report]) -> str:
-    first = points[0]
-    versions = sorted({f"{name} {version}" for point in points for name, version in point["versions"].items()})
-    text = f"# Figures\n\n{first['machine']}, {first['cores']} cores, {platform.platform()}; {', '.join(versions)}; "
-    text += f"{first['date']}. Written by `make bench`.\n\n{NOTES.format(rounds=first['rounds'])}"
-    for name in dict.fromkeys(point["table"] for point in points):
-        text += (
-            f"\n## {name}\n\n{TABLES[name]}:\n`python benchmarks/run.py --compiled build/compiled --only {name}`\n\n"
-        )
-        lines = [COLUMNS, ["---"] * len(COLUMNS), *(row(point) for point in points if point["table"] == name)]
-        text += "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-    return text
-
-
-def draw(points: list[Report], path: Path) -> None:
-    """Bars as shares of what must be reached: ratios of 0.03 and of 1.3 on one axis."""
-    marked = [point for point in reversed(points) if point["must_reach"]]
-    page = drawing.Figure(figsize=(11, 1.5 + 0.4 * len(marked)), layout="constrained")
-    axes = page.subplots()
-    for y, point in enumerate(marked):
-        measured, low, high, aim = (point[key] / point["must_reach"] for key in ("measured", "low", "high", "aim"))
-        axes.barh(y, measured, xerr=[[measured - low], [high - measured]], color="tab:blue", alpha=0.5)
-        axes.plot(aim, y, "g|", markersize=20, label=None if y else "aim")
-        axes.annotate(f" {row(point)[4]}", (0, y), va="center")
-    axes.axvline(1, color="tab:red", label="must reach")
-    axes.set_yticks(range(len(marked)), [f"{point['table']}: {', '.join(row(point)[:2])}" for point in marked])
-    axes.set_xlabel("measured / must reach; less is better")
-    page.legend(loc="outside upper right")
-    page.savefig(path, dpi=120)
+        processor = platform.processor() or platform.machine()
+    found = {"processor": processor, "cores": os.cpu_count(), "system": platform.platform()}
+    return {"table": "machine", **found, "Python": platform.python_version(), "date": date.today().isoformat()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compiled", type=Path, default=SOURCES, metavar="DIR", help="the compiled library")
-    parser.add_argument("--python", action="append", default=[], metavar="PATH[:DIR]", help="one more interpreter")
-    parser.add_argument("--only", choices=TABLES, help="only this table")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, one round: does everything run?")
+    parser.add_argument("--peers", type=Path, default=HERE, metavar="DIR", help="this folder with its peers compiled")
+    parser.add_argument("--only", choices=plan.TABLES, action="append", help="only this table, or these")
+    parser.add_argument("--rounds", type=int, default=3)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--full", action="store_true", help="every rate, 1,000,000 requests: about an hour")
+    size.add_argument("--smoke", action="store_true", help="tiny, once: does everything run?")
     parser.add_argument("--output", type=Path, default=HERE.parent / "build/benchmarks", metavar="DIR")
     args = parser.parse_args()
 
-    interpreters = [(sys.executable, args.compiled)]
-    interpreters += [(python, Path(path or SOURCES)) for python, _, path in (p.partition(":") for p in args.python)]
-    wanted: list[tuple[Figure, Run, Run | None]] = []
-    for figure in FIGURES:
-        for python, path in interpreters if args.only in (None, figure.table) else ():
-            finds = path if figure.compiled else SOURCES
-            of = (python, finds, figure.arguments.format(figure.of))
-            wanted.append((figure, of, (python, finds, figure.arguments.format(figure.per)) if figure.per else None))
-    reports: dict[Run, list[Report]] = {run: [] for _, *runs in wanted for run in runs if run}
+    name = "smoke" if args.smoke else "full" if args.full else "normal"
+    how = plan.SIZES[name]
+    chosen = [series for series in plan.series(how) if not args.only or series[0].table in args.only]
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     console = Console()
-    try:
-        for run in track(list(reports) * (1 if args.quick else ROUNDS), "Measuring", console=console):
-            reports[run].append(measure(run, args.quick))
-    except KeyboardInterrupt:
-        sys.exit("Stopped; nothing was written.")
-    points = [point(figure, reports[of], reports[per] if per else []) for figure, of, per in wanted]
-
-    text = markdown(points)
-    console.print(Markdown(text))
     args.output.mkdir(parents=True, exist_ok=True)
-    (args.output / "figures.json").write_text("".join(json.dumps(point) + "\n" for point in points))
-    draw(points, args.output / "figures.png")
-    if not (args.quick or args.only):
-        (HERE / "FIGURES.md").write_text(text)
+    path = args.output / "results.jsonl"
+    with Progress(*columns, console=console) as progress, TemporaryDirectory() as scratch, path.open("w") as output:
+        bench = Bench(args.compiled.resolve(), args.peers.resolve(), Path(scratch), progress, output, name)
+        bench.write(machine())
+        try:
+            if args.smoke:
+                run_at_once(bench, chosen)
+            else:
+                run_all(bench, chosen, args.rounds, how.patience)
+        except KeyboardInterrupt:
+            sys.exit(f"Stopped. What was measured is in {path}; results.py makes tables of it.")
+    text = results.write([path], args.output)
+    console.print("Everything runs." if args.smoke else text, markup=False)
+    if not (args.smoke or args.only):
+        results.publish(args.output, HERE)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,256 @@
+"""python benchmarks/results.py build/benchmarks/results.jsonl ...: RESULTS.md and plots of what run.py measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import comparisons
+import figures
+import plots
+
+Line = dict[str, Any]
+Row = Sequence[object]
+
+COMMAND = "python benchmarks/run.py --compiled build/compiled --peers build/peers --only {}{}"
+
+
+def is_sustained(line: Line) -> bool:
+    """Did it keep up with the rate asked for, and time out what was due within 20 ms?"""
+    return bool(line["achieved_per_second"] >= 0.98 * line["rate"] and line["late_p99_ms"] <= 20)
+
+
+class Results:
+    """The lines of a run."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self.lines = list(lines)
+
+    def where(self, **labels: object) -> Results:
+        return Results(line for line in self.lines if all(line.get(key) == each for key, each in labels.items()))
+
+    def each(self, label: str) -> list[Any]:
+        """The different values of *label*, in order of appearance."""
+        return list(dict.fromkeys(line[label] for line in self.lines if label in line))
+
+    def values(self, name: str) -> list[float]:
+        return [line[name] for line in self.lines if name in line]
+
+    def median(self, name: str) -> float | None:
+        values = self.values(name)
+        return median(values) if values else None
+
+    def text(self, name: str, style: str = "{:.3g}", unit: float = 1) -> str:
+        """Median and range."""
+        values = [value / unit for value in self.values(name)]
+        if not values:
+            return ""
+        middle, low, high = (style.format(value) for value in (median(values), min(values), max(values)))
+        return middle if low == high else f"{middle} ({low} to {high})"
+
+    def sustained(self, **labels: object) -> float:
+        """The highest rate that was sustained in most rounds; 0: none was."""
+        found = self.where(table="requests", **labels)
+        kept = [rate for rate in found.each("rate") if rate and found.where(rate=rate).mostly_sustained()]
+        return max(kept, default=0)
+
+    def mostly_sustained(self) -> bool:
+        return sum(map(is_sustained, self.lines)) * 2 > len(self.lines)
+
+
+def read(paths: Iterable[Path]) -> Results:
+    return Results(json.loads(line) for path in paths for line in path.read_text().splitlines())
+
+
+def table(head: Row, rows: Iterable[Row]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, cells))} |\n" for cells in lines)
+
+
+def thousands(rate: float | None) -> str:
+    return "unthrottled" if rate is None else f"{rate:,.0f}"
+
+
+def requests(found: Results) -> str:
+    """The three figures of the seed's benchmark."""
+    text = ""
+    for workload in found.each("workload"):
+        name = plots.file_name(workload)
+        text += f"\n### {workload.capitalize()} time-outs\n\n![{workload}]({name})\n\n"
+        head = [
+            "",
+            "target /s",
+            "achieved /s",
+            "CPU s per 1M",
+            "gc s per 1M",
+            "late p50 / p99 / max ms",
+            "longest turn ms",
+        ]
+        text += table([*head, "peak pending", "peak MB"], request_rows(found.where(workload=workload)))
+    return text
+
+
+def request_rows(found: Results) -> Iterable[Row]:
+    for competitor in found.each("competitor"):
+        of = found.where(competitor=competitor)
+        for rate in of.each("rate"):
+            point = of.where(rate=rate)
+            late = " / ".join(f"{point.median(f'late_{name}_ms') or 0:.1f}" for name in ("p50", "p99", "max"))
+            measured = [point.text("achieved_per_second", "{:,.0f}"), point.text("cpu_seconds_per_million", "{:.2f}")]
+            rest = [point.text("gc_seconds_per_million", "{:.2f}"), late, point.text("longest_turn_ms", "{:.1f}")]
+            yield [
+                competitor,
+                thousands(rate),
+                *measured,
+                *rest,
+                point.text("peak_pending", "{:,.0f}"),
+                point.text("peak_mb", "{:.0f}"),
+            ]
+
+
+def survivors(found: Results) -> str:
+    limits = found.each("limit_mb")
+
+    def fate(of: Results) -> str:
+        died = sum("died" in line for line in of.lines)
+        if died:
+            return f"died ({died} of {len(of.lines)})"
+        return f"lives, {of.text('peak_mb', '{:.0f}')} MB, {of.text('achieved_per_second', '{:,.0f}')}/s"
+
+    rows = [
+        [name, *(fate(found.where(competitor=name, limit_mb=limit)) for limit in limits)]
+        for name in found.each("competitor")
+    ]
+    return table(["", *(f"{limit} MB" for limit in limits)], rows)
+
+
+def ablations(found: Results) -> str:
+    def row(of: Results, setting: str) -> Row:
+        late = f"{of.median('late_p50_ms') or 0:.1f} / {of.median('late_p99_ms') or 0:.1f}"
+        cpu, collector = of.text("cpu_seconds_per_million", "{:.2f}"), of.text("gc_seconds_per_million", "{:.2f}")
+        return [setting, cpu, collector, late, of.text("longest_turn_ms", "{:.1f}"), of.text("peak_mb", "{:.0f}")]
+
+    text = ""
+    for workload in found.each("workload"):
+        of = found.where(workload=workload)
+        text += f"\n### {workload.capitalize()} time-outs, {of.lines[0]['rate']:,}/s\n\n"
+        head = ["", "CPU s per 1M", "gc s per 1M", "late p50 / p99 ms", "longest turn ms", "peak MB"]
+        text += table(head, [row(of.where(setting=setting), setting) for setting in of.each("setting")])
+    return text
+
+
+def timers(found: Results) -> str:
+    text = "\n![timers](timers.png)\n"
+    for operation in found.each("operation"):
+        of = found.where(operation=operation)
+        sizes = sorted(of.each("pending"))
+        text += f"\n### {operation}, ns\n\n"
+        rows = []
+        for form in of.each("form"):
+            for design in of.where(form=form).each("design"):
+                one = of.where(form=form, design=design)
+                rows.append([design, form, *(one.where(pending=size).text("ns", "{:.0f}") for size in sizes)])
+        text += table(["", "", *(f"{size:,}" for size in sizes)], rows)
+    return text
+
+
+def precision(found: Results) -> str:
+    text = ""
+    for part in found.each("part"):
+        of = found.where(part=part)
+        names = list(dict.fromkeys(name for line in of.lines for name in line if name not in HIDDEN))
+        rows = []
+        for label in dict.fromkeys((line.get("design", "loop"), line.get("loop", "")) for line in of.lines):
+            same = Results(line for line in of.lines if (line.get("design", "loop"), line.get("loop", "")) == label)
+            rows.append([" on ".join(filter(None, label)), *(cell(same, name) for name in names)])
+        text += f"\n### {PARTS[part]}\n\n" + table(["", *(name.replace("_", " ") for name in names)], rows)
+    return text
+
+
+def cell(of: Results, name: str) -> str:
+    """Numbers as median and range; what is no number is the same in each round."""
+    first = next((line[name] for line in of.lines if name in line), "")
+    if isinstance(first, dict):
+        return ", ".join(f"{key}: {value}" for key, value in first.items())
+    return of.text(name) if isinstance(first, (int, float)) else str(first)
+
+
+HIDDEN = {"table", "round", "part", "form", "form_of_peers", "design", "loop"}
+PARTS = {
+    "virtual_time": "How late, timeouts of 1 ms to 10 min, virtual time (counts of timers)",
+    "real_time": "How early and how late, timeouts of 1 to 200 ms, real time",
+    "wake_ups": "Wake-ups per second when sparse: 10 timeouts of 30 s per second, 9 of 10 cancelled after 50 ms",
+    "stalls": "Longest stall with 1M timers, half cancelled",
+}
+
+
+def operations(found: Results) -> str:
+    text = ""
+    for what in found.each("what"):
+        of = found.where(what=what)
+        series = of.each("series")
+        rows = [
+            [name, *(of.where(competitor=name, series=each).text("value") for each in series)]
+            for name in of.each("competitor")
+        ]
+        text += f"\n### {of.lines[0]['title']}\n\n" + table(["", *series], rows)
+    return text
+
+
+def micro(found: Results) -> str:
+    rows = [
+        [operation, *(found.where(operation=operation, form=form).text("ns", "{:.0f}") for form in found.each("form"))]
+        for operation in found.each("operation")
+    ]
+    return table(["", *(f"{form}, ns" for form in found.each("form"))], rows)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
+    "requests": ("Requests: the seed's benchmark", requests),
+    "survivors": ("Who survives with little memory", survivors),
+    "ablations": ("Our own choices", ablations),
+    "timers": ("Timers alone", timers),
+    "precision": ("Precision, wake-ups and stalls", precision),
+    "operations": ("Operations", operations),
+    "micro": ("Operations that nobody awaits", micro),
+}
+
+
+def markdown(found: Results) -> str:
+    machine = found.where(table="machine").lines[0]
+    versions = {f"{name} {each}" for line in found.lines for name, each in line.get("versions", {}).items()}
+    text = f"# Results\n\n{machine['processor']}, {machine['cores']} cores, {machine['system']}; "
+    text += f"{', '.join(sorted(versions))}; {machine['date']}.\n\n{figures.INTRODUCTION}"
+    if figures.rows(found):
+        text += "\n## What was to be reached\n\n" + table(figures.HEAD, figures.rows(found)) + "\n" + figures.NOTES
+    text += f"\n## Where a peer beats us\n\n{comparisons.beaten(found)}"
+    for name, (title, section) in SECTIONS.items():
+        of = found.where(table=name)
+        if of.lines:
+            command = COMMAND.format(name, " --full" if of.lines[0]["size"] == "full" else "")
+            text += f"\n## {title}\n\n`{command}`\n\n{figures.TEXTS[name]}\n{section(of)}"
+    return text
+
+
+def write(paths: Iterable[Path], folder: Path) -> str:
+    """Make RESULTS.md and the plots in *folder*. Returns: the former."""
+    found = read(paths)
+    text = markdown(found)
+    (folder / "RESULTS.md").write_text(text)
+    plots.draw(found, folder)
+    return text
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Copy what belongs in the repository."""
+    for path in [folder / "RESULTS.md", *folder.glob("*.png")]:
+        shutil.copy(path, target / path.name)
+
+
+if __name__ == "__main__":
+    write([Path(path) for path in sys.argv[1:]], Path(sys.argv[1]).parent)

@@ -1,0 +1,38 @@
+"""Every measurement runs, and becomes a table and a plot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plan import COMPETITORS, TABLES
+
+import aiopurgatory
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_run_smoke_measures_everything(tmp_path: Path) -> None:
+    pytest.importorskip("uvloop")
+    if not aiopurgatory.COMPILED:
+        pytest.skip("it runs both forms, and is tested once")
+    compiled = Path(aiopurgatory.__file__).parents[1]
+    command = [sys.executable, "benchmarks/run.py", "--smoke", "--output", str(tmp_path), "--compiled", str(compiled)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert {line["table"] for line in lines} == {"machine", *TABLES}
+    requests = [line for line in lines if line["table"] == "requests"]
+    assert {line["competitor"] for line in requests} == {label for label, _, _ in COMPETITORS}
+    for line in requests:
+        assert line["completed"] + line["expired"] == line["requests"] == 1_000
+        assert abs(line["completed"] - 500) < 100
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert text.count("\n## ") == len(TABLES) + 1
+    for plot in ("many.png", "timers.png"):
+        assert (tmp_path / plot).stat().st_size > 10_000
