@@ -191,7 +191,7 @@ def expire_in_loop(loops: int, name: str, pending: int, blocks: int) -> float:
 
 
 def blocks_between_rebuilds(name: str, pending: int) -> int:
-    return pending // BLOCK + 1 if name in ("heap", "asyncio") else 10
+    return pending // BLOCK + 1 if name in ("heap", "asyncio") else 100
 
 
 def blocks_between_cascades(pending: int) -> int:

@@ -234,7 +234,7 @@ def timers(size: Size) -> Iterator[list[Job]]:
 
 
 def timer(size: Size, design: str, pending: int, form: str) -> Job:
-    loops = 1 if size is SMOKE else max(1, 100_000 // pending)
+    loops = 1 if size is SMOKE else max(1, 10_000 // pending)
     told = (
         "--designs",
         design,
@@ -242,7 +242,7 @@ def timer(size: Size, design: str, pending: int, form: str) -> Job:
         str(pending),
         "-p1",
         f"-n{size.values}",
-        "-w1" if pending < 5_000_000 else "-w0",
+        "-w1",
         f"-l{loops}",
     )
     return Job("timers", f"{design}, {pending:,}, {form}", {}, "bench_timers.py", told, form, on_pyperf=True)

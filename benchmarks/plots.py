@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib import figure as drawing
 from matplotlib import rcParams
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 if TYPE_CHECKING:
     from results import Results
@@ -43,8 +44,12 @@ def draw_requests(found: Results, workload: str, path: Path) -> None:
         if name == "achieved_per_second":
             axes.axline((0, 0), slope=1, color="0.7", linestyle=":")
         if name == "late_p99_ms":
-            axes.set_yscale("log")
             axes.axhline(20, color="0.7", linestyle=":")
+        if name in ("late_p99_ms", "cpu_seconds_per_million"):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
+            axes.yaxis.set_major_formatter(ScalarFormatter())
+            axes.yaxis.set_minor_formatter(NullFormatter())
     axes_of_all = page.axes[0]
     page.legend(*axes_of_all.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     page.savefig(path, dpi=100)

@@ -76,12 +76,16 @@ def thousands(rate: float | None) -> str:
     return "unthrottled" if rate is None else f"{rate:,.0f}"
 
 
+def title_of(workload: str) -> str:
+    return workload.capitalize() if "," in workload else f"{workload.capitalize()} time-outs"
+
+
 def requests(found: Results) -> str:
     """The three figures of the seed's benchmark."""
     text = ""
     for workload in found.each("workload"):
         name = plots.file_name(workload)
-        text += f"\n### {workload.capitalize()} time-outs\n\n![{workload}]({name})\n\n"
+        text += f"\n### {title_of(workload)}\n\n![{workload}]({name})\n\n"
         head = [
             "",
             "target /s",
@@ -138,7 +142,7 @@ def ablations(found: Results) -> str:
     text = ""
     for workload in found.each("workload"):
         of = found.where(workload=workload)
-        text += f"\n### {workload.capitalize()} time-outs, {of.lines[0]['rate']:,}/s\n\n"
+        text += f"\n### {title_of(workload)}, {of.lines[0]['rate']:,}/s\n\n"
         head = ["", "CPU s per 1M", "gc s per 1M", "late p50 / p99 ms", "longest turn ms", "peak MB"]
         text += table(head, [row(of.where(setting=setting), setting) for setting in of.each("setting")])
     return text
@@ -180,12 +184,12 @@ def cell(of: Results, name: str) -> str:
     return of.text(name) if isinstance(first, (int, float)) else str(first)
 
 
-HIDDEN = {"table", "round", "part", "form", "form_of_peers", "design", "loop"}
+HIDDEN = {"table", "size", "round", "part", "form", "form_of_peers", "design", "loop"}
 PARTS = {
     "virtual_time": "How late, timeouts of 1 ms to 10 min, virtual time (counts of timers)",
     "real_time": "How early and how late, timeouts of 1 to 200 ms, real time",
     "wake_ups": "Wake-ups per second when sparse: 10 timeouts of 30 s per second, 9 of 10 cancelled after 50 ms",
-    "stalls": "Longest stall with 1M timers, half cancelled",
+    "stalls": "Longest stall, half of the timers cancelled",
 }
 
 
@@ -233,7 +237,7 @@ def markdown(found: Results) -> str:
         of = found.where(table=name)
         if of.lines:
             command = COMMAND.format(name, " --full" if of.lines[0]["size"] == "full" else "")
-            text += f"\n## {title}\n\n`{command}`\n\n{figures.TEXTS[name]}\n{section(of)}"
+            text += f"\n## {title}\n\n`{command}`\n\n{figures.TEXTS[name]}\n\n{section(of)}"
     return text
 
 

@@ -56,11 +56,8 @@ class Bench:
         child = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scripts)
         if child.returncode and not job.may_die:
             sys.exit(f"{' '.join(command)} failed:\n{child.stderr}")
-        printed = (
-            from_pyperf(Path(command[-1]))
-            if job.on_pyperf
-            else [json.loads(line) for line in child.stdout.splitlines()]
-        )
+        lines = child.stdout.splitlines()
+        printed = from_pyperf(Path(command[-1])) if job.on_pyperf else [json.loads(line) for line in lines]
         printed = printed or [{"died": True}]
         found = [{"table": job.table, "size": self.size, "round": number, **job.labels, **line} for line in printed]
         expected = "interpreted" if library == SOURCES else "compiled"
@@ -129,7 +126,7 @@ def main() -> None:
     parser.add_argument("--only", choices=plan.TABLES, action="append", help="only this table, or these")
     parser.add_argument("--rounds", type=int, default=3)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_true", help="every rate, 1,000,000 requests: about an hour")
+    size.add_argument("--full", action="store_true", help="every rate and size: about an hour")
     size.add_argument("--smoke", action="store_true", help="tiny, once: does everything run?")
     parser.add_argument("--output", type=Path, default=HERE.parent / "build/benchmarks", metavar="DIR")
     args = parser.parse_args()
