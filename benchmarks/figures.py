@@ -58,7 +58,7 @@ def micro(found: Results, what: str) -> float | None:
     return found.where(table="micro", operation=what, form="compiled").median("ns")
 
 
-MANY = 100_000
+MANY = 1_000_000
 
 FIGURES = [
     Figure("sustained rate, many time-outs, requests/s", 120_000, 300_000, sustained("many"), True),
@@ -72,7 +72,7 @@ FIGURES = [
     ),
     *(
         Figure(
-            f"timer add + cancel / {loop}'s `call_later()` + `cancel()`, 100k pending",
+            f"timer add + cancel / {loop}'s `call_later()` + `cancel()`, 1M pending",
             0.05,
             0.025,
             lambda found, loop=loop: ratio(timer(found, "ours", MANY), timer(found, loop, MANY)),  # type: ignore[misc]

@@ -78,7 +78,7 @@ def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
 
 
 def may_repeat(keys: tuple[Hashable, ...]) -> bool:
-    """Is one of the hashables *keys* perhaps there twice? For a few of them, a set costs thrice what their hashes do."""
+    """Is one of the hashables *keys* perhaps there twice? For a few, a set costs thrice what their hashes do."""
     count = len(keys)
     first = hash(keys[0])
     if count == 1:
