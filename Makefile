@@ -62,7 +62,7 @@ types: $(READY)  ## mypy --strict and pyright
 bench: $(READY) $(FASTEST_BENCH_READY)  ## every design side by side, and the figures of the README: about 10 minutes
 	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH)
 
-bench-full: $(READY) $(FASTEST_BENCH_READY)  ## the same at every rate and size, up to 5M timers: about an hour
+bench-full: $(READY) $(FASTEST_BENCH_READY)  ## the same at every rate and size, up to 5M timers: more than an hour
 	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH) --full
 
 bench-smoke: $(READY) $(FASTEST_BENCH_READY)  ## tiny: every competitor runs and agrees with the oracle

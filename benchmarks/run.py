@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--only", choices=plan.TABLES, action="append", help="only this table, or these")
     parser.add_argument("--rounds", type=int, default=3)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_true", help="every rate and size: about an hour")
+    size.add_argument("--full", action="store_true", help="every rate and size: more than an hour")
     size.add_argument("--smoke", action="store_true", help="tiny, once: does everything run?")
     parser.add_argument("--output", type=Path, default=HERE.parent / "build/benchmarks", metavar="DIR")
     args = parser.parse_args()
