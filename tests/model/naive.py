@@ -340,6 +340,9 @@ class NaiveSide(Side):
     def time(self) -> float:
         return self.purgatory.now
 
+    def check(self) -> None:
+        """It has no structures that could be wrong."""
+
     def next_tried(self, ops: list[NaiveOp]) -> NaiveOp:
         hint = self.real.log[len(self.log)] if len(self.log) < len(self.real.log) else ()
         return next((op for op in ops if hint[1:2] == (op.n,)), ops[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
@@ -66,7 +67,7 @@ class Hooks:
         self.side.undelivered[result] += 1
 
 
-class Side:
+class Side(ABC):
     """One of the two purgatories, and all that has happened there."""
 
     purgatory: Any
@@ -81,12 +82,13 @@ class Side:
         self.reported: Counter[tuple[int, object]] = Counter()
 
     # The two sides, real and naive, differ in these.
-    def new_op(self, spec: Spec) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def new_op(self, spec: Spec) -> Any: ...
 
-    def time(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def time(self) -> float: ...
 
+    @abstractmethod
     def check(self) -> None:
         """Called inside each hook."""
 
