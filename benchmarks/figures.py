@@ -175,6 +175,6 @@ cascades, late by up to an eighth of the timeout).""",
     "precision": "Timers of 1 ms ticks. Virtual time where time is handed in, real time for what runs on a loop.",
     "micro": "Each is completed before the next one comes; 100,000 others pending.",
     "operations": """\
-CPU ns per operation unless said otherwise. 100,000 others are pending in *watch* and *nobody*, 40,000 are cancelled,
-100,000 make a herd, 50,000 time out in one instant; `make bench` divides all of that by 10, `--full` does not.""",
+CPU ns per operation unless said otherwise. At full size (`--full`) 100,000 others are pending in *watch* and *nobody*,
+40,000 are cancelled, 100,000 make a herd and 50,000 time out in one instant; the normal size is a tenth of it.""",
 }

@@ -202,7 +202,8 @@ def operations(found: Results) -> str:
             [name, *(of.where(competitor=name, series=each).text("value") for each in series)]
             for name in of.each("competitor")
         ]
-        text += f"\n### {of.lines[0]['title']}\n\n" + table(["", *series], rows)
+        size = of.lines[0]["size"]
+        text += f"\n### {of.lines[0]['title']} ({size} size)\n\n" + table(["", *series], rows)
     return text
 
 
@@ -236,8 +237,8 @@ def markdown(found: Results) -> str:
     for name, (title, section) in SECTIONS.items():
         of = found.where(table=name)
         if of.lines:
-            command = COMMAND.format(name, " --full" if of.lines[0]["size"] == "full" else "")
-            text += f"\n## {title}\n\n`{command}`\n\n{figures.TEXTS[name]}\n\n{section(of)}"
+            commands = [f"`{COMMAND.format(name, ' --full' * (size == 'full'))}`" for size in of.each("size")]
+            text += f"\n## {title}\n\n{' and '.join(commands)}\n\n{figures.TEXTS[name]}\n\n{section(of)}"
     return text
 
 
