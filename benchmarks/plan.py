@@ -26,8 +26,6 @@ class Job:
 
 @dataclass(frozen=True)
 class Size:
-    #: Those competitors and settings, too, that only say what is known.
-    full: bool
     workloads: tuple[str, ...]
     rates: tuple[float, ...]
     #: Seconds that a trace lasts, and requests that it has at most.
@@ -40,8 +38,6 @@ class Size:
     #: Others pending: for the timers that all know, and for the rest.
     pending: tuple[int, ...]
     pending_of_others: tuple[int, ...]
-    #: Values per process.
-    values: int
     #: Timers in the longest stall.
     stalls: int
     #: Divides the sizes of the operations.
@@ -49,7 +45,6 @@ class Size:
 
 
 NORMAL = Size(
-    full=False,
     workloads=("few", "many"),
     rates=(20_000, 60_000, 120_000, 200_000, inf),
     seconds=0.5,
@@ -58,12 +53,10 @@ NORMAL = Size(
     limits=(200,),
     pending=(1_000, 1_000_000),
     pending_of_others=(100_000,),
-    values=1,
     stalls=300_000,
     scale=10,
 )
 FULL = Size(
-    full=True,
     workloads=("few", "many"),
     rates=(1e4, 2e4, 4e4, 6e4, 8e4, 105e3, 120e3, 150e3, 2e5, 25e4, 3e5, 4e5, inf),
     seconds=2,
@@ -72,12 +65,10 @@ FULL = Size(
     limits=(200, 100, 50),
     pending=(1_000, 10_000, 100_000, 1_000_000, 5_000_000),
     pending_of_others=(1_000, 10_000, 100_000, 1_000_000, 5_000_000),
-    values=1,
     stalls=1_000_000,
     scale=1,
 )
 SMOKE = Size(
-    full=False,
     workloads=("many",),
     rates=(5_000,),
     seconds=0.2,
@@ -86,7 +77,6 @@ SMOKE = Size(
     limits=(200,),
     pending=(1_000,),
     pending_of_others=(1_000,),
-    values=1,
     stalls=1_000,
     scale=100,
 )
@@ -176,7 +166,7 @@ def series(size: Size) -> Iterator[list[Job]]:
 def requests(size: Size) -> Iterator[list[Job]]:
     everybody = [label for label, _, _ in COMPETITORS]
     workloads = [(name, ["--workload", name], everybody) for name in size.workloads]
-    for workload, told, whose in [*workloads, CROWDED][: None if size is not SMOKE else 1]:
+    for workload, told, whose in workloads if size is SMOKE else [*workloads, CROWDED]:
         for label, arguments, form in COMPETITORS:
             if label in whose and (size is not NORMAL or label not in EXTRA):
                 yield [point(size, label, workload, [*arguments, *told], form, rate) for rate in size.rates]
@@ -241,7 +231,7 @@ def timer(size: Size, design: str, pending: int, form: str) -> Job:
         "--pending",
         str(pending),
         "-p1",
-        f"-n{size.values}",
+        "-n1",
         "-w1",
         f"-l{loops}",
     )
