@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Coroutine, Hashable, Iterator
+from time import monotonic
 from typing import Any, Protocol
 
 
@@ -51,6 +52,31 @@ class Tally:
     @property
     def ended(self) -> int:
         return self.completed + len(self.lateness)
+
+
+def request_class(operation: Any) -> Any:
+    """The operation of Kafka's benchmark for a purgatory's class of operations, so that each runs the same hooks."""
+
+    class Request(operation):  # type: ignore[misc]
+        __slots__ = ("completes_at", "deadline", "payload", "tally")
+
+        def __init__(self, timeout: float, deadline: float, completes_at: float, payload: bytes, tally: Tally) -> None:
+            super().__init__(timeout)
+            self.deadline = deadline
+            self.completes_at = completes_at
+            self.payload = payload
+            self.tally = tally
+
+        def try_complete(self) -> Any:
+            return monotonic() >= self.completes_at and self.force_complete()
+
+        def on_complete(self) -> None:
+            if self.expired:
+                self.tally.late(monotonic() - self.deadline)
+            else:
+                self.tally.completed += 1
+
+    return Request
 
 
 class Tasks:

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from time import monotonic
+from typing import Any
 
-from .base import Tally
+from .base import Tally, request_class
 from .old_purgatory import OldOperation, OldPurgatory
 
-
-class Request(OldOperation):
-    __slots__ = ("completes_at", "deadline", "payload", "tally")
-
-    def __init__(self, timeout: float, deadline: float, completes_at: float, payload: bytes, tally: Tally) -> None:
-        super().__init__(timeout)
-        self.deadline = deadline
-        self.completes_at = completes_at
-        self.payload = payload
-        self.tally = tally
-
-    def try_complete(self) -> bool:
-        return monotonic() >= self.completes_at and self.force_complete()
-
-    def on_complete(self) -> None:
-        if self.expired:
-            self.tally.late(monotonic() - self.deadline)
-        else:
-            self.tally.completed += 1
+Request = request_class(OldOperation)
 
 
 class Old:
@@ -42,7 +24,7 @@ class Old:
 
     def request(
         self, keys: tuple[Hashable, ...], timeout: float, deadline: float, completes_at: float, payload: bytes
-    ) -> Request:
+    ) -> Any:
         op = Request(timeout, deadline, completes_at, payload, self.tally)
         self._made += 1
         self.purgatory.watch(op, keys)

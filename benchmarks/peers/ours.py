@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from time import monotonic
 from typing import Any
 
 from aiopurgatory import DelayedOperation, Purgatory
 
-from .base import Tally, Tasks
+from .base import Tally, Tasks, request_class
 
-
-class Request(DelayedOperation[None]):
-    """The operation of Kafka's benchmark: its condition is that its time has come."""
-
-    __slots__ = ("completes_at", "deadline", "payload", "tally")
-
-    def __init__(self, timeout: float, deadline: float, completes_at: float, payload: bytes, tally: Tally) -> None:
-        super().__init__(timeout)
-        self.deadline = deadline
-        self.completes_at = completes_at
-        self.payload = payload
-        self.tally = tally
-
-    def try_complete(self) -> bool:
-        return monotonic() >= self.completes_at and self.force_complete()
-
-    def on_complete(self) -> None:
-        if self.expired:
-            self.tally.late(monotonic() - self.deadline)
-        else:
-            self.tally.completed += 1
+Request = request_class(DelayedOperation)
 
 
 class Ours:
@@ -47,7 +26,7 @@ class Ours:
 
     def request(
         self, keys: tuple[Hashable, ...], timeout: float, deadline: float, completes_at: float, payload: bytes
-    ) -> Request:
+    ) -> Any:
         return self.purgatory.watch(Request(timeout, deadline, completes_at, payload, self.tally), keys)
 
     def pending(self) -> int:
@@ -66,12 +45,12 @@ class OursAwaited(Ours):
 
     def request(
         self, keys: tuple[Hashable, ...], timeout: float, deadline: float, completes_at: float, payload: bytes
-    ) -> Request:
+    ) -> Any:
         op = Request(timeout, deadline, completes_at, payload, self.tally)
         self.tasks.start(self._handle(op, keys))
         return op
 
-    async def _handle(self, op: Request, keys: tuple[Hashable, ...]) -> None:
+    async def _handle(self, op: Any, keys: tuple[Hashable, ...]) -> None:
         await self.purgatory.watch(op, keys)
 
     def pending(self) -> int:
@@ -99,7 +78,7 @@ class Bare(Ours):
         super().__init__()
         if soon:
             self.check = self.purgatory.check_and_complete_soon  # type: ignore[assignment]
-        self.complete = self._complete  # type: ignore[assignment]
+        self.complete = self._complete
 
     def request(
         self, keys: tuple[Hashable, ...], timeout: float, deadline: float, completes_at: float, payload: bytes

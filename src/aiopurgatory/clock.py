@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import copy_context
 from typing import Protocol
 
 
@@ -41,9 +41,10 @@ class LoopClock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        # The clock task's, and not of whoever happens to arm it: hooks see the same variables either way.
+        self._context = copy_context()
 
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         # Whole milliseconds, up: uvloop would round to the nearest one, fire early and, for the last fraction, spin.
-        # On asyncio nothing is lost, its selector waits in milliseconds. The empty context keeps nothing of the caller
-        # alive.
-        return self._loop.call_at(math.ceil(round(when * 1e3, 3)) / 1e3, callback, context=Context())
+        # On asyncio nothing is lost, its selector waits in milliseconds.
+        return self._loop.call_at(math.ceil(round(when * 1e3, 3)) / 1e3, callback, context=self._context)

@@ -16,7 +16,7 @@ from .clock import Clock, ClockHandle, LoopClock
 from .core.endings import report
 from .core.moments import NS, reached_at
 from .core.observer import Observer
-from .core.rules import Rules
+from .core.rules import AWAKE, Rules
 from .errors import PurgatoryClosedError
 from .operation import DelayedOperation
 from .timer.delay_queue import NEVER
@@ -253,7 +253,7 @@ class Purgatory(Rules):
     async def _run_clock(self) -> None:
         """Sleep until the earliest non-empty bucket, work off what is due, and again (I2, I3)."""
         while self._open:
-            self._armed = -1
+            self._armed = AWAKE
             if self._turn():
                 await asyncio.sleep(0)  # I8: the loop's turn
             elif self._open:
@@ -280,9 +280,23 @@ class Purgatory(Rules):
             self._handle = self._clock.call_at(reached_at(due), self._fired)
 
     def _fired(self) -> None:
+        """The clock task's step, without the two turns of the loop that it takes to wake a task."""
         self._handle = None
         self._wakeups += 1
-        self._wake_clock()
+        sleep = self._sleep
+        if sleep is None or sleep.done():
+            return
+        self._armed = AWAKE
+        try:
+            more = self._turn()
+        except BaseException as exc:
+            if not sleep.done():
+                sleep.set_exception(exc)
+            return
+        if more:
+            self._wake_clock()
+        elif not sleep.done():
+            self._arm_clock()
 
     def _wake_clock(self) -> None:
         sleep = self._sleep
@@ -297,7 +311,8 @@ class Purgatory(Rules):
 
     def _is_idle(self) -> bool:
         """Has the clock task done what there is to do now?"""
-        return not self._open or (self._sleep is not None and not self._sleep.done())
+        asleep = self._sleep is not None and not self._sleep.done()
+        return not self._open or (asleep and self._armed != AWAKE)
 
     def _take_handover(self) -> None:
         with self._handover_lock:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from math import inf
-from typing import Any, SupportsFloat, TypeVar
+from typing import Any, Final, SupportsFloat, TypeVar
 
 from mypy_extensions import mypyc_attr
 
 from ..errors import PurgatoryClosedError
 from ..timer import Timer
+from ..timer.delay_queue import NEVER
 from .checks import EVERY_KEY, check
 from .endings import CANCELLED, FAILED, begin_end, expire, for_each, is_parked, settle, settle_cancelled
 from .moments import rounded_down, timeout_seconds
@@ -24,6 +25,9 @@ from .turns import begin_purge, check_soon, expire_due, purge_some, report_failu
 from .watchers import Watchers
 
 OpT = TypeVar("OpT", bound=Operation)
+
+#: What a clock is armed for while it is awake: nothing is earlier.
+AWAKE: Final = -NEVER
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -117,8 +121,8 @@ class Rules:
         self._failed = 0
         self._purges = 0
         self._estimated_total = 0
-        # A clock that sleeps wakes by then (I4); while it is awake, nothing is earlier.
-        self._armed = -1
+        # A clock that sleeps wakes by then (I4).
+        self._armed = AWAKE
         self._walking = False
         self._expiring = False
         self._expire_again = False
