@@ -45,9 +45,7 @@ OPERATIONS: Final = pa.schema(
         _field("timeout_us", pa.int64(), "its timeout, the last one if it was rescheduled; null: no deadline", True),
         _field("outcome", pa.string(), "completed, expired, cancelled or failed"),
         _field("lateness_us", pa.int64(), "from its deadline to its end if it expired, else null", True),
-        _field(
-            "missed_trigger", pa.bool_(), "it completed in the last try at its deadline: nobody had checked its key"
-        ),
+        _field("missed_trigger", pa.bool_(), "completed by the last try at its deadline: no check had come"),
         _field("weight", pa.float64(), "how many operations the row stands for: over 1 where they are sampled"),
     ],
     metadata={"aiopurgatory.schema_version": str(SCHEMA_VERSION)},
