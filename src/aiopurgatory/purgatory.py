@@ -44,17 +44,33 @@ class Statistics:
     expired: int
     cancelled: int
     failed: int
+    #: Completed by the last try at the deadline: the condition held, and nobody had checked a key of it.
+    missed_triggers: int
+    #: PurgatoryFullError raised.
+    refused: int
+    #: Results whose awaiters had all left, given back to on_undelivered().
+    undelivered: int
+    #: Walks of check_and_complete() and its like over the waiters of a key; those of a key that nobody watches do not
+    #: count. And how many of them ended nothing.
+    checks: int
+    checks_in_vain: int
     #: Moves to a finer level of the timing wheel.
     cascaded: int
     #: How often the armed sleep of the clock task ended.
     wakeups: int
     #: Sweeps of all lists.
     purges: int
+    #: Entries of ended operations that those dropped.
+    purged: int
     #: Kafka's estimate of pending + ended-but-listed operations, which triggers purges; ``pending`` without them.
     estimated_total: int
     #: Levels of the timing wheel, and how many of its buckets hold something.
     levels: int
     buckets: int
+    #: Operations with a deadline on each level, the finest first.
+    pending_by_level: tuple[int, ...]
+    #: Seconds that the longest turn of the clock task took.
+    longest_turn: float
 
 
 class Purgatory(Rules):
@@ -240,12 +256,20 @@ class Purgatory(Rules):
             expired=self._expired,
             cancelled=self._cancelled,
             failed=self._failed,
+            missed_triggers=self._missed_triggers,
+            refused=self._refused,
+            undelivered=self._undelivered,
+            checks=self._checks,
+            checks_in_vain=self._checks_in_vain,
             cascaded=self._timer.cascaded,
             wakeups=self._wakeups,
             purges=self._purges,
+            purged=self._purged,
             estimated_total=self._estimated_total if self._purge_interval > 0 else self._pending,
             levels=self._timer.levels,
             buckets=len(self._timer.occupied()),
+            pending_by_level=self._timer.pending_by_level(),
+            longest_turn=self._longest_turn,
         )
 
     # the clock task

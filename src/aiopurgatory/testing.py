@@ -143,6 +143,7 @@ def _check_timer(purgatory: Purgatory) -> set[int]:
                     "I1",
                     f"deadline {task._ring_deadline} in a wrong bucket",
                 )
+                _expect(task._ring_bucket is bucket, "I5", "a task is counted by another bucket")
                 found.add(id(task))
                 earliest.append(bucket.expiration)
     for bucket in (timer._due, timer._cascading):
@@ -150,6 +151,7 @@ def _check_timer(purgatory: Purgatory) -> set[int]:
             found.add(id(task))
             earliest.append(timer.now)
     _expect(len(found) == len(timer), "I5", f"the timer counts {len(timer)} tasks and holds {len(found)}")
+    _expect(len(found) == sum(timer.pending_by_level()), "I5", "the buckets count more tasks, or fewer")
     _expect(
         timer.next_expiration() == min(earliest, default=None), "I3", "next_expiration() is not the earliest bucket"
     )

@@ -155,3 +155,22 @@ async def test_clock_handle_keeps_no_context_alive() -> None:
             assert tokens[0]() is None
         finally:
             gc.enable()
+
+
+async def test_hooks_see_the_variables_of_start_whoever_armed_the_clock() -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="")
+    seen: list[str] = []
+
+    class Looking(Waiting):
+        def on_expiration(self) -> None:
+            seen.append(variable.get())
+
+    async def request(purgatory: Purgatory, timeout: float) -> None:
+        variable.set("of a request")
+        await purgatory.watch(Looking(timeout), ["key"])
+
+    variable.set("of start")
+    async with Purgatory() as purgatory:
+        variable.set("of later")
+        await asyncio.gather(*(request(purgatory, timeout) for timeout in (0.0, 0.002, 0.004)))
+    assert seen == ["of start"] * 3

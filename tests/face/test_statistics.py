@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import time
 from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, Statistics
+from aiopurgatory import Purgatory, PurgatoryFullError, Statistics
 from aiopurgatory.testing import ManualClock
 
 from .parts import Waiting
@@ -16,6 +18,7 @@ from .parts import Waiting
 async def test_statistics_new_is_all_zero() -> None:
     stats = dataclasses.asdict(Purgatory("fetch").statistics())
     assert (stats.pop("name"), stats.pop("levels")) == ("fetch", 1)
+    assert stats.pop("pending_by_level") == (0,)
     assert set(stats.values()) == {0}
 
 
@@ -48,12 +51,20 @@ async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClo
         expired=1,
         cancelled=1,
         failed=1,
+        missed_triggers=0,
+        refused=0,
+        undelivered=0,
+        checks=1,
+        checks_in_vain=0,
         cascaded=purgatory.statistics().cascaded,
         wakeups=purgatory.statistics().wakeups,
         purges=0,
+        purged=0,
         estimated_total=4,
         levels=4,
         buckets=1,
+        pending_by_level=(0, 0, 4, 0),
+        longest_turn=purgatory.statistics().longest_turn,
     )
     assert (purgatory.num_delayed, purgatory.watched) == (4, 8)
 
@@ -71,6 +82,65 @@ async def test_statistics_of_the_timer(purgatory: Purgatory, clock: ManualClock)
     await clock.advance(0.046)
     stats = purgatory.statistics()
     assert (stats.expired, stats.wakeups, stats.cascaded, stats.buckets) == (3, 3, 1, 0)
+
+
+async def test_statistics_count_checks_that_did_something(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Waiting(), ["a", "b"])
+    purgatory.check_and_complete("nobody")
+    purgatory.check_and_complete("a")
+    purgatory.check_all()
+    op.ready = True
+    purgatory.check_and_complete("b")
+    purgatory.check_and_complete("b")
+    stats = purgatory.statistics()
+    assert (stats.checks, stats.checks_in_vain) == (3, 2)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+async def test_statistics_count_a_missed_trigger(purgatory: Purgatory, clock: ManualClock, checked: bool) -> None:
+    op = purgatory.watch(Waiting(1.0), ["key"])
+    purgatory.watch(Waiting(1.0), ["key"])
+    op.ready = True
+    if checked:
+        purgatory.check_and_complete("key")
+    await clock.advance(1.0)
+    stats = purgatory.statistics()
+    assert (stats.completed, stats.expired, stats.missed_triggers) == (1, 1, 0 if checked else 1)
+
+
+async def test_statistics_count_what_nobody_got(clock: ManualClock) -> None:
+    async with Purgatory(max_pending=1, clock=clock) as purgatory:
+        op = purgatory.watch(Waiting(), ["key"])
+        with pytest.raises(PurgatoryFullError):
+            purgatory.watch(Waiting(), ["key"])
+        awaiting = asyncio.ensure_future(op)
+        await asyncio.sleep(0)
+        op.force_complete()
+        awaiting.cancel()
+        await asyncio.wait([awaiting])
+        stats = purgatory.statistics()
+        assert (stats.refused, stats.undelivered) == (1, 1)
+
+
+async def test_statistics_count_purged_entries(clock: ManualClock) -> None:
+    async with Purgatory(purge_interval=1000, clock=clock) as purgatory:
+        for number in range(10):
+            purgatory.watch(Waiting(), ["a", "b", number]).force_complete()
+        assert (purgatory.purge(), purgatory.statistics().purged) == (30, 30)
+        assert purgatory.statistics().purges == 1
+
+
+async def test_statistics_longest_turn_takes_in_the_hooks() -> None:
+    class Slow(Waiting):
+        def on_expiration(self) -> None:
+            until = time.perf_counter() + 0.01
+            while time.perf_counter() < until:
+                pass
+
+    async with Purgatory() as purgatory:
+        await purgatory.watch(Slow(0.0), ["key"])
+        await asyncio.sleep(0)
+        assert purgatory.statistics().longest_turn >= 0.01
 
 
 async def test_repr_shows_name_state_and_counts(clock: ManualClock) -> None:

@@ -163,6 +163,14 @@ def miscount_the_timer(purgatory: Any, op: Any) -> None:
     purgatory._timer._count -= 1
 
 
+def miscount_a_bucket(purgatory: Any, op: Any) -> None:
+    op._ring_bucket.count += 1
+
+
+def count_in_another_bucket(purgatory: Any, op: Any) -> None:
+    op._ring_bucket = next(bucket for bucket in purgatory._timer._wheels[0].buckets if bucket is not op._ring_bucket)
+
+
 def forget_that_it_is_parked(purgatory: Any, op: Any) -> None:
     op._op_watched_at = -math.inf
 
@@ -211,6 +219,8 @@ DAMAGES: list[tuple[Callable[[Any, Any], None], str]] = [
     (miscount_the_entries, "I6"),
     (miscount_the_pending, "I5"),
     (miscount_the_timer, "I5"),
+    (miscount_a_bucket, "I5"),
+    (count_in_another_bucket, "I5"),
     (forget_that_it_is_parked, "I5"),
     (forget_its_keys, "I6"),
     (forget_the_queue, "I3"),

@@ -12,6 +12,11 @@ def add_all(timer: Timer, deadlines: list[int]) -> None:
         assert timer.add(TimerTask(deadline))
 
 
+def spans(timer: Timer) -> list[Placement]:
+    """The occupied buckets, without how full they are."""
+    return [(level, first, last) for level, first, last, _ in timer.occupied()]
+
+
 def expired_at(timer: Timer, now: int) -> list[int]:
     """The deadlines that expire at *now*."""
     expired: list[TimerTask] = []
@@ -25,14 +30,15 @@ def expired_at(timer: Timer, now: int) -> list[int]:
 def test_add_ten_seconds_eight_buckets_places_as_drawn() -> None:
     timer = Timer(tick=10, wheel_size=8)
     add_all(timer, [35, 36, 38, 12, 18, 69, 62, 65, 53, 54])
+    assert [tasks for *_, tasks in timer.occupied()] == [2, 3, 2, 3]
     assert timer.levels == 1
-    assert timer.occupied() == [(0, 11, 20), (0, 31, 40), (0, 51, 60), (0, 61, 70)]
+    assert spans(timer) == [(0, 11, 20), (0, 31, 40), (0, 51, 60), (0, 61, 70)]
     add_all(timer, [100])
     assert timer.levels == 2
-    assert timer.occupied()[4:] == [(1, 81, 160)]
+    assert spans(timer)[4:] == [(1, 81, 160)]
     add_all(timer, [700])
     assert timer.levels == 3
-    assert timer.occupied()[5:] == [(2, 641, 1280)]
+    assert spans(timer)[5:] == [(2, 641, 1280)]
 
 
 def test_advance_ten_seconds_eight_buckets_expires_in_turn() -> None:
@@ -48,9 +54,9 @@ def test_advance_700_s_cascades_at_640_and_fires_at_700() -> None:
     add_all(timer, [700])
     assert timer.next_expiration() == 640
     assert expired_at(timer, 639) == []
-    assert timer.occupied() == [(2, 641, 1280)]
+    assert spans(timer) == [(2, 641, 1280)]
     assert expired_at(timer, 640) == []
-    assert timer.occupied() == [(0, 691, 700)]
+    assert spans(timer) == [(0, 691, 700)]
     assert timer.next_expiration() == 700
     assert expired_at(timer, 699) == []
     assert expired_at(timer, 700) == [700]
@@ -71,7 +77,7 @@ def test_advance_700_s_cascades_at_640_and_fires_at_700() -> None:
 def test_add_700_s_later_lands_on_a_finer_level(now: int, placement: Placement) -> None:
     timer = Timer(tick=10, wheel_size=8, start=now)
     add_all(timer, [700])
-    assert timer.occupied() == [placement]
+    assert spans(timer) == [placement]
 
 
 @pytest.mark.parametrize("now", [640, 649])
@@ -79,7 +85,7 @@ def test_add_at_640_lowest_wheel_is_641_to_720(now: int) -> None:
     timer = Timer(tick=10, wheel_size=8)
     assert expired_at(timer, now) == []
     add_all(timer, [650, 651, 720, 721, 1280])
-    assert timer.occupied() == [(0, 641, 650), (0, 651, 660), (0, 711, 720), (1, 721, 800), (1, 1201, 1280)]
+    assert spans(timer) == [(0, 641, 650), (0, 651, 660), (0, 711, 720), (1, 721, 800), (1, 1201, 1280)]
 
 
 # 1 ms x 20 buckets
@@ -88,7 +94,7 @@ def test_add_at_640_lowest_wheel_is_641_to_720(now: int) -> None:
 def test_add_200_ms_lands_in_tenth_bucket_of_second_level() -> None:
     timer = Timer()
     add_all(timer, [200])
-    assert timer.occupied() == [(1, 181, 200)]  # after nine buckets of 20: 1-20 to 161-180
+    assert spans(timer) == [(1, 181, 200)]  # after nine buckets of 20: 1-20 to 161-180
     assert timer.next_expiration() == 180
     assert expired_at(timer, 199) == []
     assert expired_at(timer, 200) == [200]
@@ -97,14 +103,14 @@ def test_add_200_ms_lands_in_tenth_bucket_of_second_level() -> None:
 def test_add_21_ms_overflows_at_0_fits_first_bucket_at_1() -> None:
     timer = Timer()
     add_all(timer, [21])
-    assert (timer.levels, timer.occupied()) == (2, [(1, 21, 40)])
+    assert (timer.levels, spans(timer)) == (2, [(1, 21, 40)])
 
     timer = Timer()
     add_all(timer, [1])
-    assert timer.occupied() == [(0, 1, 1)]
+    assert spans(timer) == [(0, 1, 1)]
     assert expired_at(timer, 1) == [1]
     add_all(timer, [21])  # into the bucket that has just been emptied
-    assert (timer.levels, timer.occupied()) == (1, [(0, 21, 21)])
+    assert (timer.levels, spans(timer)) == (1, [(0, 21, 21)])
     assert expired_at(timer, 20) == []
     assert expired_at(timer, 21) == [21]
 
@@ -118,10 +124,10 @@ def test_add_beyond_reach_makes_one_level_more(levels: int, reach: int) -> None:
     add_all(timer, [reach])
     assert timer.levels == levels
     width = reach // 20
-    assert timer.occupied() == [(levels - 1, reach - width + 1, reach)]
+    assert spans(timer) == [(levels - 1, reach - width + 1, reach)]
     add_all(timer, [reach + 1])
     assert timer.levels == levels + 1
-    assert timer.occupied()[1:] == [(levels, reach + 1, 2 * reach)]
+    assert spans(timer)[1:] == [(levels, reach + 1, 2 * reach)]
 
 
 def test_add_far_ahead_makes_all_levels_on_the_way() -> None:
@@ -129,4 +135,4 @@ def test_add_far_ahead_makes_all_levels_on_the_way() -> None:
     add_all(timer, [64_000_000])
     assert timer.levels == 6
     add_all(timer, [20, 21, 400, 401, 8_000, 8_001, 160_000, 160_001, 3_200_000, 3_200_001])
-    assert [level for level, _, _ in timer.occupied()] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert [level for level, _, _ in spans(timer)] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]

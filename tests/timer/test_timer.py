@@ -29,6 +29,37 @@ def expired_by(timer: Timer, now: int) -> list[int]:
     return [task.deadline for task in expired]
 
 
+# counts
+
+
+def test_pending_by_level_follows_tasks_down_and_out() -> None:
+    timer = Timer(tick=1, wheel_size=10)
+    *_, cancelled = added(timer, 5, 25, 25, 26)
+    assert timer.pending_by_level() == (1, 3)
+    timer.cancel(cancelled)
+    assert timer.pending_by_level() == (1, 2)
+    assert expired_by(timer, 20) == [5]
+    assert timer.pending_by_level() == (2, 0)
+    inside: list[tuple[int, ...]] = []
+    timer.advance(25, lambda task: inside.append(timer.pending_by_level()))
+    assert inside == [(1, 0), (0, 0)]
+
+
+def test_pending_by_level_with_a_task_put_back_while_its_bucket_is_worked_off() -> None:
+    timer = Timer(tick=1, wheel_size=10)
+    first, _ = added(timer, 5, 5)
+
+    def again(task: TimerTask) -> None:
+        if task is first:
+            task.deadline = 15  # the same bucket, in its next round
+            assert timer.add(task)
+
+    timer.advance(5, again)
+    assert (timer.pending_by_level(), timer.occupied()) == ((1,), [(0, 15, 15, 1)])
+    timer.cancel(first)
+    assert timer.pending_by_level() == (0,)
+
+
 # arguments
 
 
@@ -68,7 +99,7 @@ def test_add_linked_task_is_refused_and_left_in_place(other: bool) -> None:
     with pytest.raises(ValueError, match="task must not be in a timer"):
         refusing.add(task)
     assert len(timer) == 3
-    assert timer.occupied() == [(1, 281, 300)]
+    assert timer.occupied() == [(1, 281, 300, 3)]
     expired: list[TimerTask] = []
     assert timer.advance(300, expired.append) == 3
     assert expired == [before, task, after]

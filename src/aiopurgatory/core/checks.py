@@ -47,11 +47,15 @@ def check(rules: Rules, key: Hashable, entry: object) -> int:
 
 def try_all(rules: Rules, key: Hashable, entry: object) -> int:
     """Try every operation in *entry*, oldest first, as it is now: who comes later has seen a later state (I12)."""
-    if entry is not None and not isinstance(entry, dict):
-        return try_one(rules, key, cast("Operation", entry))
     ended = 0
-    for op in rules._watchers.pending() if key is EVERY_KEY else listed(entry):
-        ended += try_one(rules, key, op)
+    if entry is not None and not isinstance(entry, dict):
+        ended = try_one(rules, key, cast("Operation", entry))
+    else:
+        for op in rules._watchers.pending() if key is EVERY_KEY else listed(entry):
+            ended += try_one(rules, key, op)
+    rules._checks += 1
+    if ended == 0:
+        rules._checks_in_vain += 1
     return ended
 
 

@@ -160,10 +160,13 @@ def expire(op: Operation) -> bool:
     Returns: False if it has put its expiry off in that last try, by Purgatory.reschedule().
     """
     op._op_due = True
-    if attempt(op) is None:
+    outcome = attempt(op)
+    if outcome is None:
         if not op._op_due:
             return False
         complete(op, EXPIRED)
+    elif outcome is COMPLETED and (owner := op._op_owner) is not None:
+        owner._missed_triggers += 1
     return True
 
 
@@ -207,6 +210,8 @@ def give_back(op: Operation) -> None:
         if owner is not None and not op._op_retrieved:
             owner._report_failure_later(op)
     elif op._op_outcome is not CANCELLED and not op._op_raises and not op._op_retrieved:
+        if owner is not None:
+            owner._undelivered += 1
         try:
             op.on_undelivered(op._op_result)
         except Exception as exc:

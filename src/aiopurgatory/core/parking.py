@@ -41,6 +41,7 @@ def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
     if full or not rules._open:
         leave_untouched(op)
         if full:
+            rules._refused += 1
             raise PurgatoryFullError(f"max_pending is {rules._max_pending}, and as many operations are pending")
         raise rules._refusal()
     now = rules._time()

@@ -44,6 +44,8 @@ class Rules:
         "_call_exception_handler",
         "_call_soon",
         "_cancelled",
+        "_checks",
+        "_checks_in_vain",
         "_completed",
         "_debug",
         "_done",
@@ -55,8 +57,10 @@ class Rules:
         "_failures",
         "_get_ident",
         "_is_running",
+        "_longest_turn",
         "_loop",
         "_max_pending",
+        "_missed_triggers",
         "_name",
         "_nested",
         "_observers",
@@ -67,7 +71,9 @@ class Rules:
         "_purge_keys",
         "_purge_ops",
         "_purge_wanted",
+        "_purged",
         "_purges",
+        "_refused",
         "_soon",
         "_thread_ident",
         "_tick_ns",
@@ -75,6 +81,7 @@ class Rules:
         "_timer",
         "_turn_budget",
         "_turn_time",
+        "_undelivered",
         "_walk_key",
         "_walk_ops",
         "_walking",
@@ -119,7 +126,15 @@ class Rules:
         self._expired = 0
         self._cancelled = 0
         self._failed = 0
+        # Counters of other things.
+        self._missed_triggers = 0
+        self._refused = 0
+        self._undelivered = 0
+        self._checks = 0
+        self._checks_in_vain = 0
         self._purges = 0
+        self._purged = 0
+        self._longest_turn = 0.0
         self._estimated_total = 0
         # A clock that sleeps wakes by then (I4).
         self._armed = AWAKE
@@ -289,11 +304,13 @@ class Rules:
 
     def _turn(self) -> bool:
         """One turn of the clock task: work off what is due, for turn_budget at most (I8). True: there is more now."""
+        begin = self._turn_time()
         jobs = 1 + bool(self._soon or self._walk_ops) + bool(self._purge_wanted or self._purge_keys or self._purge_ops)
         share = self._turn_budget / jobs
         more = expire_due(self, share)
         more = check_soon(self, share) or more
         more = purge_some(self, share) or more
+        self._longest_turn = max(self._longest_turn, self._turn_time() - begin)
         return more or bool(self._soon)
 
     def _close(self) -> None:

@@ -98,7 +98,9 @@ def purge_some(rules: Rules, share: float) -> bool:
         while rules._purge_ops:
             op = rules._purge_ops.pop()
             if op._op_outcome is not None:
+                before = rules._watchers.entries
                 rules._watchers.drop(op, rules._purge_key)
+                rules._purged += before - rules._watchers.entries
             if rules._turn_time() >= stop:
                 return True
         if rules._purge_keys:

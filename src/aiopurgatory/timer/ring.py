@@ -15,13 +15,14 @@ from mypy_extensions import mypyc_attr
 class Entry:
     """What hangs in a ring: a deadline and the link cell, under names that subclasses are unlikely to use."""
 
-    __slots__ = ("_ring_deadline", "_ring_next", "_ring_prev")
+    __slots__ = ("_ring_bucket", "_ring_deadline", "_ring_next", "_ring_prev")
 
     def __init__(self, deadline: int = 0) -> None:
         self._ring_deadline = deadline
         # None while in no timer: self-links would be cycles, and keep a task that ended until the next gc pass.
         self._ring_prev: Entry | None = None
         self._ring_next: Entry | None = None
+        self._ring_bucket: Bucket | None = None  # which counts it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -47,16 +48,18 @@ class Bucket(Entry):
     """The sentinel of one bucket's ring.
 
     ``expiration`` is the time at which the bucket is worked off, and means something only while ``queued``: a bucket
-    is in the delay queue at most once, and stays there when it is emptied (see DelayQueue).
+    is in the delay queue at most once, and stays there when it is emptied (see DelayQueue). ``count`` is for who looks
+    on: the tasks that were put here, until they leave; those that are being worked off are still among them.
     """
 
-    __slots__ = ("expiration", "level", "queued")
+    __slots__ = ("count", "expiration", "level", "queued")
 
     def __init__(self, level: int) -> None:
         super().__init__()
         self._ring_prev = self._ring_next = self
         self.level = level
         self.expiration = 0
+        self.count = 0
         self.queued = False
 
     def is_empty(self) -> bool:
@@ -70,9 +73,11 @@ class Bucket(Entry):
         task._ring_next = self
         last._ring_next = task
         self._ring_prev = task
+        task._ring_bucket = self
+        self.count += 1
 
     def take_all(self, other: Bucket) -> None:
-        """Move everything in *other* here, in order; this bucket must be empty. Cost: O(1)."""
+        """Move everything in *other* here, in order; it goes on counting it. This bucket must be empty. Cost: O(1)."""
         first, last = other._ring_next, other._ring_prev
         assert first is not None  # a sentinel is always linked
         assert last is not None
@@ -94,9 +99,11 @@ class Bucket(Entry):
 
 def unlink(task: Entry) -> bool:
     """Take *task* out of its ring; False if it is in none. Cost: O(1)."""
-    after, before = task._ring_next, task._ring_prev
-    if after is None or before is None:
+    after, before, bucket = task._ring_next, task._ring_prev, task._ring_bucket
+    if after is None or before is None or bucket is None:
         return False
+    bucket.count -= 1
+    task._ring_bucket = None
     before._ring_next = after
     after._ring_prev = before
     task._ring_prev = task._ring_next = None

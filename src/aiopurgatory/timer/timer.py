@@ -165,15 +165,19 @@ class Timer:
         if now - self._now >= self._wheels[0].tick and self.soonest() > now:
             self._move(now)
 
-    def occupied(self) -> list[tuple[int, int, int]]:
-        """The non-empty buckets as (level, first deadline, last deadline). Cost: O(levels * wheel_size)."""
+    def occupied(self) -> list[tuple[int, int, int, int]]:
+        """The non-empty buckets as (level, first deadline, last deadline, tasks). Cost: O(levels * wheel_size)."""
         found = []
         for wheel in self._wheels:
             for bucket in wheel.buckets:
                 if not bucket.is_empty():
                     first = bucket.expiration + 1 - (wheel.tick if wheel.level == 0 else 0)
-                    found.append((wheel.level, first, first + wheel.tick - 1))
+                    found.append((wheel.level, first, first + wheel.tick - 1, bucket.count))
         return sorted(found)
+
+    def pending_by_level(self) -> tuple[int, ...]:
+        """The tasks of every wheel, the finest one first. Cost: O(levels * wheel_size)."""
+        return tuple([sum([bucket.count for bucket in wheel.buckets]) for wheel in self._wheels])
 
     def _is_working(self) -> bool:
         """Is a bucket that came due not worked off yet?"""
