@@ -168,6 +168,7 @@ class Purgatory(Rules):
         # However it ends: cancelled before its first step, too.
         self._task.add_done_callback(self._clock_ended)
         _opened.add(self)
+        self._tell_observers(lambda observer: observer.opened(self))
 
     def close(self) -> None:
         """End every pending operation FAILED with PurgatoryClosedError, and stop. A second call does nothing.
@@ -188,11 +189,7 @@ class Purgatory(Rules):
             self._close()
         finally:
             self._wake_clock()
-            for observer in self._observers:
-                try:
-                    observer.closed(self)
-                except Exception as exc:
-                    report(self, None, exc, "observer raised")
+            self._tell_observers(lambda observer: observer.closed(self))
 
     async def aclose(self) -> None:
         """close(), and wait until the clock task is gone."""
@@ -332,6 +329,13 @@ class Purgatory(Rules):
         if not task.cancelled() and (exc := task.exception()) is not None:
             report(self, None, exc, f"the clock task of {self!r} died, and everything pending fails")
         self.close()
+
+    def _tell_observers(self, tell: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
+            try:
+                tell(observer)
+            except Exception as exc:
+                report(self, None, exc, "observer raised")
 
     def _is_idle(self) -> bool:
         """Has the clock task done what there is to do now?"""

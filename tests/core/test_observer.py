@@ -27,9 +27,14 @@ class Watching(Observer):
     """Writes down what it is told, then does what a test wants."""
 
     def __init__(self) -> None:
+        self.openings: list[object] = []
         self.ends: list[End] = []
         self.closings: list[object] = []
         self.act: Callable[[], object] = bool
+
+    def opened(self, purgatory: Any) -> None:
+        self.openings.append(purgatory)
+        self.act()
 
     def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
         assert op.done()
@@ -106,6 +111,28 @@ async def test_observer_raising_changes_nothing(
     assert [type(exc) for exc in reports] == [Boom] * (len(observer.ends) + len(observer.closings))
     reports.clear()
     observer.act = bool
+
+
+async def test_opened_is_told_once_before_anything_else(clock: ManualClock, observer: Watching) -> None:
+    purgatory = Purgatory(clock=clock, observers=[observer])
+    assert observer.openings == []
+    observer.act = lambda: purgatory.watch(Op(1.0), ["key"])
+    await purgatory.start()
+    observer.act = bool
+    await purgatory.start()
+    assert (observer.openings, purgatory.num_delayed) == ([purgatory], 1)
+    await purgatory.aclose()
+
+
+async def test_opened_raising_leaves_it_open(
+    clock: ManualClock, observer: Watching, reports: list[BaseException]
+) -> None:
+    observer.act = lambda: raising(Boom())(Op())
+    async with Purgatory(clock=clock, observers=[observer]) as purgatory:
+        observer.act = bool
+        purgatory.watch(Op(1.0), ["key"])
+    assert [type(exc) for exc in reports] == [Boom]
+    reports.clear()
 
 
 async def test_closed_is_told_once_after_the_ends(watched: Purgatory, observer: Watching) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from .outcome import Outcome
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Observer:
     """Told of every operation that ends. Subclass it and override what you need.
 
     Calls are synchronous and on the way of every operation: keep them short. What they raise goes to the event loop's
     exception handler and changes nothing.
     """
+
+    def opened(self, purgatory: Any) -> None:
+        """*purgatory* has started, in the running event loop."""
 
     def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         """The operation *op* has ended, and still shows the keys it was watched under.

@@ -1,0 +1,105 @@
+"""How long operations wait and how late they expire, counted in buckets on the way of every operation: compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from .endings import COMPLETED
+from .observer import Observer
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .operation import Operation
+    from .rules import Rules
+
+OUTCOMES: Final = tuple(Outcome)
+
+
+@final
+class Histogram:
+    """Args: bounds: upper bounds of the buckets, ascending; one more takes what is over them."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: list[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        bounds = self.bounds
+        low: i64 = 0
+        high: i64 = len(bounds)
+        while low < high:
+            middle = (low + high) >> 1
+            if bounds[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        self.counts[low] += 1
+        self.total += value
+
+    def add(self, other: Histogram) -> None:
+        """Count what *other*, of the same bounds, has counted."""
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+
+@final
+class Series:
+    """The histograms of one class of operations in one purgatory.
+
+    Args: forward: called with the outcome, the wait and the lateness instead, by who must count elsewhere.
+    """
+
+    __slots__ = ("forward", "kind", "lateness", "waits")
+
+    def __init__(
+        self,
+        kind: str,
+        wait_bounds: list[float],
+        lateness_bounds: list[float],
+        forward: Callable[[Outcome, float, float | None], object] | None,
+    ) -> None:
+        self.kind = kind
+        self.waits = [Histogram(wait_bounds) for _ in OUTCOMES]
+        self.lateness = Histogram(lateness_bounds)
+        self.forward = forward
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class HistogramObserver(Observer):
+    """Counts what ends in the purgatories that are open. To be subclassed: who makes the series names them."""
+
+    def __init__(self) -> None:
+        self.open: dict[Rules | None, dict[type, Series]] = {}
+
+    def make_series(self, purgatory: Any, kind: type) -> Series:
+        raise NotImplementedError
+
+    def opened(self, purgatory: Any) -> None:
+        self.open[purgatory] = {}
+
+    def closed(self, purgatory: Any) -> None:
+        self.open.pop(purgatory, None)
+
+    def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        purgatory = op._op_owner
+        kind = type(op)
+        try:
+            series = self.open[purgatory][kind]
+        except KeyError:
+            if purgatory not in self.open:
+                return  # it is closed
+            series = self.open[purgatory][kind] = self.make_series(purgatory, kind)
+        if series.forward is not None:
+            series.forward(outcome, waited, lateness)
+            return
+        # By identity: the hash of an Outcome is a call.
+        series.waits[0 if outcome is COMPLETED else OUTCOMES.index(outcome)].observe(waited)
+        if lateness is not None:
+            series.lateness.observe(lateness)

@@ -1,0 +1,268 @@
+"""What Prometheus sees: the figures of real purgatories, scraped as a server would, by one process and by several."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import aiopurgatory
+from aiopurgatory import DelayedOperation, Purgatory, PurgatoryFullError
+from aiopurgatory.metrics import MAX_KINDS, Metrics
+from aiopurgatory.testing import ManualClock
+
+ROOT = Path(__file__).parents[1]
+
+
+class Fetch(DelayedOperation[str]):
+    ready = False
+
+    def __init__(self, timeout: float | None = None) -> None:
+        super().__init__(timeout)
+
+    def try_complete(self) -> bool:
+        return self.ready and self.force_complete()
+
+
+class Produce(Fetch):
+    pass
+
+
+Samples = dict[str, float]
+
+
+def scraped(registry: CollectorRegistry) -> Samples:
+    """Every sample by its name and its sorted labels, without the zeros."""
+    return samples(generate_latest(registry).decode())
+
+
+def samples(text: str) -> Samples:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            if sample.value and not sample.name.endswith(("_created", "_bucket")):
+                found[f"{sample.name.removeprefix('aiopurgatory_')}{{{labels}}}"] = sample.value
+    return found
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics(registry)
+
+
+async def test_scrape_shows_what_statistics_say(
+    metrics: Metrics, registry: CollectorRegistry, clock: ManualClock
+) -> None:
+    async with Purgatory("fetch", max_pending=6, purge_interval=1000, clock=clock, observers=[metrics]) as purgatory:
+        await clock.advance(0)
+        ops = [
+            purgatory.watch(Fetch(timeout), ["key", n]) for n, timeout in enumerate([1.0, 1.0, None, 9.0, 0.005, 9.0])
+        ]
+        with pytest.raises(PurgatoryFullError):
+            purgatory.watch(Fetch(1.0), ["key"])
+        purgatory.check_and_complete("key")
+        await clock.advance(0.01)
+        ops[0].ready = ops[3].ready = True
+        purgatory.check_and_complete(3)
+        await clock.advance(1.0)
+        ops[2].cancel()
+        purgatory.purge()
+        found = scraped(registry)
+    found.pop("longest_turn_seconds{purgatory=fetch}")
+    assert found.pop("wakeups_total{purgatory=fetch}") > 0
+    assert found.pop("cascaded_operations_total{purgatory=fetch}") > 0
+    assert found.pop("wait_seconds_sum{kind=Fetch,outcome=completed,purgatory=fetch}") == pytest.approx(1.01)
+    assert found.pop("wait_seconds_sum{kind=Fetch,outcome=expired,purgatory=fetch}") == pytest.approx(1.005)
+    assert found.pop("wait_seconds_sum{kind=Fetch,outcome=cancelled,purgatory=fetch}") == pytest.approx(1.01)
+    assert found == {
+        "pending_operations{purgatory=fetch}": 1,
+        "watched_entries{purgatory=fetch}": 2,
+        "watch_keys{purgatory=fetch}": 2,
+        "level_operations{level=3,purgatory=fetch}": 1,
+        "operations_total{outcome=completed,purgatory=fetch}": 2,
+        "operations_total{outcome=expired,purgatory=fetch}": 2,
+        "operations_total{outcome=cancelled,purgatory=fetch}": 1,
+        "missed_triggers_total{purgatory=fetch}": 1,
+        "refused_operations_total{purgatory=fetch}": 1,
+        "checks_total{ended=some,purgatory=fetch}": 1,
+        "checks_total{ended=none,purgatory=fetch}": 1,
+        "purges_total{purgatory=fetch}": 1,
+        "purged_entries_total{purgatory=fetch}": 7,
+        "wait_seconds_count{kind=Fetch,outcome=completed,purgatory=fetch}": 2,
+        "wait_seconds_count{kind=Fetch,outcome=expired,purgatory=fetch}": 2,
+        "wait_seconds_count{kind=Fetch,outcome=cancelled,purgatory=fetch}": 1,
+        "lateness_seconds_count{kind=Fetch,purgatory=fetch}": 2,
+    }
+
+
+async def test_histograms_count_each_wait_in_its_bucket(
+    metrics: Metrics, registry: CollectorRegistry, clock: ManualClock
+) -> None:
+    async with Purgatory("fetch", clock=clock, observers=[metrics]) as purgatory:
+        for wait in (0.0, 0.001, 0.0011, 0.5, 600.0, 601.0):
+            op = purgatory.watch(Fetch(), ["key"])
+            await clock.advance(wait)
+            op.force_complete()
+        text = generate_latest(registry).decode()
+    found = re.findall(r'aiopurgatory_wait_seconds_bucket{.*le="(.*?)".*} (.*)', text)
+    assert [
+        (bound, float(count)) for bound, count in found if bound in {"0.001", "0.0025", "0.5", "600.0", "+Inf"}
+    ] == [
+        ("0.001", 2),
+        ("0.0025", 3),
+        ("0.5", 4),
+        ("600.0", 5),
+        ("+Inf", 6),
+    ]
+
+
+async def test_kinds_and_purgatories_are_apart_and_equal_names_together(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    ended = "wait_seconds_count{{kind={},outcome=completed,purgatory={}}}".format
+    async with (
+        Purgatory("a", observers=[metrics]) as first,
+        Purgatory("a", observers=[metrics]) as second,
+        Purgatory("b", observers=[metrics]) as other,
+    ):
+        for purgatory, kind in [(first, Fetch), (second, Fetch), (second, Produce), (other, Produce)]:
+            purgatory.watch(kind(), ["key"]).force_complete()
+            purgatory.watch(kind(), ["key"])
+        found = scraped(registry)
+        assert found["pending_operations{purgatory=a}"] == 3
+        assert (found[ended("Fetch", "a")], found[ended("Produce", "a")], found[ended("Produce", "b")]) == (2, 1, 1)
+
+
+async def test_closed_purgatory_is_gone_from_the_scrape(metrics: Metrics, registry: CollectorRegistry) -> None:
+    async with Purgatory("fetch", observers=[metrics]) as purgatory:
+        purgatory.watch(Fetch(), ["key"])
+        assert "fetch" in str(scraped(registry))
+    assert scraped(registry) == {}
+    Purgatory("never started", observers=[metrics]).close()
+    assert scraped(registry) == {}
+
+
+async def test_kinds_are_bounded(metrics: Metrics, registry: CollectorRegistry) -> None:
+    async with Purgatory("fetch", observers=[metrics]) as purgatory:
+        for number in range(MAX_KINDS + 5):
+            purgatory.watch(type(f"Kind{number}", (Fetch,), {})(), ["key"]).force_complete()
+        found = scraped(registry)
+    assert found["wait_seconds_count{kind=other,outcome=completed,purgatory=fetch}"] == 5
+    assert len([name for name in found if name.startswith("wait_seconds_count")]) == MAX_KINDS + 1
+
+
+def test_second_metrics_in_a_registry_is_refused(metrics: Metrics, registry: CollectorRegistry) -> None:
+    with pytest.raises(ValueError, match="Duplicated"):
+        Metrics(registry)
+
+
+WORKER = """
+import asyncio, sys
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.metrics import Metrics
+
+class Fetch(DelayedOperation[None]):
+    def try_complete(self): return False
+
+async def main():
+    purgatory = Purgatory("fetch", observers=[Metrics()])
+    await purgatory.start()
+    for _ in range(int(sys.argv[1])):
+        purgatory.watch(Fetch(60.0), ["key"])
+    purgatory.watch(Fetch(None), ["key"]).force_complete()
+    await purgatory.watch(Fetch(0.001), ["key"])
+    await asyncio.sleep(1.3)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    await purgatory.aclose()
+
+asyncio.run(main())
+"""
+SCRAPE = """
+from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+registry = CollectorRegistry()
+multiprocess.MultiProcessCollector(registry)
+print(generate_latest(registry).decode())
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_folder_are_scraped_as_one(tmp_path: Path) -> None:
+    source = str(Path(aiopurgatory.__file__).parents[1])
+    env = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": source}
+
+    def scrape() -> Samples:
+        return samples(subprocess.run([sys.executable, "-c", SCRAPE], env=env, capture_output=True, text=True).stdout)
+
+    pipe = subprocess.PIPE
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, str(n)], env=env, stdin=pipe, stdout=pipe, text=True)
+        for n in (3, 4)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    running = scrape()
+    for worker in workers:
+        worker.communicate("\n")
+    stopped = scrape()
+    assert running["pending_operations{purgatory=fetch}"] == 7
+    assert running["wait_seconds_count{kind=Fetch,outcome=completed,purgatory=fetch}"] == 2
+    assert running["lateness_seconds_count{kind=Fetch,purgatory=fetch}"] == 2
+    assert running["operations_total{outcome=expired,purgatory=fetch}"] == 2
+    assert "pending_operations{purgatory=fetch}" not in stopped
+    assert stopped["operations_total{outcome=failed,purgatory=fetch}"] == 7
+
+
+# what ships beside
+
+
+def names_shown(registry: CollectorRegistry) -> set[str]:
+    text = generate_latest(registry).decode()
+    families = {f.name: f.type for f in text_string_to_metric_families(text)}
+    found = {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
+    return found | {
+        f"{n}_{part}" for n, kind in families.items() if kind == "histogram" for part in ("bucket", "sum", "count")
+    }
+
+
+@pytest.mark.parametrize("file", ["grafana.json", "alerts.yml"])
+def test_dashboard_and_alerts_name_only_metrics_that_exist(
+    file: str, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    text = (ROOT / "examples/monitoring" / file).read_text()
+    used = set(re.findall(r"aiopurgatory_\w+", text))
+    assert len(used) > 3
+    assert used <= names_shown(registry)
+
+
+def test_dashboard_is_json_that_grafana_can_import() -> None:
+    board = json.loads((ROOT / "examples/monitoring/grafana.json").read_text())
+    assert board["__inputs"][0]["name"] == "DS_PROMETHEUS"
+    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
+    assert len(set(places)) == len(places) > 5
+    assert all(panel["title"] and panel["targets"] for panel in board["panels"])
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_has_nothing_to_say(metrics: Metrics, registry: CollectorRegistry) -> None:
+    def promtool(*args: str, text: bytes = b"") -> None:
+        done = subprocess.run(["promtool", "check", *args], input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+    promtool("metrics", text=generate_latest(registry))
+    promtool("rules", str(ROOT / "examples/monitoring/alerts.yml"))
