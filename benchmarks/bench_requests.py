@@ -13,10 +13,12 @@ import os
 import platform
 import resource
 from array import array
+from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.metadata import version
 from math import inf, isinf
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
@@ -34,6 +36,22 @@ COMPETITORS = {
     "events": ("events", "EventPerKey"),
     "ray": ("events", "RayShape"),
 }
+
+
+async def metrics(_: AsyncExitStack) -> aiopurgatory.Observer:
+    from aiopurgatory.metrics import Metrics
+
+    return Metrics()
+
+
+async def journal(observing: AsyncExitStack) -> aiopurgatory.Observer:
+    from aiopurgatory.journal import Journal
+
+    folder = observing.enter_context(TemporaryDirectory())
+    return await observing.enter_async_context(Journal(folder))
+
+
+OBSERVERS = {"metrics": metrics, "journal": journal}
 #: What "as quick as it can" asks for: more than anything here can do.
 UNTHROTTLED = 5e6
 MB = 1 << 20
@@ -83,7 +101,13 @@ def limit(args: argparse.Namespace) -> float:
 
 async def play(args: argparse.Namespace, requests: Any, arrivals: array[float]) -> Report:
     module, name = COMPETITORS[args.competitor]
-    peer: Peer = getattr(import_module(f"peers.{module}"), name)(**dict(args.set))
+    async with AsyncExitStack() as observing:
+        watchers = {"observers": [await OBSERVERS[each](observing) for each in args.observe]} if args.observe else {}
+        peer: Peer = getattr(import_module(f"peers.{module}"), name)(**dict(args.set), **watchers)
+        return await play_to(peer, args, requests, arrivals)
+
+
+async def play_to(peer: Peer, args: argparse.Namespace, requests: Any, arrivals: array[float]) -> Report:
     await peer.start()
     gc.freeze()  # the trace is the driver's
     await park_others(peer, args.others)
@@ -128,6 +152,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100_000, help="requests per second; inf: as quick as it can")
     parser.add_argument("--count", type=int, default=1_000_000, help="requests")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--observe", choices=OBSERVERS, action="append", default=[], help="of ours, with this installed"
+    )
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop")
     parser.add_argument("--gc", choices=["default", "raised", "freeze", "off"], default="default")
     parser.add_argument("--others", type=int, default=0, help="requests parked beforehand, which nothing ends")

@@ -129,6 +129,8 @@ SETTINGS = [
     ("tick 0.1 ms", ["--set", "tick=0.0001"]),
     ("wheel_size 64", ["--set", "wheel_size=64"]),
     ("wheel_size 256", ["--set", "wheel_size=256"]),
+    ("metrics", ["--observe", "metrics"]),
+    ("metrics and journal", ["--observe", "metrics", "--observe", "journal"]),
     ("gc.set_threshold(50_000, 20, 100)", ["--gc", "raised"]),
     ("gc.disable()", ["--gc", "off"]),
 ]

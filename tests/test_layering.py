@@ -40,7 +40,7 @@ THIRD_PARTY = {
     "timer": {"mypy_extensions"},
     "core": {"mypy_extensions"},
     "metrics": {"prometheus_client"},
-    "journal": {"anyio", "pyarrow"},
+    "journal": {"anyio", "numpy", "pyarrow"},
 }
 
 MODULES = sorted(ROOT.rglob("*.py"))

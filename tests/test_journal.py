@@ -1,0 +1,285 @@
+"""What the journal keeps of real purgatories: read back as anybody would, with pyarrow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import aiopurgatory
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.journal import OPERATIONS, SCHEMA_VERSION, STATISTICS, Journal
+from aiopurgatory.testing import ManualClock
+
+Row = dict[str, Any]
+
+
+class Fetch(DelayedOperation[None]):
+    def __init__(self, timeout: float | None = None, *, ready: bool = False) -> None:
+        super().__init__(timeout)
+        self.ready = ready
+
+    def try_complete(self) -> bool:
+        return self.ready and self.force_complete()
+
+
+class Produce(Fetch):
+    pass
+
+
+def rows(folder: Path, kind: str = "operations") -> list[Row]:
+    """Everything in the journal, as it was written."""
+    if not (folder / kind).exists():
+        return []
+    schema = OPERATIONS if kind == "operations" else STATISTICS
+    table = ds.dataset(folder / kind, format="parquet", partitioning="hive").to_table(columns=schema.names)
+    assert table.schema.remove_metadata() == schema.remove_metadata()
+    table.validate(full=True)
+    return sorted(table.to_pylist(), key=lambda row: row.get("sequence", 0))
+
+
+def unfinished(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob(".*") if file.is_file()]
+
+
+async def ended(folder: Path, count: int = 1, key: Any = "key", **settings: Any) -> Journal:
+    """A journal of so many operations that completed."""
+    async with Journal(folder, **settings) as journal, Purgatory("fetch", observers=[journal]) as purgatory:
+        for _ in range(count):
+            purgatory.watch(Fetch(), [key]).force_complete()
+    return journal
+
+
+async def test_row_for_each_ending(tmp_path: Path, clock: ManualClock) -> None:
+    async with (
+        Journal(tmp_path) as journal,
+        Purgatory("fetch", clock=clock, observers=[journal]) as fetch,
+        Purgatory("produce", clock=clock, observers=[journal]) as produce,
+    ):
+        before = datetime.now(UTC)
+        fetch.watch(Fetch(ready=True), ["key"])
+        fetch.watch(Fetch(60.0), ["key", "other"])
+        fetch.watch(Fetch(1.5), ["key"])
+        missed = fetch.watch(Fetch(1.5), ["key"])
+        cancelled = fetch.watch(Fetch(inf), ["key"])
+        produce.watch(Produce(0.25), [("orders", 0)])
+        await clock.advance(0.2504)
+        missed.ready = True
+        await clock.advance(2.0)
+        cancelled.cancel()
+        failed = produce.watch(Produce(3.0), ["key"])
+        failed.fail(ValueError())
+        failed.exception()
+    found = rows(tmp_path)
+    shown = ("purgatory", "kind", "outcome", "waited_us", "timeout_us", "lateness_us", "key_count", "missed_trigger")
+    assert [tuple(row[name] for name in shown) for row in found] == [
+        ("fetch", "Fetch", "completed", 0, None, None, 1, False),
+        ("produce", "Produce", "expired", 250_000, 250_000, 0, 1, False),
+        ("fetch", "Fetch", "expired", 1_500_000, 1_500_000, 0, 1, False),
+        ("fetch", "Fetch", "completed", 1_500_000, 1_500_000, None, 1, True),
+        ("fetch", "Fetch", "cancelled", 2_250_400, None, None, 1, False),
+        ("produce", "Produce", "failed", 0, 3_000_000, None, 1, False),
+        ("fetch", "Fetch", "failed", 2_250_400, 60_000_000, None, 2, False),
+    ]
+    assert [row["sequence"] for row in found] == list(range(7))
+    assert {row["instance"] for row in found} == {journal.instance}
+    assert {(row["weight"], row["schema_version"], row["key"]) for row in found} == {(1.0, SCHEMA_VERSION, None)}
+    assert all(abs((row["watched_at"] - before).total_seconds()) < 60 for row in found)
+
+
+async def test_key_hash_is_the_same_for_equal_salts(tmp_path: Path) -> None:
+    hashes = []
+    for number, (key, salt) in enumerate([("a", b""), ("a", b""), ("b", b""), ("a", b"salt")]):
+        await ended(tmp_path / str(number), key=key, salt=salt)
+        hashes.append(rows(tmp_path / str(number))[0]["key_hash"])
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+
+
+async def test_keep_keys_writes_them_as_they_are(tmp_path: Path) -> None:
+    key = ("<b>\udcff", 1)
+    await ended(tmp_path, 3, key, keep_keys=True)
+    assert [row["key"] for row in rows(tmp_path)] == [repr(key)] * 3
+
+
+class Hostile:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+async def test_key_that_cannot_be_shown_costs_its_own_row_only(tmp_path: Path) -> None:
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    async with Journal(tmp_path, keep_keys=True) as journal, Purgatory(observers=[journal]) as purgatory:
+        for key in ("a", Hostile(), "x" * 1_000_000, "b"):
+            assert purgatory.watch(Fetch(), [key]).force_complete()
+    assert [len(row["key"]) for row in rows(tmp_path)] == [3, 1_000_002, 3]
+    assert [str(exc) for exc in told] == ["no"]
+
+
+async def test_files_are_cut_by_rows_and_lie_by_hour(tmp_path: Path) -> None:
+    async with Journal(tmp_path, rows_per_file=5) as journal, Purgatory(observers=[journal]) as purgatory:
+        for _ in range(13):
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+            await asyncio.sleep(0.02)
+    files = sorted((tmp_path / "operations").rglob("*"))
+    parquet = [file for file in files if file.is_file()]
+    assert [pq.read_metadata(file).num_rows for file in parquet] == [5, 5, 3]
+    assert all(file.name.startswith(journal.instance) and file.suffix == ".parquet" for file in parquet)
+    hour = time.strftime("date=%Y-%m-%d/hour=%H", time.gmtime())
+    assert parquet[0].parent.relative_to(tmp_path / "operations").as_posix()[:15] == hour[:15]
+
+
+async def test_files_are_cut_by_time(tmp_path: Path) -> None:
+    async with Journal(tmp_path, seconds_per_file=0.05) as journal, Purgatory(observers=[journal]) as purgatory:
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+        for _ in range(500):
+            if rows(tmp_path):
+                break
+            await asyncio.sleep(0.01)
+        assert len(rows(tmp_path)) == 1
+
+
+async def test_burst_beyond_the_buffer_is_dropped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal = await ended(tmp_path, 30, rows_per_file=10)
+    assert (len(rows(tmp_path)), journal.dropped_rows) == (10, 20)
+    assert "20 rows dropped" in caplog.text
+    assert rows(tmp_path, "statistics")[-1]["dropped_rows"] == 20
+
+
+async def test_disk_that_refuses_costs_rows_and_no_operation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "operations").write_text("in the way")
+    journal = await ended(tmp_path, 7)
+    assert journal.dropped_rows == 7
+    assert "7 rows could not be written" in caplog.text
+    (tmp_path / "operations").unlink()
+    await ended(tmp_path, 2)
+    assert len(rows(tmp_path)) == 2
+
+
+async def test_disk_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
+    async with Journal(tmp_path, rows_per_file=1000) as journal, Purgatory(observers=[journal]) as purgatory:
+        for _ in range(1000):
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # bytes: the disk is full
+        try:
+            for _ in range(500):
+                if journal.dropped_rows:
+                    break
+                await asyncio.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, ignored)
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+    assert journal.dropped_rows == 1000
+    assert [row["sequence"] for row in rows(tmp_path)] == [1000]
+    assert unfinished(tmp_path) == []
+
+
+async def test_share_keeps_a_sample_that_weighs_as_much(tmp_path: Path) -> None:
+    async with Journal(tmp_path, share=0.25) as journal, Purgatory(observers=[journal]) as purgatory:
+        for _ in range(4000):
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+        for _ in range(50):
+            op = purgatory.watch(Fetch(), ["key"])
+            op.fail(ValueError())
+            op.exception()
+    found = rows(tmp_path)
+    completed = [row["weight"] for row in found if row["outcome"] == "completed"]
+    assert set(completed) == {4.0}
+    assert sum(completed) == pytest.approx(4000, abs=5 * 4 * (4000 * 0.25 * 0.75) ** 0.5)
+    assert [row["weight"] for row in found if row["outcome"] == "failed"] == [1.0] * 50
+    assert max(row["sequence"] for row in found) == 4049
+
+
+async def test_snapshots_hold_the_statistics(tmp_path: Path) -> None:
+    async with (
+        Journal(tmp_path, snapshot_seconds=0.02) as journal,
+        Purgatory("fetch", observers=[journal]) as purgatory,
+    ):
+        purgatory.watch(Fetch(), ["a", "b"])
+        await asyncio.sleep(0.1)
+    found = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
+    assert len(found) >= 3
+    assert (found[-2]["pending"], found[-2]["watched"], found[-2]["keys"]) == (1, 2, 2)
+    assert (found[-1]["pending"], found[-1]["failed"]) == (0, 1)
+    assert {(row["purgatory"], row["instance"]) for row in found} == {("fetch", journal.instance)}
+
+
+async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "new")
+    async with Purgatory(observers=[journal]) as purgatory:
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+        async with journal:
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+    assert (len(rows(tmp_path / "new")), journal.dropped_rows) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"share": 0.0}, "share must be > 0 and <= 1, got 0.0"),
+        ({"share": nan}, "share must be"),
+        ({"failed_share": 1.5}, "failed_share must be > 0 and <= 1, got 1.5"),
+        ({"seconds_per_file": 0.0}, "seconds_per_file must be > 0 s, got 0.0"),
+        ({"snapshot_seconds": inf}, "snapshot_seconds must be > 0 s, got inf"),
+        ({"rows_per_file": 0}, "rows_per_file must be >= 1, got 0"),
+        ({"salt": b"x" * 65}, "salt must be of 64 bytes at most, got 65"),
+    ],
+)
+def test_bad_argument_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Journal(tmp_path, **settings)
+
+
+WRITER = """
+import asyncio, sys
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.journal import Journal
+
+class Fetch(DelayedOperation[None]):
+    def try_complete(self): return False
+
+async def main():
+    async with Journal(sys.argv[1], rows_per_file=2000) as journal, Purgatory(observers=[journal]) as purgatory:
+        print("writing", flush=True)
+        while True:
+            for _ in range(500):
+                purgatory.watch(Fetch(None), ["key"]).force_complete()
+            await asyncio.sleep(0.001)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_kill_loses_no_finished_file(tmp_path: Path) -> None:
+    env = os.environ | {"PYTHONPATH": str(Path(aiopurgatory.__file__).parents[1])}
+    for number in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], env=env, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        time.sleep(0.3 + 0.037 * number)
+        process.kill()
+        process.communicate()
+    found = rows(tmp_path)
+    assert len(found) >= 5 * 2000
+    assert len(found) % 2000 == 0
+    assert len({(row["instance"], row["sequence"]) for row in found}) == len(found)
