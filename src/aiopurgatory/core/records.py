@@ -1,0 +1,136 @@
+"""What a journal writes down of every operation that ends, on the way of each: compiled.
+
+A row is a number in each of eight lists, and no object of its own: nothing for the garbage collector to visit.
+"""
+
+from __future__ import annotations
+
+from random import random
+from typing import TYPE_CHECKING, Any, Final, final
+
+from mypy_extensions import mypyc_attr
+
+from .endings import COMPLETED
+from .observer import Observer
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from .operation import Operation
+    from .rules import Rules
+
+OUTCOMES: Final = tuple(Outcome)
+# One number says, from the right: whether it completed at its deadline only; the outcome; which series; how many keys.
+OUTCOME_UNIT: Final = 2
+SERIES_UNIT: Final = 8
+KEY_COUNT_UNIT: Final = 1 << 30
+
+
+@final
+class Records:
+    """Columns, in the order of the rows. Times are in seconds.
+
+    Args: first: the sequence number of the first row.
+    """
+
+    __slots__ = ("codes", "ended_at", "first", "key_hashes", "keys", "lateness", "sequences", "timeouts", "waited")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.codes: list[int] = []
+        self.key_hashes: list[int] = []
+        self.ended_at: list[float] = []
+        self.waited: list[float] = []
+        self.timeouts: list[float] = []
+        self.lateness: list[float] = []  # of those that expired
+        self.keys: list[str] = []  # only where they are kept
+        self.sequences: list[int] = []  # only where a sample is; else there is no gap
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Recorder(Observer):
+    """To be subclassed by who takes the records away.
+
+    Args:
+        capacity: rows; there is no room for more.
+        shares: of the operations of each outcome that are kept.
+        keep_keys: the repr of the first key, too.
+        time: tells the time of day.
+    """
+
+    def __init__(self, capacity: int, shares: list[float], keep_keys: bool, time: Callable[[], float]) -> None:
+        self.records = Records(0)
+        self.is_recording = False
+        #: Rows that could not be kept.
+        self.dropped_rows = 0
+        self.hashes: dict[Hashable, int] = {}
+        self.open: dict[Rules | None, dict[type, int]] = {}
+        self._capacity = capacity
+        self._shares = shares
+        self._samples = min(shares) < 1.0
+        self._keep_keys = keep_keys
+        self._time = time
+        self._sequence = 0  # of what ends next
+
+    def hash_key(self, key: Any) -> int:
+        """The hash of *key*, which is not among the hashes."""
+        raise NotImplementedError
+
+    def number(self, purgatory: Any, kind: type) -> int:
+        """The number of a class of operations that is new in *purgatory*."""
+        raise NotImplementedError
+
+    def filled(self) -> None:
+        """There is no room for more."""
+        raise NotImplementedError
+
+    def is_full(self) -> bool:
+        return len(self.records.codes) >= self._capacity
+
+    def take_records(self) -> Records:
+        """What there is; a new one is begun."""
+        records = self.records
+        self.records = Records(self._sequence)
+        return records
+
+    def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        number = 0 if outcome is COMPLETED else OUTCOMES.index(outcome)  # the hash of an Outcome is a call
+        if self._samples and random() >= self._shares[number]:
+            self._sequence += 1
+            return
+        records = self.records
+        if not self.is_recording or len(records.codes) >= self._capacity:
+            self._sequence += 1
+            self.dropped_rows += 1
+            return
+        owner = op._op_owner
+        keys = op._op_keys
+        kind = type(op)
+        # What may raise comes first: a row is whole or not there.
+        try:
+            key_hash = self.hashes[keys[0]]
+        except KeyError:
+            key_hash = self.hash_key(keys[0])
+        try:
+            series = self.open[owner][kind]
+        except KeyError:
+            series = self.number(owner, kind)
+        if self._keep_keys:
+            records.keys.append(repr(keys[0]))
+        if self._samples:
+            records.sequences.append(self._sequence)
+        self._sequence += 1
+        code = len(keys) * KEY_COUNT_UNIT + series * SERIES_UNIT + number * OUTCOME_UNIT
+        records.codes.append(code + 1 if op._op_due and number == 0 else code)
+        records.key_hashes.append(key_hash)
+        records.ended_at.append(self._time())
+        records.waited.append(waited)
+        records.timeouts.append(op._op_timeout)
+        if lateness is not None:
+            records.lateness.append(lateness)
+        if len(records.codes) == self._capacity:
+            self.filled()
