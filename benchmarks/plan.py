@@ -160,7 +160,16 @@ def series(size: Size) -> Iterator[list[Job]]:
         )
     ]
     yield from operations(size)
-    told = ("-p1", "-n3", "-w1", "-l1" if size is SMOKE else "-l50", "--others", str(100_000 // size.scale))
+    told = (
+        "--timeout",
+        "900",
+        "-p1",
+        "-n3",
+        "-w1",
+        "-l1" if size is SMOKE else "-l50",
+        "--others",
+        str(100_000 // size.scale),
+    )
     for form in ("compiled", "interpreted"):
         yield [Job("micro", form, {}, "bench_operations.py", told, form, on_pyperf=True)]
 
@@ -232,6 +241,8 @@ def timer(size: Size, design: str, pending: int, form: str) -> Job:
         design,
         "--pending",
         str(pending),
+        "--timeout",
+        "900",
         "-p1",
         "-n1",
         "-w1",

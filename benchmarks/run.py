@@ -53,7 +53,7 @@ class Bench:
             command += ["--quiet", "-o", str(self.scratch / f"{uuid4()}.json")]
         # numpy would keep a core busy with threads that have nothing to do
         environment = {**os.environ, "PYTHONPATH": str(library), "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-        child = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scripts)
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=scripts, timeout=1800)
         if child.returncode and not job.may_die:
             sys.exit(f"{' '.join(command)} failed:\n{child.stderr}")
         lines = child.stdout.splitlines()
