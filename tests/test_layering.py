@@ -30,6 +30,7 @@ LAYERS = {
     "testing": FACE | {"testing"},
     "metrics": FACE,
     "journal": FACE | {"journal"},
+    "web": FACE | {"web"},
 }
 # What else of the standard library a layer must not import. The core may know asyncio's exceptions.
 FORBIDDEN = {
@@ -41,6 +42,7 @@ THIRD_PARTY = {
     "core": {"mypy_extensions"},
     "metrics": {"prometheus_client"},
     "journal": {"anyio", "numpy", "pyarrow"},
+    "web": {"starlette"},
 }
 
 MODULES = sorted(ROOT.rglob("*.py"))
