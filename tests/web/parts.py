@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,6 +26,11 @@ class Wait(DelayedOperation[str]):
         return self.ready and self.force_complete()
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (what it waits for tells nobody)
+        await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def serve(inspector: Inspector) -> AsyncIterator[int]:
     """An app with *inspector* mounted at /purgatory. Yields: its port."""
@@ -34,8 +39,7 @@ async def serve(inspector: Inspector) -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            while not server.started:
-                await asyncio.sleep(0.01)
+            await until(lambda: server.started)
             yield listener.getsockname()[1]
         finally:
             server.should_exit = True

@@ -23,7 +23,7 @@ from aiopurgatory.web import inspector as module
 from aiopurgatory.web import looks
 from aiopurgatory.web.inspector import Inspector
 
-from .parts import Answer, Wait, get, serve
+from .parts import Answer, Wait, get, serve, until
 
 
 @pytest.fixture(autouse=True)
@@ -221,13 +221,11 @@ async def test_poll_ends_when_its_client_leaves() -> None:
         async with serve(inspector) as port:
             known = await state(port)
             polls = [asyncio.create_task(state(port, known["cursor"])) for _ in range(3)]
-            while polls_of(inspector).statistics().keys < 2 or polls_of(inspector).num_delayed < 4:
-                await asyncio.sleep(0.01)
+            await until(lambda: polls_of(inspector).num_delayed == 4)  # and who looks
             for poll in polls:
                 poll.cancel()
-            while polls_of(inspector).statistics().cancelled < 3:
-                await asyncio.sleep(0.01)
-            assert polls_of(inspector).num_delayed <= 1  # who looks
+            await until(lambda: polls_of(inspector).statistics().cancelled == 3)
+            assert polls_of(inspector).num_delayed <= 1
 
 
 async def test_too_many_polls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,14 +369,29 @@ async def test_search_finds_a_key_by_any_of_its_spellings() -> None:
             assert [hit["key"] for hit in await search(port, text)] == keys, text
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["(", "[1]", "{}", "'", "\\", "'\\d'", "1is", "\x00", "-" * 200, "(" * 200, "9" * 200, "\ud800", "1j", "nan"],
-)
+NONSENSE = [
+    "((",
+    "[1]",
+    "{}",
+    '"',
+    "\\",
+    "'\\d'",
+    "1is",
+    "\x00",
+    "-" * 200,
+    "(" * 200,
+    "9" * 200,
+    "\ud800",
+    "1j",
+    "nan",
+]
+
+
+@pytest.mark.parametrize("text", NONSENSE)
 async def test_search_for_nonsense_finds_nothing(text: str) -> None:
     async with shown() as (purgatory, port):
         purgatory.watch(Wait(None), [SECRET])
-        assert await search(port, text) == [] or text == "("
+        assert await search(port, text) == []
 
 
 async def test_search_shows_no_more_than_a_page_can() -> None:
@@ -537,7 +550,7 @@ async def test_page_is_one_file_that_names_no_other() -> None:
         text = page.body.decode()
         assert set(re.findall(r"\w+://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
         assert re.findall(r"(?:src|href)=\"?([^\"\s>]+)", text) == ["data:,"]
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval|on\w+=\"|style=\"", text)
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval|\son\w+=\"|style=\"", text)
         assert "unsafe" not in page.headers["content-security-policy"]
 
 
