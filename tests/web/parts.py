@@ -12,9 +12,9 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import ASGIApp
 
 from aiopurgatory import DelayedOperation
-from aiopurgatory.web.inspector import Inspector
 
 
 class Wait(DelayedOperation[str]):
@@ -32,7 +32,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def serve(inspector: Inspector) -> AsyncIterator[int]:
+async def serve(inspector: ASGIApp) -> AsyncIterator[int]:
     """An app with *inspector* mounted at /purgatory. Yields: its port."""
     app = Starlette(routes=[Mount("/purgatory", inspector)])
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))

@@ -10,12 +10,15 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import check_invariants
@@ -588,6 +591,25 @@ async def test_nothing_can_be_changed(method: str) -> None:
         for path in ("/", "/state", "/search?key=key"):
             assert (await get(port, path, method)).status == 405
         assert purgatory.num_delayed == 1
+
+
+async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    if request.query_params.get("token") != "good":
+        return Response(status_code=401)
+    return await call_next(request)
+
+
+async def test_page_goes_behind_the_authentication_of_the_app() -> None:
+    async with Purgatory() as purgatory:
+        inspector = Inspector([purgatory])
+        async with serve(BaseHTTPMiddleware(inspector, guard)) as port:
+            for path in ("/", "/state", "/search?key=key"):
+                assert (await get(port, path)).status == 401
+            known = (await get(port, "/state?token=good")).json
+            poll = asyncio.create_task(get(port, f"/state?token=good&after={known['cursor']}"))
+            await until(lambda: polls_of(inspector).num_delayed == 2)
+            purgatory.watch(Wait(None), ["key"])
+            assert (await poll).json["statistics"]["pending"] == 1
 
 
 async def test_purgatory_of_another_loop_is_not_touched() -> None:

@@ -56,7 +56,7 @@ class Page:
         self.driver.get(f"http://127.0.0.1:{port}/purgatory/")
 
     def run(self, script: str) -> Any:
-        return self.driver.execute_script(script)  # type: ignore[no-untyped-call]
+        return self.driver.execute_script(script)
 
     def text(self, selector: str) -> str:
         return self.driver.find_element(By.CSS_SELECTOR, selector).text

@@ -3,7 +3,8 @@
     app.mount("/purgatory", Inspector([purgatory]))
 
 It shows the timing wheels as rings, how full their buckets are and where they stand; what is pending and how
-operations end, over time; the most watched keys and the oldest waiters; and it finds a key. It cannot change anything.
+operations end, over the last five minutes in which a page was open; the most watched keys and the oldest waiters; and
+it finds a key. It cannot change anything.
 
 It asks nobody who they are: put it behind the app's own authentication, for instance with Starlette:
 
@@ -144,7 +145,7 @@ def _answer(data: Row) -> Response:
 @cache
 def _page() -> tuple[str, str]:
     """The page, and the policy by which a browser runs what is in it and nothing else."""
-    html = files(__package__).joinpath("inspector.html").read_text("utf-8")
+    html = files("aiopurgatory.web").joinpath("inspector.html").read_text("utf-8")
 
     def source(tag: str) -> str:
         (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
