@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-forms test-interpreted test-compiled check lint types \
-	bench bench-full bench-smoke clean
+	browser bench bench-full bench-smoke clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,16 +31,28 @@ test: check test-forms  ## everything: lint, types, and the suite against the in
 
 test-forms: test-interpreted test-compiled
 
-test-interpreted: $(READY)  ## the suite against the interpreted form
+test-interpreted: $(READY) browser  ## the suite against the interpreted form
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ARGS)
 
 ifneq ($(CC_FOUND),)
-test-compiled: $(READY) $(COMPILED)/.ready  ## the suite against the compiled form
+test-compiled: $(READY) $(COMPILED)/.ready browser  ## the suite against the compiled form
 	AIOPURGATORY_FORM=compiled PYTHONPATH=$(COMPILED) $(BIN)/pytest $(ARGS)
 else
 test-compiled:
 	@echo "No C compiler found (cc, gcc or clang): the compiled form is not tested."
 endif
+
+# The live page is tested in a real browser. Where there is none and apt may install one, it does; else those tests are
+# skipped, and say so.
+browser: $(READY)
+	@if ! { command -v chromium && command -v chromedriver; } >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Chromium, to test the live page in ..."; \
+	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+	      chromium chromium-driver fonts-dejavu-core; } >$(VENV)/browser.log 2>&1 \
+	      || echo "It could not be installed: see $(VENV)/browser.log."; \
+	  else echo "No Chromium here, and no apt to install it with as root."; fi; \
+	fi
 
 test-all: test  ## the suite on every Python from 3.11 to 3.13 that is installed
 	@for version in 3.11 3.12 3.13; do \

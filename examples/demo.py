@@ -107,8 +107,9 @@ async def run(polls: int, seconds: float) -> bool:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-    console.print(f"{polls:,} clients long-poll a server for {seconds:g} s, and a publisher posts; Ctrl-C ends it.")
     with server_process() as port:
+        console.print(f"See it live: http://127.0.0.1:{port}/purgatory/")
+        console.print(f"{polls:,} clients long-poll a server for {seconds:g} s, and a publisher posts; Ctrl-C ends it.")
         load = Load(port, polls, seconds)
         progress = Progress(load)
         async with asyncio.TaskGroup() as group:

@@ -1,4 +1,6 @@
-"""The server process of demo.py: the app of longpoll_server.py, and an observer that sees how late timeouts are."""
+"""The server process of demo.py: the app of longpoll_server.py with the live page at /purgatory, and an observer that
+sees how late timeouts are.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aiopurgatory import COMPILED, Observer, Outcome
+from aiopurgatory.web.inspector import Inspector
 
 
 class Lateness(Observer):
@@ -51,6 +54,7 @@ def main() -> None:
         )
 
     app.router.routes.append(Route("/report", report))
+    app.mount("/purgatory", Inspector([app.state.purgatory], show_keys=True))
     tame_collector()
     threading.Thread(target=stop_with_parent, daemon=True).start()
     Server(app).run(sockets=[socket.socket(fileno=int(sys.argv[1]))])

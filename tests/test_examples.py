@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -87,7 +88,23 @@ def test_demo_small_version_meets_every_must_be() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_demo_opens_with_the_address_of_its_live_page() -> None:
+    process = start("demo.py", "--seconds", "3", "--polls", "200")
+    assert process.stdout is not None
+    found = re.fullmatch(r"See it live: (http://127\.0\.0\.1:\d+/purgatory/)\n", process.stdout.readline())
+    assert found is not None
+    with urllib.request.urlopen(found[1], timeout=20) as page:
+        assert b"<title>Purgatory</title>" in page.read()
+    pending = 0
+    while pending < 190:
+        with urllib.request.urlopen(f"{found[1]}state", timeout=20) as state:
+            pending = json.loads(state.read())["statistics"]["pending"]
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, ""), out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [2, 3, 4])
 def test_demo_interrupted_leaves_nothing_behind(lines: int) -> None:
     process = start("demo.py", "--seconds", "5", "--polls", "200")
     assert process.stdout is not None
@@ -103,7 +120,7 @@ def test_demo_interrupted_leaves_nothing_behind(lines: int) -> None:
 def test_demo_killed_takes_its_server_along() -> None:
     process = start("demo.py", "--polls", "200")
     assert process.stdout is not None
-    for _ in range(2):
+    for _ in range(3):
         process.stdout.readline()
     process.kill()
     process.communicate(timeout=10)

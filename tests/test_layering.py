@@ -30,6 +30,7 @@ LAYERS = {
     "testing": FACE | {"testing"},
     "metrics": FACE,
     "journal": FACE | {"journal"},
+    "web": FACE | {"web"},
 }
 # What else of the standard library a layer must not import. The core may know asyncio's exceptions.
 FORBIDDEN = {
@@ -41,6 +42,7 @@ THIRD_PARTY = {
     "core": {"mypy_extensions"},
     "metrics": {"prometheus_client"},
     "journal": {"anyio", "numpy", "pyarrow"},
+    "web": {"starlette"},
 }
 
 MODULES = sorted(ROOT.rglob("*.py"))
@@ -84,4 +86,4 @@ def test_every_module_belongs_to_a_layer() -> None:
 def test_import_needs_no_third_party_loop() -> None:
     script = "import sys, aiopurgatory, aiopurgatory.testing; print(*sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"uvloop", "anyio", "prometheus_client"} & set(loaded)
+    assert not {"uvloop", "anyio", "prometheus_client", "starlette"} & set(loaded)

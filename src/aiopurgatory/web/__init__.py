@@ -1,0 +1,1 @@
+"""Around the web: each module stands by itself, and needs what its own docstring says."""
