@@ -21,25 +21,29 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from demo_load import Connection, Load, tame_collector
 from longpoll_server import new_event_loop
+from pyarrow import dataset
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from aiopurgatory import Outcome
+
 console = Console(highlight=False)
 
 
 @contextlib.contextmanager
-def server_process() -> Iterator[int]:
-    """A server that lives as long as this block. Yields: its port."""
+def server_process(journal: str) -> Iterator[int]:
+    """A server that lives as long as this block, and writes a *journal* in that folder. Yields: its port."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
         # Ctrl-C does not reach its process group; it stops when its stdin is closed.
         process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("demo_server.py")), str(listener.fileno())],
+            [sys.executable, str(Path(__file__).with_name("demo_server.py")), str(listener.fileno()), journal],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             process_group=0,
@@ -102,13 +106,13 @@ class Progress:
         return grid
 
 
-async def run(polls: int, seconds: float) -> bool:
+async def run(polls: int, seconds: float, journal: str) -> bool:
     """Returns: whether all was as it must be."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-    with server_process() as port:
-        console.print(f"See it live: http://127.0.0.1:{port}/purgatory/")
+    with server_process(journal) as port:
+        console.print(f"See it live: http://127.0.0.1:{port}/purgatory/, and for Prometheus: /metrics/")
         console.print(f"{polls:,} clients long-poll a server for {seconds:g} s, and a publisher posts; Ctrl-C ends it.")
         load = Load(port, polls, seconds)
         progress = Progress(load)
@@ -126,6 +130,7 @@ async def run(polls: int, seconds: float) -> bool:
             showing.cancel()
         async with Connection(port) as connection:
             server = await connection.request("GET /report", expected=(200,))
+    server["journal"] = dataset.dataset(f"{journal}/operations", format="parquet").count_rows()
     return report(load, progress.peak, server)
 
 
@@ -142,6 +147,7 @@ def report(load: Load, peak: int, server: dict[str, Any]) -> bool:
     tally = load.tally
     early, pending = tally.early + server["early"], server["statistics"]["pending"]
     wrong = load.lost() + tally.out_of_order
+    ended = sum(server["statistics"][outcome.value] for outcome in Outcome)
     rows = [
         ("parked at peak", f"{peak:,}", f"about {load.polls:,}", peak >= 0.95 * load.polls),
         ("answered by data", f"{tally.answered:,}", "some", tally.answered > 0),
@@ -152,6 +158,7 @@ def report(load: Load, peak: int, server: dict[str, Any]) -> bool:
         ("early", f"{early:,}", "0", early == 0),
         ("lost, doubled or out of order", f"{wrong:,} of {sum(load.seen):,}", "0", wrong == 0),
         ("pending at the end", f"{pending:,}", "0", pending == 0),
+        ("rows in the journal", f"{server['journal']:,}", f"{ended:,}", server["journal"] == ended),
     ]
     table = Table(caption=server["runs"])
     for heading in ("", "figure", "must be", ""):
@@ -180,12 +187,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Long polls against a real server.")
     parser.add_argument("--polls", type=int, default=2000, help="how many at once (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=25, help="how long (default: %(default)s)")
+    parser.add_argument("--journal", metavar="FOLDER", help="where to leave the journal (default: nowhere)")
     options = parser.parse_args()
     allow_open_files(options.polls + 100)
     tame_collector()
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return 0 if runner.run(run(options.polls, options.seconds)) else 1
+        with TemporaryDirectory() as folder, asyncio.Runner(loop_factory=new_event_loop) as runner:
+            journal = options.journal or folder
+            return 0 if runner.run(run(options.polls, options.seconds, journal)) else 1
     except (asyncio.CancelledError, KeyboardInterrupt):
         console.print("interrupted")
         return 130

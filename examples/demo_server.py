@@ -1,5 +1,5 @@
-"""The server process of demo.py: the app of longpoll_server.py with the live page at /purgatory, and an observer that
-sees how late timeouts are.
+"""The server process of demo.py: the app of longpoll_server.py with the live page at /purgatory, what Prometheus
+scrapes at /metrics, a journal, and an observer that sees how late timeouts are.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from dataclasses import asdict
 from typing import Any
 
 from demo_load import tame_collector
-from longpoll_server import Server, create_app
+from longpoll_server import Server, create_app, new_event_loop
+from prometheus_client import make_asgi_app
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aiopurgatory import COMPILED, Observer, Outcome
+from aiopurgatory.journal import Journal
+from aiopurgatory.metrics import Metrics
 from aiopurgatory.web.inspector import Inspector
 
 
@@ -37,9 +41,15 @@ class Lateness(Observer):
             self.early += waited < op.timeout - 1e-9  # the grain of a float
 
 
-def main() -> None:
+async def serve(listener: socket.socket, folder: str) -> None:
     lateness = Lateness()
-    app = create_app([lateness])
+    async with Journal(folder, snapshot_seconds=1.0) as journal:
+        app = create_app([lateness, Metrics(), journal])
+        add_routes(app, lateness)
+        await Server(app).serve(sockets=[listener])
+
+
+def add_routes(app: Starlette, lateness: Lateness) -> None:
 
     async def report(request: Request) -> Response:
         form = "compiled" if COMPILED else "interpreted"
@@ -55,9 +65,15 @@ def main() -> None:
 
     app.router.routes.append(Route("/report", report))
     app.mount("/purgatory", Inspector([app.state.purgatory], show_keys=True))
+    app.mount("/metrics", make_asgi_app())
+
+
+def main() -> None:
     tame_collector()
     threading.Thread(target=stop_with_parent, daemon=True).start()
-    Server(app).run(sockets=[socket.socket(fileno=int(sys.argv[1]))])
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it anew when it is through; the journal is not yet
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))
 
 
 def stop_with_parent() -> None:

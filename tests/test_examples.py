@@ -85,16 +85,19 @@ def test_demo_small_version_meets_every_must_be() -> None:
     assert min(int(figures[what]) for what in ("answered by data", "timed out", "hung up")) > 0
     assert (figures["early"], figures["lost, doubled or out of order"][:5]) == ("0", "0 of ")
     assert figures["pending at the end"] == "0"
+    assert int(figures["rows in the journal"].replace(",", "")) > 200
 
 
 @pytest.mark.slow
 def test_demo_opens_with_the_address_of_its_live_page() -> None:
     process = start("demo.py", "--seconds", "3", "--polls", "200")
     assert process.stdout is not None
-    found = re.fullmatch(r"See it live: (http://127\.0\.0\.1:\d+/purgatory/)\n", process.stdout.readline())
+    found = re.fullmatch(r"See it live: (http://127\.0\.0\.1:\d+/purgatory/), .*\n", process.stdout.readline())
     assert found is not None
     with urllib.request.urlopen(found[1], timeout=20) as page:
         assert b"<title>Purgatory</title>" in page.read()
+    with urllib.request.urlopen(found[1].replace("purgatory", "metrics"), timeout=20) as metrics:
+        assert b'aiopurgatory_pending_operations{purgatory="polls"}' in metrics.read()
     pending = 0
     while pending < 190:
         with urllib.request.urlopen(f"{found[1]}state", timeout=20) as state:
@@ -145,6 +148,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         ("seen", [2] * 9 + [1]),
         ("server_early", 1),
         ("pending", 1),
+        ("journal", 59),
         ("nothing", None),
     ],
 )
@@ -153,7 +157,7 @@ def test_demo_verdict_needs_every_must_be(module: Callable[[str], ModuleType], p
     load = demo.Load(0, 10, 1.0)
     load.published, load.seen = [2], [2] * 10
     load.tally.answered = load.tally.timed_out = load.tally.hung_up = 20
-    others: dict[str, Any] = {"peak": 10, "server_early": 0, "pending": 0}
+    others: dict[str, Any] = {"peak": 10, "server_early": 0, "pending": 0, "journal": 60}
     if path in others:
         others[path] = value
     else:
@@ -163,7 +167,8 @@ def test_demo_verdict_needs_every_must_be(module: Callable[[str], ModuleType], p
         "runs": "",
         "lateness": [0.001],
         "early": others["server_early"],
-        "statistics": {"pending": others["pending"]},
+        "statistics": {"pending": others["pending"], "completed": 20, "expired": 20, "cancelled": 20, "failed": 0},
+        "journal": others["journal"],
     }
     assert demo.report(load, others["peak"], server) is (path == "nothing")
 
