@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aiopurgatory import Purgatory
-from aiopurgatory.testing import check_invariants
+from aiopurgatory.testing import ManualClock, check_invariants
 from aiopurgatory.web import inspector as module
 from aiopurgatory.web import looks
 from aiopurgatory.web.inspector import Inspector
@@ -80,6 +80,13 @@ async def test_state_tells_what_is_pending_and_how_full_the_wheels_are() -> None
         ((part, _),) = found["rings"][4]["filled"]
         ahead = (part - found["hands"][4] * 20) % 20 * 160
         assert 3000 - 161 < ahead <= 3001
+
+
+async def test_hands_move_with_the_time_and_not_with_the_work(clock: ManualClock, purgatory: Purgatory) -> None:
+    purgatory.watch(Wait(5.0), ["key"])
+    assert looks.hands(purgatory) == [0, 0, 0]
+    await clock.advance(2.0)
+    assert looks.hands(purgatory)[2] == 2 / 8
 
 
 @pytest.mark.parametrize("size", [2, 120, 121, 1000])
@@ -272,8 +279,9 @@ async def test_nobody_looks_on_when_no_page_is_open(monkeypatch: pytest.MonkeyPa
             await asyncio.wait_for(looking, 5)
             assert polls_of(inspector)._closed
             purgatory.watch(Wait(None), ["key"])
-            assert (await state(port, known["cursor"]))["statistics"]["pending"] == 1
-            assert (await state(port))["history"][0] == known["history"][0]
+            again = await state(port)
+            assert again["statistics"]["pending"] == 1
+            assert again["history"][0] == known["history"][0]
 
 
 async def test_failed_look_is_answered_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,6 +403,10 @@ async def test_search_for_nonsense_finds_nothing(text: str) -> None:
     async with shown() as (purgatory, port):
         purgatory.watch(Wait(None), [SECRET])
         assert await search(port, text) == []
+
+
+def test_search_reads_a_literal_without_a_warning() -> None:
+    assert looks.readings("'\\d'") == ["'\\d'", "\\d"]
 
 
 async def test_search_shows_no_more_than_a_page_can() -> None:

@@ -233,9 +233,7 @@ class _View:
             self.looking = asyncio.create_task(self._look_on(self.polls))
         run, _, version = after.partition("-")
         knows = run == self.run and version.isascii() and version.isdecimal() and len(version) < 16
-        # Of one that is closed there will be no news to wait for.
-        seen = int(version) if knows and not self.purgatory._closed else -1
-        return self.polls.watch(_Poll(self, seen), ["news"])
+        return self.polls.watch(_Poll(self, int(version) if knows else -1), ["news"])
 
     def answer(self, seen: int) -> Row:
         """What a page is told that has seen version *seen*."""

@@ -109,7 +109,7 @@ async def in_slices(watchers: Watchers, look: Callable[[Hashable, object], None]
 def entry_of(watchers: Watchers, key: Hashable) -> object:
     try:
         return watchers.get(key)
-    except Exception:  # the key's own __hash__ or __eq__
+    except Exception:  # it is not hashable, or its own __hash__ or __eq__ raises
         return None
 
 
@@ -146,9 +146,8 @@ async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
     hits: dict[str, Row] = {}
 
     def hit(name: str, entry: object) -> None:
-        if name not in hits:
-            ops = [describe(op, names) for op in first_waiters(entry)]
-            hits[name] = {"key": name, "watchers": watchers(entry), "oldest": ops}
+        ops = [describe(op, names) for op in first_waiters(entry)]
+        hits[name] = {"key": name, "watchers": watchers(entry), "oldest": ops}
 
     def look(key: Hashable, entry: object) -> None:
         if len(hits) < ROWS:
@@ -164,14 +163,13 @@ async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
     return {"hits": list(hits.values()), "scope": scope, "clock": purgatory._time()}
 
 
-def readings(text: str) -> Iterator[Hashable]:
-    """The keys that somebody may mean by *text*: itself, and what it is as a Python literal."""
-    yield text
+def readings(text: str) -> list[Any]:
+    """What somebody may mean by *text*: itself, and what it is as a Python literal, hashable or not."""
+    found: list[Any] = [text]
     with contextlib.suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        key = ast.literal_eval(text)
-        hash(key)
-        yield key
+        warnings.simplefilter("ignore")  # an escape that is none
+        found.append(ast.literal_eval(text))
+    return found
 
 
 def watchers(entry: object) -> int:
