@@ -71,7 +71,7 @@ def add_routes(app: Starlette, lateness: Lateness) -> None:
 def main() -> None:
     tame_collector()
     threading.Thread(target=stop_with_parent, daemon=True).start()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it anew when it is through; the journal is not yet
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it anew; then the journal ends
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))
 
