@@ -56,6 +56,7 @@ class Replicas(ThresholdWatchers):
         if not self._offsets:
             raise ValueError("replicas must name at least one replica, got none")
         self._min_in_sync = min_in_sync
+        self._recount()
 
     @property
     def high_watermark(self) -> int:
@@ -108,17 +109,16 @@ class Replicas(ThresholdWatchers):
         self._offsets[replica] = offset
         return self._recount()
 
-    def error_for(self, offset: int) -> Exception | None:
-        if self._error is None and self._are_too_few() and offset > self.value:
-            found = f"{len(self._offsets)} replicas of {self.key!r} are in sync"
-            return NotEnoughReplicasError(f"{found}, and min_in_sync is {self._min_in_sync}")
-        return self._error
-
     def _recount(self) -> int:
-        return self.check_all() if self._are_too_few() else self.advance(min(self._offsets.values()))
-
-    def _are_too_few(self) -> bool:
-        return len(self._offsets) < self._min_in_sync
+        if self._error is not None:
+            return 0
+        count = len(self._offsets)
+        if count >= self._min_in_sync:
+            self._obstacle = None
+            return self.advance(min(self._offsets.values()))
+        found = f"{count} of the replicas of {self.key!r} are in sync"
+        self._obstacle = NotEnoughReplicasError(f"{found}, and min_in_sync is {self._min_in_sync}")
+        return self._check_all()
 
     def _require_in_sync(self, replica: Hashable) -> None:
         if replica not in self._offsets:
@@ -132,7 +132,7 @@ class DelayedProduce(ThresholdOperation[dict[K, Exception | None]]):
     Source: Kafka DelayedProduce; see produce().
     """
 
-    __slots__ = ("_pending", "_results")
+    __slots__ = ("_entered", "_pending", "_results")
 
     def __init__(
         self, required: Mapping[K, tuple[ThresholdWatchers, int] | Exception], timeout: float | None, *, acks: int = -1
@@ -142,6 +142,7 @@ class DelayedProduce(ThresholdOperation[dict[K, Exception | None]]):
             raise ValueError(f"acks must be -1 (all), 0 or 1, got {acks!r}")
         self._results: dict[K, Exception | None] = {}
         self._pending: dict[K, tuple[ThresholdWatchers, int]] = {}
+        self._entered: tuple[tuple[ThresholdWatchers, int], ...] = ()
         for key, need in required.items():
             self._results[key] = None
             if isinstance(need, Exception):
@@ -160,19 +161,33 @@ class DelayedProduce(ThresholdOperation[dict[K, Exception | None]]):
                 del self._pending[key]
         return not self._pending and self.force_complete()
 
-    def answer(self) -> dict[K, Exception | None]:
+    def on_complete(self) -> dict[K, Exception | None]:
+        self.leave()
         for key, (_, offset) in self._pending.items():
             self._results[key] = TimeoutError(f"{key!r} was not acked up to {offset} after {self.timeout} s")
         self._pending.clear()
         return self._results
+
+    def leave(self) -> None:
+        entered, self._entered = self._entered, ()
+        for watchers, offset in entered:
+            watchers._leave(offset)
 
     def watch_in(self, purgatory: Purgatory) -> None:
         """Watch it, unless there is nothing to wait for."""
         for key, (watchers, _) in self._pending.items():
             if watchers.purgatory is not purgatory:
                 raise ValueError(f"required must wait in {purgatory!r}, got {key!r} in {watchers.purgatory!r}")
-        if not self.try_complete():
-            self.wait_in(purgatory, tuple(self._pending.values()))
+        if self.try_complete():
+            return
+        self._entered = tuple(self._pending.values())
+        for watchers, offset in self._entered:
+            watchers._enter(offset)
+        try:
+            purgatory.watch(self, [("offset", watchers.key, offset) for watchers, offset in self._entered])
+        except BaseException:
+            self.leave()
+            raise
 
 
 def produce(

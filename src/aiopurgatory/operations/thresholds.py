@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from copy import copy
 from heapq import heappop, heappush
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
@@ -42,7 +42,7 @@ class ThresholdWatchers:
 
     # The waiters are in the purgatory, each under its offset. Here are the offsets alone: whatever way an operation
     # ends, nothing here keeps it.
-    __slots__ = ("_error", "_heap", "_value", "_waiting", "key", "purgatory")
+    __slots__ = ("_error", "_heap", "_obstacle", "_value", "_waiting", "key", "purgatory")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: int = 0) -> None:
         require_int("start", start)
@@ -50,7 +50,8 @@ class ThresholdWatchers:
         self.purgatory = purgatory
         self.key = key
         self._value = start
-        self._error: Exception | None = None
+        self._error: Exception | None = None  # ends everything, for good
+        self._obstacle: Exception | None = None  # ends every wait for what is above the value, while it is there
         self._waiting: dict[int, int] = {}  # how many wait, by offset; every offset in it is above the value
         self._heap: list[int] = []  # the same offsets, and some for which nobody waits any more
 
@@ -67,8 +68,8 @@ class ThresholdWatchers:
         return sum(self._waiting.values())
 
     def error_for(self, offset: int) -> Exception | None:
-        """Why waiting for *offset* is of no use; None if it is."""
-        return self._error
+        """What a wait for *offset* would raise now; None: nothing."""
+        return self._error or (self._obstacle if offset > self._value else None)
 
     async def reached(self, offset: int, timeout: float | None = None) -> int:
         """Wait until the value has reached *offset*.
@@ -82,7 +83,13 @@ class ThresholdWatchers:
     def watch(self, offset: int, timeout: float | None = None) -> ThresholdWait:
         """reached(), as an operation that is watched when this returns, awaited or not."""
         require_int("offset", offset)
-        return ThresholdWait(self, offset, timeout).wait_in(self.purgatory, ((self, offset),))
+        op = ThresholdWait(self, offset, timeout)
+        self._enter(offset)
+        try:
+            return self.purgatory.watch(op, (("offset", self.key, offset),))
+        except BaseException:
+            self._leave(offset)
+            raise
 
     def advance(self, value: int) -> int:
         """The value is *value* now; a smaller one changes nothing. Ends who waited for that, lowest offset first.
@@ -99,11 +106,10 @@ class ThresholdWatchers:
         Raises: TypeError: *exc* is no instance of Exception, or a StopIteration.
         """
         require_error(exc)
-        self._error = self._error or exc
-        return self.check_all()
+        self._error = self._obstacle = self._error or exc
+        return self._check_all()
 
-    def check_all(self) -> int:
-        """Ask everybody, lowest offset first: after error_for() changed. Returns: how many that ended."""
+    def _check_all(self) -> int:
         return self._check(iter(sorted(self._waiting)))
 
     def _pop_reached(self) -> Iterator[int]:
@@ -146,50 +152,23 @@ class ThresholdWatchers:
                 self._heap[:] = sorted(self._waiting)
 
 
-Needs: TypeAlias = tuple[tuple[ThresholdWatchers, int], ...]
-
-
 class ThresholdOperation(DelayedOperation[T]):
-    """Waits for an offset in each of some ThresholdWatchers."""
+    """Stands in the lists of ThresholdWatchers until it ends."""
 
-    __slots__ = ("_needs",)
+    __slots__ = ()
 
-    def __init__(self, timeout: float | None) -> None:
-        super().__init__(timeout)
-        self._needs: Needs = ()
-
-    def wait_in(self, purgatory: Purgatory, needs: Needs) -> Self:
-        """Watch it under the offsets that it needs. Raises: whatever ``Purgatory.watch()`` does."""
-        for watchers, offset in needs:
-            watchers._enter(offset)
-        self._needs = needs
-        try:
-            return purgatory.watch(self, [("offset", watchers.key, offset) for watchers, offset in needs])
-        except BaseException:
-            self._leave()
-            raise
-
-    def on_complete(self) -> T:
-        self._leave()
-        return self.answer()
-
-    def answer(self) -> T:
-        """To override: the result."""
+    def leave(self) -> None:
+        """To override: out of those lists."""
         raise NotImplementedError
 
     def on_cancel(self) -> None:
-        self._leave()
+        self.leave()
 
     def fail(self, exc: Exception) -> bool:
         ended = super().fail(exc)
         if ended:
-            self._leave()
+            self.leave()
         return ended
-
-    def _leave(self) -> None:
-        needs, self._needs = self._needs, ()
-        for watchers, offset in needs:
-            watchers._leave(offset)
 
 
 class ThresholdWait(ThresholdOperation[int]):
@@ -203,16 +182,23 @@ class ThresholdWait(ThresholdOperation[int]):
         self.offset = offset
 
     def try_complete(self) -> bool:
-        error = self.watchers.error_for(self.offset)
-        if error is not None:
-            return self.fail(copy_of(error))
-        return self.watchers.value >= self.offset and self.force_complete()
+        watchers = self.watchers
+        if watchers._value < self.offset and watchers._obstacle is None:
+            return False
+        error = watchers.error_for(self.offset)
+        return self.force_complete() if error is None else self.fail(copy_of(error))
 
-    def answer(self) -> int:
-        return self.watchers.value
+    def on_complete(self) -> int:
+        value = self.watchers._value
+        if value < self.offset:
+            self.leave()
+        return value
 
     def on_expiration(self) -> None:
         raise TimeoutError(f"{self.watchers.key!r} had not reached offset {self.offset} after {self.timeout} s")
+
+    def leave(self) -> None:
+        self.watchers._leave(self.offset)
 
 
 def copy_of(exc: Exception) -> Exception:
