@@ -1,7 +1,7 @@
 """python benchmarks/bench_threshold.py: 100k waiters for an offset each, 100k advances, against 1k of both, 100 times.
 
-Each size prints a line of JSON; the last line is the ratio, which is 1 if all is linear and 100 if each advance looks at
-everybody. ``--way keyed`` is that: one watch key for all, and a check of it per advance. CPU time, a process per round.
+Each size prints a line of JSON. The last has the ratio: 1 if all is linear, 100 if each advance looks at everybody.
+``--way keyed`` does: one watch key for all, and a check of it per advance. CPU time; each round is a process.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def one(args: argparse.Namespace) -> None:
     elif args.gc == "raised":
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
-    print(loop.run_until_complete(play(args.way, *args.one, args.awaited)), flush=True)
+    waiters, repeats = args.one
+    print(loop.run_until_complete(play(args.way, waiters, repeats, args.awaited)), flush=True)
     os._exit(0)
 
 
@@ -150,7 +151,9 @@ def main() -> None:
     if args.loop == "uvloop":
         versions["uvloop"] = version("uvloop")
     machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    print(json.dumps({"ratio": many["cpu_us_each"] / few["cpu_us_each"], "form": FORM, **machine, "versions": versions}))
+    print(
+        json.dumps({"ratio": many["cpu_us_each"] / few["cpu_us_each"], "form": FORM, **machine, "versions": versions})
+    )
 
 
 if __name__ == "__main__":

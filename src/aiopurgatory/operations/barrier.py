@@ -27,7 +27,7 @@ class Generation(Generic[M]):
 
     #: 1 for the first; each change of the group makes a new one.
     number: int
-    #: In the order in which they joined; Kafka makes the first one the leader.
+    #: Who has been in the group for longest comes first, and may lead it: that changes only when the member goes.
     members: tuple[M, ...]
     #: Who was expected and did not come in time.
     dropped: tuple[M, ...]
@@ -124,7 +124,7 @@ class JoinBarrier(Generic[M]):
             await asyncio.sleep(0)
             assert group.is_closed  # it waits for ann, who learns this with her next heartbeat, say
             group.leave("ann")
-            assert (await joins[0]).members == ("cy", "bob")
+            assert (await joins[0]).members == ("bob", "cy")  # bob has been there for longer
 
     The first join of a known group, and every leave, close the barrier: every member must join again, in time. It
     opens when all have, or at the deadline; who has not come by then is dropped. A group that knows of nobody waits a
@@ -146,7 +146,7 @@ class JoinBarrier(Generic[M]):
     __slots__ = (
         "_barrier",
         "_generation",
-        "_joined",
+        "_members",
         "_missing",
         "initial_delay",
         "key",
@@ -177,13 +177,12 @@ class JoinBarrier(Generic[M]):
         self.initial_delay = initial_delay
         self._generation: Generation[M] = Generation(0, (), ())
         self._barrier: DelayedJoin | None = None  # while it is closed
-        # Every member is in one of the two; nobody has joined while the barrier is open.
-        self._joined: dict[M, MemberJoin[M]] = {}
-        self._missing: dict[M, None] = dict.fromkeys(expected)
+        self._members: dict[M, MemberJoin[M] | None] = dict.fromkeys(expected)  # None: has not joined
+        self._missing = len(self._members)  # how many have not; all of them, while the barrier is open
 
     def __repr__(self) -> str:
-        state = f"closed, {len(self._joined)} joined" if self.is_closed else "open"
-        return f"<JoinBarrier {self.key!r} generation={self._generation.number} members={len(self.members)} {state}>"
+        state = f"closed, {self._missing} missing" if self.is_closed else "open"
+        return f"<JoinBarrier {self.key!r} generation={self._generation.number} members={len(self._members)} {state}>"
 
     @property
     def generation(self) -> Generation[M]:
@@ -192,8 +191,8 @@ class JoinBarrier(Generic[M]):
 
     @property
     def members(self) -> tuple[M, ...]:
-        """Who has joined by now, and then who is expected to."""
-        return (*self._joined, *self._missing)
+        """Who is in the group: has joined, or is expected to."""
+        return tuple(self._members)
 
     @property
     def is_closed(self) -> bool:
@@ -202,7 +201,7 @@ class JoinBarrier(Generic[M]):
 
     def is_waiting(self, member: M) -> bool:
         """Has *member* joined, and waits for the others?"""
-        return member in self._joined
+        return self._members.get(member) is not None
 
     async def join(self, member: M) -> Generation[M]:
         """Wait at the barrier until it opens. Cancelled before, it is as if *member* had not come.
@@ -217,15 +216,16 @@ class JoinBarrier(Generic[M]):
 
         Raises: PurgatoryFullError: the barrier cannot be closed; *member* stays.
         """
-        join = self._joined.get(member)
-        if join is None and member not in self._missing:
+        if member not in self._members:
             return False
         if not self.is_closed:
             with suppress(PurgatoryClosedError):
                 self._close(DelayedJoin(self, self.rebalance_timeout))
-        self._joined.pop(member, None)
-        self._missing.pop(member, None)
-        if join is not None:
+        # atomic: no await
+        join = self._members.pop(member)
+        if join is None:
+            self._missing -= 1
+        else:
             join.fail(JoinError(f"{member!r} has left {self.key!r}"))
         self.purgatory.check_and_complete(self.key)
         return True
@@ -233,11 +233,11 @@ class JoinBarrier(Generic[M]):
     def _watch(self, member: M) -> MemberJoin[M]:
         join = self.purgatory.watch(MemberJoin(self, member), [("join", self.key, member)])
         # atomic: no await
-        is_first = not self._missing and not self._joined
-        earlier = self._joined.get(member)
-        join.known = member in self._missing if earlier is None else earlier.known
-        self._missing.pop(member, None)
-        self._joined[member] = join
+        is_first = not self._members
+        earlier = self._members.get(member)
+        join.known = member in self._members if earlier is None else earlier.known
+        self._missing -= join.known and earlier is None
+        self._members[member] = join
         if earlier is not None:
             earlier.fail(JoinError(f"{member!r} has joined {self.key!r} anew"))
         if self.is_closed:
@@ -265,12 +265,15 @@ class JoinBarrier(Generic[M]):
 
     def _open(self) -> None:
         """Everybody who has joined goes on."""
+        # atomic: no await
         barrier, self._barrier = self._barrier, None
-        joined, self._joined = self._joined, {}
-        number = self._generation.number + bool(joined)
-        self._generation = Generation(number, tuple(joined), tuple(self._missing))
-        self._missing = dict.fromkeys(joined)
-        for join in joined.values():
+        joins = [join for join in self._members.values() if join is not None]
+        members = tuple(join.member for join in joins)
+        dropped = tuple(member for member, join in self._members.items() if join is None)
+        self._members = dict.fromkeys(members)
+        self._missing = len(members)
+        self._generation = Generation(self._generation.number + bool(members), members, dropped)
+        for join in joins:
             join.pass_on(self._generation)
         if barrier is not None:
             barrier.force_complete()
@@ -278,13 +281,16 @@ class JoinBarrier(Generic[M]):
     def _give_up(self) -> None:
         """The barrier was cancelled, and so is every join."""
         self._barrier = None
-        for join in list(self._joined.values()):
-            join.cancel()
+        for join in list(self._members.values()):
+            if join is not None:
+                join.cancel()
 
     def _withdraw(self, join: MemberJoin[M]) -> None:
         """*join* was cancelled."""
-        if self._joined.get(join.member) is join:
-            del self._joined[join.member]
-            if join.known:
-                self._missing[join.member] = None
-            self.purgatory.check_and_complete(self.key)
+        if self._members.get(join.member) is not join:
+            return
+        if join.known:
+            self._members[join.member] = None
+            self._missing += 1
+        else:
+            del self._members[join.member]

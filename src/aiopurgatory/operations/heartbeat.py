@@ -58,7 +58,7 @@ class Heartbeats(Generic[M]):
         timeout: seconds without a beat.
         on_missed: called with the member, whose session is over by then.
         excused: asked for a member at its deadline; if true, its session goes on as if it had beaten: one who waits
-            for an answer (``JoinBarrier.is_waiting``) does not beat.
+            for an answer (``JoinBarrier.is_waiting``) does not beat. Call beat() for it with the answer.
 
     Source: Kafka DelayedHeartbeat; differs: not a new operation per beat.
     """
