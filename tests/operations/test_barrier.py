@@ -223,6 +223,17 @@ async def test_leave_while_waiting_ends_the_join(purgatory: Purgatory, clock: Ma
     assert (await tasks[1]).members == ("ann", "bob")
 
 
+async def test_leave_does_not_put_the_deadline_off(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob", "cy")
+    (task,) = await joins(group, "ann")
+    await clock.advance(9.0)
+    group.leave("bob")
+    assert purgatory.num_delayed == 2
+    await clock.advance(1.0)
+    assert task.result() == Generation(2, ("ann",), ("cy",))
+
+
 async def test_leave_of_an_open_group_makes_the_others_join(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
     await formed(group, clock, "ann", "bob", "cy")
@@ -331,6 +342,18 @@ async def test_passed_but_cancelled_member_leaves(purgatory: Purgatory) -> None:
     assert (await group.join("bob")) == Generation(2, ("bob",), ())
 
 
+async def test_passed_but_cancelled_member_that_joins_anew_stays(purgatory: Purgatory) -> None:
+    group = group_in(purgatory, expected=["ann", "bob"])
+    ann, bob = await joins(group, "ann", "bob")
+    ann.cancel()
+    again = group._watch("ann")  # before the cancelled task has its turn
+    assert (await bob).number == 1
+    with pytest.raises(asyncio.CancelledError):
+        await ann
+    await joins(group, "bob")
+    assert (await again) == Generation(2, ("ann", "bob"), ())
+
+
 async def test_purgatory_closed_answers_every_join(purgatory: Purgatory) -> None:
     group = group_in(purgatory)
     tasks = await joins(group, "ann", "bob")
@@ -364,6 +387,7 @@ async def test_expire_all_opens_the_barrier(purgatory: Purgatory, expected: tupl
     purgatory.expire_all()
     assert [(await task).members for task in tasks] == [("ann", "bob")] * 2
     assert group.generation.number == 1
+    assert group.members == ("ann", "bob")
     check_empty(group)
 
 

@@ -136,6 +136,31 @@ async def test_excused_member_is_not_missed(purgatory: Purgatory, clock: ManualC
     assert missed == ["ann"]
 
 
+async def test_excused_raising_ends_the_session(purgatory: Purgatory, clock: ManualClock) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+    broken: list[str] = []
+    missed: list[str] = []
+
+    def excused(member: str) -> bool:
+        if broken:
+            raise LookupError(member)
+        return False
+
+    sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
+    sessions.beat("ann")
+    broken.append("yes")
+    await clock.advance(3.0)
+    sessions.beat("bob")
+    await clock.advance(0.0)
+    assert [str(report["exception"]) for report in reports] == ["ann", "bob"]
+    assert (len(sessions), purgatory.num_delayed) == (0, 0)
+    broken.clear()
+    sessions.beat("ann")
+    await clock.advance(3.0)
+    assert missed == ["ann"]
+
+
 async def test_group_loses_who_misses_a_beat(purgatory: Purgatory, clock: ManualClock) -> None:
     """The two together: who waits at the barrier does not beat; who is silent afterwards is out."""
     group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=10.0, expected=["ann", "bob"])

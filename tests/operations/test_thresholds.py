@@ -174,7 +174,11 @@ async def test_fail_ends_everybody_now_and_later(log: ThresholdWatchers) -> None
     assert log.fail(error) == 3
     log.fail(ValueError("too late"))
     later = asyncio.create_task(log.reached(0))
+    order: list[int] = []
+    for number, wait in enumerate(waits):
+        wait.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
     found = await asyncio.gather(*waits, later, return_exceptions=True)
+    assert order == [1, 2, 0]  # lowest offset first
     assert [type(exc) for exc in found] == [LeadershipError] * 4
     assert {str(exc) for exc in found} == {"moved to broker 2"}
     assert len({id(exc) for exc in found} | {id(error)}) == 5  # each has its own traceback
@@ -301,6 +305,24 @@ async def test_hook_raising_base_exception_cuts_nobody_off(log: ThresholdWatcher
         interrupting.result()
     await clock.advance(0.0)
     assert [op.done() for op in others] == [True, True, False]
+    check_lists(log)
+
+
+class FailingLoudly(ThresholdWait):
+    def fail(self, exc: Exception) -> bool:
+        super().fail(exc)
+        raise asyncio.CancelledError
+
+
+async def test_fail_with_hook_raising_base_exception_ends_all(log: ThresholdWatchers, clock: ManualClock) -> None:
+    loud = FailingLoudly(log, 1, None)
+    log._enter(1)
+    log.purgatory.watch(loud, [("offset", "log", 1)])
+    others = [log.watch(offset) for offset in (2, 3)]
+    with pytest.raises(asyncio.CancelledError):
+        log.fail(LeadershipError())
+    await clock.advance(0.0)
+    assert [type(op.exception()) for op in (loud, *others)] == [LeadershipError] * 3
     check_lists(log)
 
 

@@ -266,7 +266,7 @@ class JoinBarrier(Generic[M]):
     def _open(self) -> None:
         """Everybody who has joined goes on."""
         # atomic: no await
-        barrier, self._barrier = self._barrier, None
+        self._barrier = None
         joins = [join for join in self._members.values() if join is not None]
         members = tuple(join.member for join in joins)
         dropped = tuple(member for member, join in self._members.items() if join is None)
@@ -275,8 +275,6 @@ class JoinBarrier(Generic[M]):
         self._generation = Generation(self._generation.number + bool(members), members, dropped)
         for join in joins:
             join.pass_on(self._generation)
-        if barrier is not None:
-            barrier.force_complete()
 
     def _give_up(self) -> None:
         """The barrier was cancelled, and so is every join."""
@@ -287,8 +285,6 @@ class JoinBarrier(Generic[M]):
 
     def _withdraw(self, join: MemberJoin[M]) -> None:
         """*join* was cancelled."""
-        if self._members.get(join.member) is not join:
-            return
         if join.known:
             self._members[join.member] = None
             self._missing += 1

@@ -23,7 +23,12 @@ class DelayedHeartbeat(DelayedOperation[M]):
         self.member = member
 
     def try_complete(self) -> bool:
-        if self._heartbeats.excused(self.member):
+        try:
+            excused = self._heartbeats.excused(self.member)
+        except BaseException:  # it ends the session, and is reported
+            self._heartbeats._forget(self)
+            raise
+        if excused:
             self._heartbeats.purgatory.reschedule(self, self._heartbeats.timeout)
         return False
 
@@ -96,8 +101,9 @@ class Heartbeats(Generic[M]):
         """*member* is alive; its first beat begins its session. Raises: whatever watch() does. Cost: O(levels)."""
         session = self._sessions.get(member)
         if session is None or not self.purgatory.reschedule(session, self.timeout):
-            session = DelayedHeartbeat(self, member)
-            self._sessions[member] = self.purgatory.watch(session, [(self.key, member)])
+            session = self.purgatory.watch(DelayedHeartbeat(self, member), [(self.key, member)])
+            if not session.done():  # excused() did not raise
+                self._sessions[member] = session
 
     def stop(self, member: M) -> bool:
         """*member* has left of its own accord: end its session, and tell nobody. Returns: whether it had one."""
@@ -105,8 +111,7 @@ class Heartbeats(Generic[M]):
         return session is not None and session.cancel()
 
     def _forget(self, session: DelayedHeartbeat[M]) -> None:
-        if self._sessions.get(session.member) is session:
-            del self._sessions[session.member]
+        self._sessions.pop(session.member, None)
 
 
 def _never(member: object) -> bool:

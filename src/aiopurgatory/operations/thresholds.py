@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable
 from copy import copy
 from heapq import heappop, heappush
 from typing import Any, TypeVar
@@ -97,8 +97,14 @@ class ThresholdWatchers:
         Returns: how many that ended; 0 from inside a hook that a check runs, which puts them off (I7).
         """
         require_int("value", value)
-        self._value = max(self._value, value)
-        return self._check(self._pop_reached())
+        if value > self._value:
+            self._value = value
+        try:
+            return self._work_off(self.purgatory.check_and_complete)
+        except BaseException:
+            # On its way out of a hook; what it cut off is not lost.
+            self._work_off(self.purgatory.check_and_complete_soon)
+            raise
 
     def fail(self, exc: Exception) -> int:
         """End it for good, with a copy of *exc* for everybody who waits or comes later. Returns: how many that ended.
@@ -109,36 +115,33 @@ class ThresholdWatchers:
         self._error = self._obstacle = self._error or exc
         return self._check_all()
 
-    def _check_all(self) -> int:
-        return self._check(iter(sorted(self._waiting)))
-
-    def _pop_reached(self) -> Iterator[int]:
-        heap = self._heap
+    def _work_off(self, check: Callable[[Hashable], int | None]) -> int:
+        """Check who waits for what is reached now."""
+        heap, waiting = self._heap, self._waiting
+        ended = 0
         while heap and heap[0] <= self._value:
             offset = heappop(heap)
-            if self._waiting.pop(offset, None) is not None:
-                yield offset
-
-    def _check(self, offsets: Iterator[int]) -> int:
-        purgatory = self.purgatory
-        ended = 0
-        try:
-            for offset in offsets:
-                ended += purgatory.check_and_complete(("offset", self.key, offset))
-        except BaseException:
-            # On its way out of a hook; what it cut off is not lost.
-            for offset in offsets:
-                purgatory.check_and_complete_soon(("offset", self.key, offset))
-            raise
+            if waiting.pop(offset, 0):
+                ended += check(("offset", self.key, offset)) or 0
         return ended
+
+    def _check_all(self) -> int:
+        keys = [("offset", self.key, offset) for offset in sorted(self._waiting)]
+        try:
+            return sum(map(self.purgatory.check_and_complete, keys))
+        except BaseException:
+            for key in keys:
+                self.purgatory.check_and_complete_soon(key)
+            raise
 
     def _enter(self, offset: int) -> None:
         """Somebody is going to wait for *offset*, unless it is reached."""
         if offset <= self._value:
             return
-        count = self._waiting.get(offset, 0)
-        self._waiting[offset] = count + 1
-        if count == 0:
+        if offset in self._waiting:
+            self._waiting[offset] += 1
+        else:
+            self._waiting[offset] = 1
             heappush(self._heap, offset)
 
     def _leave(self, offset: int) -> None:
@@ -183,10 +186,9 @@ class ThresholdWait(ThresholdOperation[int]):
 
     def try_complete(self) -> bool:
         watchers = self.watchers
-        if watchers._value < self.offset and watchers._obstacle is None:
-            return False
-        error = watchers.error_for(self.offset)
-        return self.force_complete() if error is None else self.fail(copy_of(error))
+        if watchers._obstacle is not None and (error := watchers.error_for(self.offset)) is not None:
+            return self.fail(copy_of(error))
+        return watchers._value >= self.offset and self.force_complete()
 
     def on_complete(self) -> int:
         value = self.watchers._value
