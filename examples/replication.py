@@ -1,6 +1,6 @@
 """acks=all: a produce is answered once every replica has its records. python examples/replication.py
 
-One leader and two followers in one process. The produce waits under the key of every partition it wrote to.
+One leader and two followers in one process, on ``aiopurgatory.operations``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory import Purgatory
+from aiopurgatory.operations import Replicas, produce
 
 FETCH_DELAYS = {"follower 1": 0.02, "follower 2": 0.08}  # seconds between two fetches
 
@@ -18,79 +19,55 @@ class NotLeaderError(Exception):
 
 
 class Partition:
-    """What the leader knows of one partition."""
+    """A log, and what its leader knows of the replicas."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, purgatory: Purgatory, name: str) -> None:
         self.name = name
-        self.end = 0  # of the leader's own log
-        self.fetched = dict.fromkeys(FETCH_DELAYS, 0)
-        self.is_leader = True
+        self.end = 0
+        self.replicas = Replicas(purgatory, name, ["leader", *FETCH_DELAYS])
 
-    @property
-    def high_watermark(self) -> int:
-        """Up to here every replica has it."""
-        return min(self.end, *self.fetched.values())
+    def append(self) -> int:
+        """Append a record. Returns: the offset that the replicas must reach to have it."""
+        self.end += 1
+        self.replicas.update("leader", self.end)
+        return self.end
 
-
-class DelayedProduce(DelayedOperation[dict[str, str]]):
-    """Waits until every high watermark has reached what this produce appended. Its result: an error code for each."""
-
-    def __init__(self, required: dict[Partition, int], timeout: float) -> None:
-        super().__init__(timeout)
-        self.required = required
-
-    def try_complete(self) -> bool:
-        for partition in self.required:
-            if not partition.is_leader:
-                return self.fail(NotLeaderError(f"this broker no longer leads {partition.name}"))
-        return all(map(self.is_acked, self.required)) and self.force_complete()
-
-    def on_complete(self) -> dict[str, str]:
-        return {p.name: "NONE" if self.is_acked(p) else "REQUEST_TIMED_OUT" for p in self.required}
-
-    def is_acked(self, partition: Partition) -> bool:
-        return partition.high_watermark >= self.required[partition]
+    async def follow(self, follower: str) -> None:
+        """A replica: each of its fetches tells the leader how far it has come."""
+        while True:
+            await asyncio.sleep(FETCH_DELAYS[follower])
+            self.replicas.update(follower, self.end)
 
 
-def produce(purgatory: Purgatory, partitions: list[Partition], timeout: float) -> DelayedProduce:
-    """Append a record to each of *partitions*."""
-    for partition in partitions:
-        partition.end += 1
-    op = DelayedProduce({partition: partition.end for partition in partitions}, timeout)
-    return purgatory.watch(op, keys=[partition.name for partition in partitions])
-
-
-async def follow(purgatory: Purgatory, partition: Partition, follower: str) -> None:
-    """A replica of *partition*: each of its fetches tells the leader how far it has come."""
-    while True:
-        await asyncio.sleep(FETCH_DELAYS[follower])
-        partition.fetched[follower] = partition.end
-        purgatory.check_and_complete(partition.name)
+async def append_to_all(purgatory: Purgatory, partitions: list[Partition], timeout: float) -> dict[str, str]:
+    """One request for several partitions. Returns: an error code for each."""
+    required = {partition.name: (partition.replicas, partition.append()) for partition in partitions}
+    answers = await produce(purgatory, required, timeout=timeout)
+    return {name: "NONE" if error is None else "REQUEST_TIMED_OUT" for name, error in answers.items()}
 
 
 async def main() -> None:
-    payments = Partition("payments")
-    partitions = [Partition("orders"), payments]
     async with Purgatory("produce") as purgatory, asyncio.TaskGroup() as group:
+        payments = Partition(purgatory, "payments")
+        partitions = [Partition(purgatory, "orders"), payments]
         followers = {
-            (partition, follower): group.create_task(follow(purgatory, partition, follower))
+            (partition, follower): group.create_task(partition.follow(follower))
             for partition in partitions
             for follower in FETCH_DELAYS
         }
 
         start = time.monotonic()
-        acked = await produce(purgatory, partitions, timeout=30.0)
+        acked = await append_to_all(purgatory, partitions, timeout=30.0)
         print(f"acked by all after {time.monotonic() - start:.2f} s: {acked}")
 
         followers[payments, "follower 2"].cancel()
         start = time.monotonic()
-        acked = await produce(purgatory, partitions, timeout=0.3)
+        acked = await append_to_all(purgatory, partitions, timeout=0.3)
         print(f"a follower has stopped, {time.monotonic() - start:.2f} s: {acked}")
 
         start = time.monotonic()
-        op = produce(purgatory, [payments], timeout=30.0)
-        payments.is_leader = False
-        purgatory.check_and_complete(payments.name)
+        op = payments.replicas.watch(payments.append(), timeout=30.0)
+        payments.replicas.fail(NotLeaderError(f"this broker no longer leads {payments.name}"))
         try:
             await op
         except NotLeaderError as exc:

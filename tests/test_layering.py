@@ -31,6 +31,7 @@ LAYERS = {
     "metrics": FACE,
     "journal": FACE | {"journal"},
     "web": FACE | {"web"},
+    "operations": FACE | {"operations"},
 }
 # What else of the standard library a layer must not import. The core may know asyncio's exceptions.
 FORBIDDEN = {

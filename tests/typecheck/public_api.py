@@ -5,6 +5,17 @@ from __future__ import annotations
 from typing import assert_type
 
 from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, Statistics
+from aiopurgatory.operations import DelayedFetch as DelayedReads
+from aiopurgatory.operations import (
+    Generation,
+    Heartbeats,
+    JoinBarrier,
+    Replicas,
+    SourceError,
+    ThresholdWatchers,
+    Topic,
+    produce,
+)
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
 
@@ -52,3 +63,33 @@ def timer() -> None:
     assert_type(wheel.add(TimerTask(5)), bool)
     assert_type(wheel.next_expiration(), int | None)
     assert_type(wheel.advance(10, print), int)
+
+
+class Log:
+    def readable(self, offset: int) -> int:
+        return 0
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        return b""
+
+
+async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
+    topic = Topic(purgatory, key, Log())
+    assert_type(topic, Topic[tuple[str, int], bytes])
+    assert_type(await topic.fetch(0, 1, 30.0), bytes)
+    fetch = purgatory.watch(DelayedReads({"orders": (Log(), 0)}, 30.0, min_bytes=1, max_bytes=None), ["orders"])
+    assert_type(await fetch, dict[str, bytes | SourceError])
+
+    replicas = Replicas(purgatory, "orders", ["leader", 1], min_in_sync=2)
+    assert_type(await replicas.acked(7, timeout=30.0), int)
+    watchers = ThresholdWatchers(purgatory, "log")
+    assert_type(await watchers.watch(7), int)
+    required = {"orders": (replicas, 7)}
+    assert_type(await produce(purgatory, required, timeout=1.0), dict[str, Exception | None])
+    assert_type(await produce(purgatory, {1: OSError(), 2: (watchers, 7)}, timeout=1.0), dict[int, Exception | None])
+
+    barrier = JoinBarrier[str](purgatory, "billing", rebalance_timeout=None, expected=["ann"])
+    assert_type(await barrier.join("ann"), Generation[str])
+    assert_type(
+        Heartbeats(purgatory, "x", timeout=1.0, on_missed=barrier.leave, excused=barrier.is_waiting), Heartbeats[str]
+    )

@@ -1,0 +1,160 @@
+"""python benchmarks/bench_threshold.py: 100k waiters for an offset each, 100k advances, against 1k of both, 100 times.
+
+Each size prints a line of JSON. The last has the ratio: 1 if all is linear, 100 if each advance looks at everybody.
+``--way keyed`` does: one watch key for all, and a check of it per advance. CPU time; each round is a process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from statistics import median
+from time import process_time
+from typing import Any
+
+import aiopurgatory
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.operations import ThresholdWatchers
+
+TIMEOUT = 30.0
+FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
+
+
+class Watermark:
+    """What everybody would write: one key, and a check of it per advance."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self.purgatory = purgatory
+        self.value = 0
+
+    def watch(self, offset: int, timeout: float) -> KeyedWait:
+        return self.purgatory.watch(KeyedWait(self, offset, timeout), ["orders"])
+
+    async def reached(self, offset: int, timeout: float) -> int:
+        return await self.watch(offset, timeout)
+
+    def advance(self, value: int) -> int:
+        self.value = value
+        return self.purgatory.check_and_complete("orders")
+
+
+class KeyedWait(DelayedOperation[int]):
+    __slots__ = ("offset", "watermark")
+
+    def __init__(self, watermark: Watermark, offset: int, timeout: float) -> None:
+        super().__init__(timeout)
+        self.watermark = watermark
+        self.offset = offset
+
+    def try_complete(self) -> bool:
+        return self.watermark.value >= self.offset and self.force_complete()
+
+    def on_complete(self) -> int:
+        return self.watermark.value
+
+
+WAYS: dict[str, Callable[[Purgatory], Any]] = {
+    "threshold": lambda purgatory: ThresholdWatchers(purgatory, "orders"),
+    "keyed": Watermark,
+}
+
+
+async def play(way: str, waiters: int, repeats: int, awaited: bool) -> float:
+    """Returns: CPU seconds for *waiters* waiters and as many advances, all *repeats* times."""
+    async with AsyncExitStack() as stack:
+        # made beforehand: a purgatory or a partition is not made per wait
+        everyone = [WAYS[way](await stack.enter_async_context(Purgatory("produce"))) for _ in range(repeats)]
+        gc.collect()
+        begin = process_time()
+        for watermark in everyone:
+            if awaited:
+                await advance_past_tasks(watermark, waiters)
+            else:
+                advance_past(watermark, waiters)
+        return process_time() - begin
+
+
+def advance_past(watermark: Any, waiters: int) -> None:
+    for offset in range(1, waiters + 1):
+        watermark.watch(offset, TIMEOUT)
+    ended = sum(watermark.advance(value) for value in range(1, waiters + 1))
+    assert ended == waiters
+
+
+async def advance_past_tasks(watermark: Any, waiters: int) -> None:
+    tasks = [asyncio.create_task(watermark.reached(offset, TIMEOUT)) for offset in range(1, waiters + 1)]
+    await asyncio.sleep(0)
+    for value in range(1, waiters + 1):
+        watermark.advance(value)
+        if value % 100 == 0:
+            await asyncio.sleep(0)  # a server answers some, and goes on
+    for offset, task in enumerate(tasks, 1):
+        assert await task >= offset
+
+
+def measure(args: argparse.Namespace, waiters: int, repeats: int) -> dict[str, Any]:
+    """One process per round: what one leaves behind (a heap, the collector's thresholds) is not the next one's."""
+    child = [sys.executable, __file__, "--way", args.way, "--loop", args.loop, "--gc", args.gc]
+    child += ["--awaited"] * args.awaited + ["--one", str(waiters), str(repeats)]
+    seconds = [
+        float(subprocess.run(child, capture_output=True, text=True, check=True).stdout) for _ in range(args.rounds)
+    ]
+    each = [value / (waiters * repeats) * 1e6 for value in seconds]
+    line = {"way": args.way, "awaited": args.awaited, "gc": args.gc, "waiters": waiters, "repeats": repeats}
+    line |= {"cpu_us_each": median(each), "least_us": min(each), "most_us": max(each), "rounds": args.rounds}
+    print(json.dumps(line), flush=True)
+    return line
+
+
+def one(args: argparse.Namespace) -> None:
+    loop = asyncio.new_event_loop()
+    if args.loop == "uvloop":
+        import uvloop
+
+        loop = uvloop.new_event_loop()
+    if args.gc == "off":
+        gc.disable()
+    elif args.gc == "raised":
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+    waiters, repeats = args.one
+    print(loop.run_until_complete(play(args.way, waiters, repeats, args.awaited)), flush=True)
+    os._exit(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--way", choices=WAYS, default="threshold")
+    parser.add_argument("--awaited", action="store_true", help="each waiter is a task")
+    parser.add_argument("--few", type=int, default=1_000, help="waiters")
+    parser.add_argument("--many", type=int, default=100_000, help="waiters")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
+    parser.add_argument("--gc", choices=["default", "raised", "off"], default="default", help="raised: as the README")
+    parser.add_argument("--one", nargs=2, type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        one(args)
+        return
+    few = measure(args, args.few, args.many // args.few)
+    many = measure(args, args.many, 1)
+    versions = {"Python": platform.python_version(), "aiopurgatory": aiopurgatory.__version__}
+    if args.loop == "uvloop":
+        versions["uvloop"] = version("uvloop")
+    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    print(
+        json.dumps({"ratio": many["cpu_us_each"] / few["cpu_us_each"], "form": FORM, **machine, "versions": versions})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,463 @@
+"""The join-group barrier: who waits for whom, for how long, and who is in which generation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Observer, Outcome, Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.operations import Generation, JoinBarrier, JoinError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+Join = asyncio.Task[Generation[str]]
+
+
+def group_in(purgatory: Purgatory, **options: Any) -> JoinBarrier[str]:
+    return JoinBarrier(purgatory, "billing", **{"rebalance_timeout": 10.0, "initial_delay": 2.0} | options)
+
+
+async def joins(group: JoinBarrier[str], *members: str) -> list[Join]:
+    tasks = [asyncio.create_task(group.join(member)) for member in members]
+    await asyncio.sleep(0)
+    check_invariants(group.purgatory)
+    return tasks
+
+
+async def formed(group: JoinBarrier[str], clock: ManualClock, *members: str) -> Generation[str]:
+    """A first generation of *members*."""
+    tasks = await joins(group, *members)
+    await clock.advance(20.0)
+    generations = await asyncio.gather(*tasks)
+    assert generations[0].members == members
+    return generations[0]
+
+
+def check_empty(group: JoinBarrier[str]) -> None:
+    """Nobody waits, in the group or in the purgatory."""
+    assert (group.is_closed, set(group._members.values()) <= {None}) == (False, True)
+    assert group._missing == len(group.members)
+    assert (group.purgatory.num_delayed, group.purgatory.watched) == (0, 0)
+
+
+# the first generation
+
+
+async def test_initial_delay_takes_whoever_comes(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    tasks = await joins(group, "ann", "bob")
+    await clock.advance(1.999)
+    assert group.is_closed
+    await clock.advance(2.001)  # bob came after the barrier was closed for ann: a second delay
+    generation = await tasks[0]
+    assert generation == Generation(1, ("ann", "bob"), ())
+    assert await tasks[1] is generation is group.generation
+    check_empty(group)
+
+
+async def test_initial_delay_alone_is_not_extended(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    (task,) = await joins(group, "ann")
+    await clock.advance(1.999)
+    assert not task.done()
+    await clock.advance(0.001)
+    assert task.result().members == ("ann",)
+
+
+async def test_initial_delay_is_extended_while_members_come(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    tasks = []
+    for member in "abcdefgh":  # one each 1.5 s, the last at 10.5 s
+        tasks += await joins(group, member)
+        assert not tasks[0].done() or member == "h"
+        await clock.advance(1.5)
+    assert tasks[0].result().members == tuple("abcdefg")  # at 10 s, the rebalance timeout
+    assert not tasks[7].done()
+
+
+async def test_initial_delay_ends_with_the_rebalance_timeout(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory, rebalance_timeout=3.0)
+    tasks = await joins(group, "ann")
+    await clock.advance(1.0)
+    tasks += await joins(group, "bob")
+    await clock.advance(1.5)
+    tasks += await joins(group, "cy")
+    await clock.advance(0.499)
+    assert not tasks[0].done()
+    await clock.advance(0.001)
+    assert tasks[2].result().members == ("ann", "bob", "cy")
+
+
+class JoinAtEachEnd(Observer):
+    """Somebody joins whenever an operation ends, the barrier as well."""
+
+    def __init__(self) -> None:
+        self.group: JoinBarrier[str] | None = None
+        self.tasks: list[Join] = []
+
+    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        if self.group is not None and len(self.tasks) < 3:
+            self.tasks.append(asyncio.ensure_future(self.group.join(f"late {len(self.tasks)}")))
+
+
+async def test_join_at_the_instant_of_the_extension_is_not_lost(clock: ManualClock) -> None:
+    late = JoinAtEachEnd()
+    async with Purgatory(clock=clock, observers=[late]) as purgatory:
+        group = group_in(purgatory)
+        tasks = await joins(group, "ann", "bob")
+        late.group = group
+        await clock.advance(2.0)
+        assert len(late.tasks) == 1  # with the first delay
+        assert group.is_waiting("late 0")
+        await clock.advance(20.0)
+        assert {await task for task in [*tasks, *late.tasks]} == {
+            Generation(1, ("ann", "bob", "late 0", "late 1", "late 2"), ())
+        }
+
+
+@pytest.mark.parametrize("delay", [0, 0.0])
+async def test_no_initial_delay_passes_the_first_at_once(purgatory: Purgatory, delay: float) -> None:
+    group = group_in(purgatory, initial_delay=delay)
+    assert await group.join("ann") == Generation(1, ("ann",), ())
+    assert purgatory.statistics().wakeups == 0
+    check_empty(group)
+
+
+async def test_rebalance_timeout_0_still_ends_in_a_later_turn(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory, rebalance_timeout=0)
+    tasks = await joins(group, "ann", "bob")
+    await clock.advance(0.001)
+    assert tasks[1].result().members == ("ann", "bob")
+
+
+async def test_expected_members_open_it_without_delay(purgatory: Purgatory) -> None:
+    group = group_in(purgatory, expected=["ann", "bob"])
+    tasks = await joins(group, "ann", "cy")
+    assert group.members == ("ann", "bob", "cy")
+    assert not tasks[0].done()
+    assert (await group.join("bob")).members == ("ann", "bob", "cy")
+    assert purgatory.statistics().wakeups == 0
+
+
+async def test_expected_members_that_do_not_come_are_dropped(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory, expected=["ann", "bob", "cy"])
+    (task,) = await joins(group, "ann")
+    await clock.advance(10.0)
+    assert task.result() == Generation(1, ("ann",), ("bob", "cy"))
+    assert group.members == ("ann",)
+
+
+async def test_rebalance_timeout_none_waits_for_all(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory, rebalance_timeout=None, expected=["ann", "bob"])
+    (task,) = await joins(group, "ann")
+    await clock.advance(1e6)
+    assert not task.done()
+    assert (await group.join("bob")).members == ("ann", "bob")
+
+
+# the next ones
+
+
+async def test_rebalance_waits_for_every_known_member(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob", "cy")
+    tasks = await joins(group, "bob", "dan", "ann")
+    assert group.is_closed
+    assert [group.is_waiting(member) for member in ("ann", "bob", "cy", "dan")] == [True, True, False, True]
+    tasks += await joins(group, "cy")
+    assert {await task for task in tasks} == {Generation(2, ("ann", "bob", "cy", "dan"), ())}
+    check_empty(group)
+
+
+async def test_rebalance_at_deadline_drops_who_is_missing(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob", "cy")
+    tasks = await joins(group, "bob")
+    await clock.advance(4.0)
+    tasks += await joins(group, "dan")
+    await clock.advance(5.999)
+    assert not tasks[0].done()  # nobody puts a rebalance off
+    await clock.advance(0.001)
+    assert tasks[0].result() == Generation(2, ("bob", "dan"), ("ann", "cy"))
+    assert group.members == ("bob", "dan")
+
+
+async def test_join_just_before_the_deadline_is_in_time(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    tasks = await joins(group, "bob")
+    await clock.advance(9.999)
+    tasks += await joins(group, "ann")
+    assert (await tasks[0]).members == ("ann", "bob")
+
+
+async def test_generations_follow_each_other(purgatory: Purgatory) -> None:
+    group = group_in(purgatory, expected=["ann", "bob"])
+    for number in range(1, 50):
+        tasks = await joins(group, "bob", "ann")
+        assert (await tasks[0]).number == number
+        check_empty(group)
+
+
+# leaving
+
+
+async def test_leave_of_the_missing_opens_the_barrier(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    (task,) = await joins(group, "bob")
+    assert group.leave("ann")
+    assert await task == Generation(2, ("bob",), ())
+    assert not group.leave("ann")
+
+
+async def test_leave_while_waiting_ends_the_join(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    tasks = await joins(group, "cy", "bob")
+    group.leave("cy")
+    with pytest.raises(JoinError, match="'cy' has left 'billing'"):
+        await tasks[0]
+    tasks += await joins(group, "ann")
+    assert (await tasks[1]).members == ("ann", "bob")
+
+
+async def test_leave_does_not_put_the_deadline_off(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob", "cy")
+    (task,) = await joins(group, "ann")
+    await clock.advance(9.0)
+    group.leave("bob")
+    assert purgatory.num_delayed == 2
+    await clock.advance(1.0)
+    assert task.result() == Generation(2, ("ann",), ("cy",))
+
+
+async def test_leave_of_an_open_group_makes_the_others_join(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob", "cy")
+    assert group.leave("bob")
+    assert group.is_closed
+    tasks = await joins(group, "cy")
+    await clock.advance(10.0)
+    assert tasks[0].result() == Generation(2, ("cy",), ("ann",))
+
+
+async def test_leave_of_the_last_empties_the_group(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann")
+    group.leave("ann")
+    check_empty(group)
+    assert group.members == ()
+    (task,) = await joins(group, "bob")  # and the delay is there again
+    await clock.advance(1.999)
+    assert not task.done()
+    await clock.advance(0.001)
+    assert task.result() == Generation(2, ("bob",), ())
+
+
+async def test_nobody_joins_again_empties_the_group(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    group.leave("bob")
+    await clock.advance(10.0)
+    check_empty(group)
+    assert (group.generation, group.members) == (Generation(1, (), ("ann",)), ())
+
+
+async def test_leave_in_a_closed_purgatory_is_no_error(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    purgatory.close()
+    assert group.leave("ann")
+    assert group.members == ("bob",)
+    assert not group.is_closed
+
+
+# joins that end otherwise
+
+
+async def test_join_cancelled_is_as_if_not_come(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    tasks = await joins(group, "ann", "cy")
+    tasks[0].cancel()
+    tasks[1].cancel()
+    check_invariants(purgatory)
+    assert set(group.members) == {"ann", "bob"}
+    tasks = await joins(group, "bob")
+    assert not tasks[0].done()  # ann is expected still
+    tasks += await joins(group, "ann")
+    assert (await tasks[0]).members == ("ann", "bob")
+
+
+async def test_join_while_the_answers_are_on_their_way_is_the_next(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory, initial_delay=0, expected=["ann"])
+    await group.join("ann")
+    cy, bob = await joins(group, "cy", "bob")
+    group.leave("ann")
+    tasks = await joins(group, "dan")
+    assert {await task for task in (cy, bob)} == {Generation(2, ("cy", "bob"), ())}
+    assert not tasks[0].done()  # too late for that one
+    cy2, bob2 = await joins(group, "cy", "bob")
+    assert (await tasks[0]) is (await cy2) is (await bob2)
+
+
+async def test_only_join_cancelled_empties_a_new_group(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    (task,) = await joins(group, "ann")
+    task.cancel()
+    await clock.advance(2.0)
+    check_empty(group)
+    assert (group.generation.number, group.members) == (0, ())
+
+
+async def test_join_anew_replaces_the_earlier_one(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    first, other = await joins(group, "ann", "cy")
+    (second,) = await joins(group, "ann")
+    with pytest.raises(JoinError, match="'ann' has joined 'billing' anew"):
+        await first
+    second.cancel()
+    await asyncio.sleep(0)
+    assert "ann" in group.members  # from the last generation
+    tasks = await joins(group, "bob", "ann")
+    assert (await tasks[0]).members == ("ann", "bob", "cy") == other.result().members
+
+
+async def test_passed_but_cancelled_member_leaves(purgatory: Purgatory) -> None:
+    """Its task is cancelled in the turn in which the barrier opens: the others must not rely on it."""
+    group = group_in(purgatory, expected=["ann", "bob"])
+    ann, bob = await joins(group, "ann", "bob")
+    assert not ann.done()
+    assert group.generation.members == ("ann", "bob")
+    ann.cancel()
+    assert (await bob).members == ("ann", "bob")
+    with pytest.raises(asyncio.CancelledError):
+        await ann
+    assert group.is_closed
+    assert group.members == ("bob",)
+    assert (await group.join("bob")) == Generation(2, ("bob",), ())
+
+
+async def test_passed_but_cancelled_member_that_joins_anew_stays(purgatory: Purgatory) -> None:
+    group = group_in(purgatory, expected=["ann", "bob"])
+    ann, bob = await joins(group, "ann", "bob")
+    ann.cancel()
+    again = group._watch("ann")  # before the cancelled task has its turn
+    assert (await bob).number == 1
+    with pytest.raises(asyncio.CancelledError):
+        await ann
+    await joins(group, "bob")
+    assert (await again) == Generation(2, ("ann", "bob"), ())
+
+
+async def test_purgatory_closed_answers_every_join(purgatory: Purgatory) -> None:
+    group = group_in(purgatory)
+    tasks = await joins(group, "ann", "bob")
+    purgatory.close()
+    for task in tasks:
+        with pytest.raises(PurgatoryClosedError):
+            await task
+    assert not group.is_closed
+    with pytest.raises(PurgatoryClosedError):
+        await group.join("cy")
+
+
+async def test_cancel_for_key_cancels_every_join(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    tasks = await joins(group, "ann", "cy")
+    purgatory.cancel_for_key("billing")
+    for task in tasks:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    check_empty(group)
+    assert set(group.members) == {"ann", "bob"}
+    tasks = await joins(group, "ann", "bob")
+    assert (await tasks[0]).number == 2
+
+
+@pytest.mark.parametrize("expected", [(), ("ann", "bob", "cy")])
+async def test_expire_all_opens_the_barrier(purgatory: Purgatory, expected: tuple[str, ...]) -> None:
+    group = group_in(purgatory, expected=expected)
+    tasks = await joins(group, "ann", "bob")
+    purgatory.expire_all()
+    assert [(await task).members for task in tasks] == [("ann", "bob")] * 2
+    assert group.generation.number == 1
+    assert group.members == ("ann", "bob")
+    check_empty(group)
+
+
+@pytest.mark.parametrize("max_pending", [1, 2])
+async def test_join_refused_leaves_the_group_as_it_was(clock: ManualClock, max_pending: int) -> None:
+    async with Purgatory(clock=clock, max_pending=max_pending) as purgatory:
+        group = group_in(purgatory)
+        if max_pending == 2:
+            (task,) = await joins(group, "ann")  # with the barrier, as many as may wait
+            with pytest.raises(PurgatoryFullError):
+                await group.join("bob")
+            assert (group.members, task.done()) == (("ann",), False)
+            await clock.advance(2.0)
+            assert task.result().members == ("ann",)
+        else:
+            with pytest.raises(PurgatoryFullError):
+                await group.join("ann")
+            assert group.members == ()
+        check_empty(group)
+
+
+async def test_leave_refused_keeps_the_member(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, max_pending=2) as purgatory:
+        group = group_in(purgatory, expected=["ann"])
+        await group.join("ann")
+        other = group_in(purgatory)
+        (task,) = await joins(other, "x")
+        with pytest.raises(PurgatoryFullError):
+            group.leave("ann")
+        assert (group.members, group.is_closed) == (("ann",), False)
+        task.cancel()
+
+
+async def test_barrier_of_thousands_is_linear_and_complete(purgatory: Purgatory) -> None:
+    members = [str(number) for number in range(2_000)]
+    group = group_in(purgatory, expected=members)
+    tasks = await joins(group, *members)
+    assert {await task for task in tasks} == {Generation(1, tuple(members), ())}
+    check_empty(group)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rebalance_timeout": -1}, ValueError, "rebalance_timeout must be >= 0 s, got -1"),
+        ({"rebalance_timeout": "1"}, TypeError, "rebalance_timeout must be a number of seconds, got '1'"),
+        ({"initial_delay": float("nan")}, ValueError, "initial_delay must be >= 0 s, got nan"),
+        ({"initial_delay": None}, TypeError, "initial_delay must be a number of seconds, got None"),
+        ({"expected": "ann"}, TypeError, r"expected must be an iterable of members, got .*'ann'; pass \[member\]"),
+    ],
+)
+async def test_barrier_with_bad_argument_is_refused(
+    purgatory: Purgatory, options: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        group_in(purgatory, **options)
+
+
+async def test_unhashable_member_or_key_is_refused(purgatory: Purgatory) -> None:
+    group = group_in(purgatory)
+    with pytest.raises(TypeError, match="unhashable"):
+        await group.join([])  # type: ignore[arg-type]
+    check_empty(group)
+    with pytest.raises(TypeError, match="unhashable"):
+        JoinBarrier(purgatory, [], rebalance_timeout=1.0)  # type: ignore[arg-type]
+
+
+async def test_repr_shows_the_state(purgatory: Purgatory) -> None:
+    group = group_in(purgatory)
+    assert repr(group) == "<JoinBarrier 'billing' generation=0 members=0 open>"
+    (task,) = await joins(group, "ann")
+    assert repr(group) == "<JoinBarrier 'billing' generation=0 members=1 closed, 0 missing>"
+    task.cancel()

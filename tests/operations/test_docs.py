@@ -1,0 +1,36 @@
+"""Every worked example in a docstring runs, and what it asserts is true."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import textwrap
+from types import CodeType
+
+import pytest
+
+import aiopurgatory
+from aiopurgatory import operations
+
+EXAMPLE = re.compile(r"^ {4}\S.*(?:\n {4}.*|\n(?=\n* {4}))*", re.MULTILINE)
+DOCSTRINGS = {name: inspect.getdoc(getattr(operations, name)) or "" for name in operations.__all__}
+EXAMPLES = {
+    name: found.group()
+    for name, text in DOCSTRINGS.items()
+    if (found := EXAMPLE.search(text)) and "async with" in found.group()
+}
+
+
+def test_every_front_has_an_example() -> None:
+    fronts = {"Heartbeats", "JoinBarrier", "Replicas", "ThresholdWatchers", "Topic", "DelayedFetch", "produce"}
+    assert EXAMPLES.keys() == fronts
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_example_in_docstring_runs(name: str) -> None:
+    source = textwrap.dedent(EXAMPLES[name])
+    code: CodeType = compile(source, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    names = {each: getattr(operations, each) for each in operations.__all__}
+    await eval(code, {**names, "Purgatory": aiopurgatory.Purgatory, "asyncio": asyncio, "__name__": "example"})

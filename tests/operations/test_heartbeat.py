@@ -1,0 +1,191 @@
+"""Heartbeats: a beat moves a deadline; a missed one is told once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory.operations import DelayedHeartbeat, Heartbeats, JoinBarrier
+from aiopurgatory.testing import ManualClock, check_invariants
+
+
+@pytest.fixture
+def missed() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def sessions(purgatory: Purgatory, missed: list[str]) -> Heartbeats[str]:
+    return Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append)
+
+
+async def test_missed_beat_is_told_once(sessions: Heartbeats[str], missed: list[str], clock: ManualClock) -> None:
+    sessions.beat("ann")
+    await clock.advance(2.999)
+    assert (missed, "ann" in sessions) == ([], True)
+    await clock.advance(0.001)
+    assert (missed, len(sessions)) == (["ann"], 0)
+    await clock.advance(60.0)
+    assert missed == ["ann"]
+    assert sessions.purgatory.watched == 0
+
+
+async def test_beats_keep_one_operation_alive(
+    sessions: Heartbeats[str], missed: list[str], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions.beat("ann")
+    monkeypatch.setattr(Purgatory, "watch", None)  # no new one per beat
+    for _ in range(100):
+        await clock.advance(2.9)
+        sessions.beat("ann")
+        check_invariants(sessions.purgatory)
+    assert (missed, sessions.purgatory.num_delayed) == ([], 1)
+    assert sessions.purgatory.statistics().completed == 0
+    await clock.advance(3.001)
+    assert missed == ["ann"]
+
+
+async def test_members_have_sessions_of_their_own(
+    sessions: Heartbeats[str], missed: list[str], clock: ManualClock
+) -> None:
+    sessions.beat("ann")
+    sessions.beat("bob")
+    await clock.advance(2.0)
+    sessions.beat("ann")
+    await clock.advance(2.0)
+    assert missed == ["bob"]
+    assert ("ann" in sessions, "bob" in sessions) == (True, False)
+
+
+async def test_stop_ends_a_session_silently(sessions: Heartbeats[str], missed: list[str], clock: ManualClock) -> None:
+    sessions.beat("ann")
+    assert sessions.stop("ann")
+    assert not sessions.stop("ann")
+    assert (len(sessions), sessions.purgatory.num_delayed) == (0, 0)
+    await clock.advance(10.0)
+    assert missed == []
+
+
+async def test_beat_after_a_miss_begins_anew(sessions: Heartbeats[str], missed: list[str], clock: ManualClock) -> None:
+    for _ in range(3):
+        sessions.beat("ann")
+        await clock.advance(3.0)
+    assert missed == ["ann"] * 3
+
+
+async def test_beat_from_on_missed_begins_anew(purgatory: Purgatory, clock: ManualClock) -> None:
+    missed: list[str] = []
+
+    def on_missed(member: str) -> None:
+        missed.append(member)
+        forgiving.beat(member)
+
+    forgiving = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=on_missed)
+    forgiving.beat("ann")
+    await clock.advance(9.0)
+    assert (missed, len(forgiving), purgatory.num_delayed) == (["ann"] * 3, 1, 1)
+
+
+async def test_on_missed_raising_is_reported(purgatory: Purgatory, clock: ManualClock) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+
+    def on_missed(member: str) -> None:
+        raise TimeoutError(member)
+
+    sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=on_missed)
+    sessions.beat("ann")
+    sessions.beat("bob")
+    await clock.advance(3.0)
+    assert [str(report["exception"]) for report in reports] == ["ann", "bob"]
+    assert len(sessions) == 0
+
+
+async def test_cancel_for_key_ends_the_session(sessions: Heartbeats[str], missed: list[str]) -> None:
+    sessions.beat("ann")
+    (op,) = sessions.purgatory.cancel_for_key(("billing", "ann"))
+    assert isinstance(op, DelayedHeartbeat)
+    assert (len(sessions), missed) == (0, [])
+    sessions.beat("ann")
+    assert len(sessions) == 1
+
+
+async def test_purgatory_closed_misses_nobody(sessions: Heartbeats[str], missed: list[str]) -> None:
+    sessions.beat("ann")
+    sessions.purgatory.close()
+    with pytest.raises(PurgatoryClosedError):
+        sessions.beat("ann")
+    assert missed == []
+
+
+async def test_excused_member_is_not_missed(purgatory: Purgatory, clock: ManualClock) -> None:
+    missed: list[str] = []
+    excused = {"ann"}
+    sessions = Heartbeats(
+        purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=lambda member: member in excused
+    )
+    sessions.beat("ann")
+    await clock.advance(100.0)  # put off each 3 s, lastly at 99 s
+    excused.clear()
+    await clock.advance(1.999)
+    assert missed == []
+    await clock.advance(0.001)
+    assert missed == ["ann"]
+
+
+async def test_excused_raising_ends_the_session(purgatory: Purgatory, clock: ManualClock) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+    broken: list[str] = []
+    missed: list[str] = []
+
+    def excused(member: str) -> bool:
+        if broken:
+            raise LookupError(member)
+        return False
+
+    sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
+    sessions.beat("ann")
+    broken.append("yes")
+    await clock.advance(3.0)
+    sessions.beat("bob")
+    await clock.advance(0.0)
+    assert [str(report["exception"]) for report in reports] == ["ann", "bob"]
+    assert (len(sessions), purgatory.num_delayed) == (0, 0)
+    broken.clear()
+    sessions.beat("ann")
+    await clock.advance(3.0)
+    assert missed == ["ann"]
+
+
+async def test_group_loses_who_misses_a_beat(purgatory: Purgatory, clock: ManualClock) -> None:
+    """The two together: who waits at the barrier does not beat; who is silent afterwards is out."""
+    group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=10.0, expected=["ann", "bob"])
+    sessions = Heartbeats(purgatory, "sessions", timeout=3.0, on_missed=group.leave, excused=group.is_waiting)
+    ann = asyncio.create_task(group.join("ann"))
+    sessions.beat("ann")
+    await clock.advance(9.0)
+    bob = asyncio.create_task(group.join("bob"))
+    sessions.beat("bob")
+    await clock.advance(0.0)
+    assert ann.result() is bob.result()
+    sessions.beat("ann")  # with her answer
+    for _ in range(4):
+        await clock.advance(1.0)
+        sessions.beat("bob")
+    assert (group.is_closed, group.members) == (True, ("bob",))
+    assert (await group.join("bob")).members == ("bob",)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+async def test_heartbeats_with_bad_timeout_are_refused(purgatory: Purgatory, timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout must be >= 0 s"):
+        Heartbeats(purgatory, "billing", timeout=timeout, on_missed=print)
+
+
+async def test_heartbeats_repr_shows_members(sessions: Heartbeats[str]) -> None:
+    sessions.beat("ann")
+    assert repr(sessions) == "<Heartbeats 'billing' timeout=3.0 members=1>"
