@@ -104,7 +104,8 @@ async def test_clock_jump_of_days_is_one_pass(counted: Purgatory, counting: Coun
     counting.manual = type(counting.manual)(31 * DAY)  # the loop was suspended
     counted.watch(Waiting(1.0), ["key"])
     counted.check_and_complete_soon("key")  # something wakes the clock task
-    await counting.manual.advance(0)
+    while counted.num_delayed > 1:  # in turns of turn_budget
+        await counting.manual.advance(0)
     check_invariants(counted)
     assert all(op.expired for op in ops)
     assert counted.num_delayed == 1
