@@ -93,5 +93,5 @@ $(PEERS)/.ready: $(READY) $(shell find benchmarks -name '*.py')
 	@echo "Compiling the competitors ..."
 	@rm -rf $(PEERS)
 	@cp -r benchmarks $(PEERS)
-	@cd $(PEERS) && MYPYC_OPT_LEVEL=3 $(abspath $(BIN))/mypyc --strict peers/timers*.py peers/old_purgatory.py > mypyc.log 2>&1 || { cat mypyc.log; exit 1; }
+	@cd $(PEERS) && MYPYC_OPT_LEVEL=3 $(abspath $(BIN))/mypyc --strict peers/timers*.py > mypyc.log 2>&1 || { cat mypyc.log; exit 1; }
 	@touch $@
