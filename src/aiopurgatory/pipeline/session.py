@@ -25,6 +25,11 @@ _EVERYWHERE: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    # A hostile row may say any year.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    # So many files are written side by side before rows are sorted by the folder they go to.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
 }
 # On this machine alone: a cluster has its own.
 _HERE: Final = {
