@@ -142,5 +142,5 @@ def test_chosen_of_unknown_purgatory_is_refused() -> None:
 
 def test_generate_without_a_source_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["pipeline", "generate", "--output", "trace"])
+        main(["pipeline", "generate", "out"])
     assert "one of the arguments --model --workload is required" in capsys.readouterr().err

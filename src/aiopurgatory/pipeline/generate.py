@@ -3,8 +3,10 @@
 The same seed gives the same trace, however many machines make it: it is made in blocks of a fixed size, and all that is
 random in a block comes from the seed and the number of the block. A longer trace begins as a shorter one does.
 
-    aiopurgatory pipeline generate --workload few --rows 1000000 --output trace
-    aiopurgatory pipeline generate --model model.json --purgatory fetch --rows 1000000 --output trace
+    aiopurgatory pipeline generate --workload few --rows 1000000 OUT
+    aiopurgatory pipeline generate --model OUT/model.json --purgatory fetch --rows 1000000 OUT
+
+The trace is in OUT/trace.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ ARRIVALS, KINDS, TIMES, TIMEOUTS, KEY_COUNTS, KEYS, BLOCK_ENDS = range(7)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command line may say."""
+    parser.add_argument("out", help="folder of the trace")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", type=Path, help="what fit wrote")
     source.add_argument("--workload", choices=WORKLOADS, help="of Kafka's benchmark: few time-outs or many")
@@ -43,17 +47,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="how many (default: %(default)s)")
     parser.add_argument("--rate", type=float, help="per second on average (default: as the model says)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, required=True, help="folder for the trace; what is there is replaced")
 
 
 def run(args: argparse.Namespace) -> None:
+    """Generate, and say where the trace is."""
     from .session import session
 
     workloads = chosen(read_model(args.model) if args.model else [WORKLOADS[args.workload]], args.purgatory)
-    with session("generate", scratch=args.output.parent, master=args.master, memory=args.memory) as spark:
+    with session("generate", scratch=args.out, master=args.master, memory=args.memory) as spark:
         trace = generate(spark, workloads, args.rows, seed=args.seed, rate=args.rate)
-        trace.write.mode("overwrite").parquet(str(args.output))
-    print(f"{args.rows:,} requests in {args.output}")
+        trace.write.mode("overwrite").parquet(f"{args.out}/trace")
+    print(f"{args.rows:,} requests are in {args.out}/trace")
 
 
 def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workload]:

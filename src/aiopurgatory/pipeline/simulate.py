@@ -3,7 +3,9 @@
 Every combination of the values given is one setting, and the old purgatory is there, too, as Kafka had it up to 0.8.
 Shards are the processes of a fleet: each has a purgatory of its own, and the operations whose first key is its share.
 
-    aiopurgatory pipeline simulate --trace trace --ticks 1,10 --wheel-sizes 20,64 --output simulations
+    aiopurgatory pipeline simulate --ticks 1,10 --wheel-sizes 20,64 OUT/trace OUT
+
+The results are in OUT/simulations.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 from itertools import pairwise, product
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from .replay import NEW, OLD, Setting, replay
+from .session import session
 from .trace import SCHEMA
 
 _SETTING: Final = "design STRING, tick_ms DOUBLE, wheel_size INT, purge_interval INT, timeout_ms DOUBLE"
@@ -43,8 +45,9 @@ _RESULT_SCHEMA: Final = pa.schema(
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trace", type=Path, required=True, help="what generate wrote")
-    parser.add_argument("--output", type=Path, required=True, help="folder for the results; what is there is replaced")
+    """What the command line may say."""
+    parser.add_argument("trace", help="what generate wrote")
+    parser.add_argument("out", help="folder of the results")
     parser.add_argument("--ticks", type=_several(float), default=[1.0, 10.0], metavar="MS,...")
     parser.add_argument("--wheel-sizes", type=_several(int), default=[20, 64], metavar="N,...")
     parser.add_argument("--purge-intervals", type=_several(int), default=[0, 1000], metavar="N,...")
@@ -58,13 +61,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from .session import session
-
+    """Simulate, and say where the results are."""
     settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts], args.old)
-    with session("simulate", scratch=args.output.parent, master=args.master, memory=args.memory) as spark:
-        found = simulate(spark.read.parquet(str(args.trace)), settings, shards=args.shards)
-        found.coalesce(1).write.mode("overwrite").parquet(str(args.output))
-    print(f"{len(settings)} settings, {args.shards} shards: results in {args.output}")
+    with session("simulate", scratch=args.out, master=args.master, memory=args.memory) as spark:
+        found = simulate(spark.read.parquet(args.trace), settings, shards=args.shards)
+        found.coalesce(1).write.mode("overwrite").parquet(f"{args.out}/simulations")
+    print(f"{len(settings)} settings of {args.shards} processes are in {args.out}/simulations")
 
 
 def _several(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
