@@ -99,10 +99,8 @@ def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
         with session("bench", scratch=folder, master=f"local[{cores}]") as spark:
             small = [Setting(tick_ms=tick_ms) for tick_ms in (1.0, 2.0, 3.0, 4.0)]
             simulate(spark.read.parquet(str(trace)).limit(1_000), small).collect()
-            took[cores] = median(
-                timed(lambda spark=spark: simulate(spark.read.parquet(str(trace)), settings).collect())  # type: ignore[misc]
-                for _ in range(args.rounds)
-            )
+            found = simulate(spark.read.parquet(str(trace)), settings)
+            took[cores] = median(timed(found.collect) for _ in range(args.rounds))
     yield {
         "what": "simulate, local[2] / local[1]",
         "form": FORM,
@@ -126,7 +124,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["rates", "generate", "scaling"])
     args = parser.parse_args()
     with TemporaryDirectory() as scratch:
-        parts = {
+        parts: dict[str, Callable[[], Iterator[Line]]] = {
             "rates": lambda: rates(args),
             "generate": lambda: generated(args, Path(scratch)),
             "scaling": lambda: scaling(args, Path(scratch)),

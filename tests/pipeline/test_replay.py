@@ -27,9 +27,12 @@ BEGIN_US = 1_000_000_000
 
 class Live(DelayedOperation[None]):
     __slots__ = ("clock", "completes_at", "number")
+    clock: ManualClock
+    completes_at: float
+    number: int
 
     def try_complete(self) -> bool:
-        return bool(self.clock.time() >= self.completes_at) and self.force_complete()
+        return self.clock.time() >= self.completes_at and self.force_complete()
 
 
 class Ends(Observer):

@@ -31,7 +31,7 @@ COSTS_NS: Final = {
 WAKEUP_NS: Final = 20_000
 #: Of two settings whose cost differs by less, the one nearer to the defaults is better.
 NEAR: Final = 1.03
-#: Wake-ups per second, as a list of columns.
+#: Of the table.
 COLUMNS: Final = (
     "setting",
     "CPU s per 1M",
@@ -87,9 +87,9 @@ def summed(simulations: DataFrame) -> DataFrame:
     Sums of peaks are upper bounds: not all shards need have theirs at the same time.
     """
     setting = list(Setting.__dataclass_fields__)
-    sums = ("operations", "completed", "expired", "left", "cascades", "wakeups", "wakeups_in_trace", "heap_operations")
-    sums += ("purges", "purge_visits", "peak_pending", "peak_listed", "peak_bytes")
-    most = ("span_us", "late_p99_us", "late_max_us")
+    sums = ["operations", "completed", "expired", "left", "cascades", "wakeups", "wakeups_in_trace", "heap_operations"]
+    sums += ["purges", "purge_visits", "peak_pending", "peak_listed", "peak_bytes"]
+    most = ["span_us", "late_p99_us", "late_max_us"]
     found = simulations.groupBy(*setting).agg(
         F.count(F.lit(1)).alias("shards"),
         *(F.sum(name).alias(name) for name in sums),
@@ -218,7 +218,7 @@ def _compared(best: Option, other: Option, late_ms: float) -> str:
     ]
     said += [_factor(theirs / ours, what) for what, ours, theirs in pairs if ours and abs(theirs / ours - 1) > 0.05]
     if other.row.purge_visits:
-        said.append(f"{other.row.purges:,} purges that look at {other.each('purge_visits'):,.1f} entries per operation")
+        said.append(f"purges ({other.row.purges:,}) look at {other.each('purge_visits'):,.1f} entries per operation")
     if abs(other.late_ms - best.late_ms) > 0.1:
         verdict = ", which is too late" if other.late_ms > late_ms else ""
         said.append(f"time-outs {other.late_ms:.3g} ms late{verdict}")

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 

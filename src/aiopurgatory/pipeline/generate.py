@@ -142,7 +142,8 @@ class Blocks:
         start, end = _block_ends(self.seed, self.number)[number : number + 2]
         gaps = drawn.by(ARRIVALS).standard_exponential(BLOCK).cumsum()
         hours, arrived = self._hours(end)
-        return np.interp(start + gaps * ((end - start) / gaps[-1]), arrived, hours).astype(np.int64)
+        arrivals: Array = np.interp(start + gaps * ((end - start) / gaps[-1]), arrived, hours).astype(np.int64)
+        return arrivals
 
     def _hours(self, end: float) -> tuple[Array, Array]:
         """The moments in us between which the rate is constant, and how many have arrived by then, up to *end*."""
@@ -163,7 +164,8 @@ class Blocks:
         if len(self.workloads) == 1:
             return np.zeros(BLOCK, np.int64)
         upto = self._rates().cumsum(axis=0)[:, arrivals // HOUR_US % HOURS]
-        return (drawn.by(KINDS).random(BLOCK) * upto[-1] >= upto[:-1]).sum(axis=0)
+        picks: Array = (drawn.by(KINDS).random(BLOCK) * upto[-1] >= upto[:-1]).sum(axis=0)
+        return picks
 
 
 class _Drawn:
@@ -255,4 +257,5 @@ def _pick(values: list[int], shares: Sequence[tuple[Any, float]], random: np.ran
     if len(values) == 1:
         return np.full(count, values[0], np.int64)
     upto = np.cumsum([share for _, share in shares])
-    return np.array(values, np.int64)[upto[:-1].searchsorted(random.random(count) * upto[-1], side="right")]
+    picks: Array = upto[:-1].searchsorted(random.random(count) * upto[-1], side="right")
+    return np.array(values, np.int64)[picks]

@@ -278,12 +278,14 @@ def _operation_class(base: Any, clock: VirtualClock, note_expired: Callable[[int
 class _Simulated(Purgatory):
     """A purgatory whose clock task takes its turns when the virtual clock says so, and not on the loop's next turn."""
 
-    __slots__ = ("_wake", "before_purge")
+    __slots__ = ("_before_purge", "_wake")
+    _wake: Callable[[Callable[[], object]], None]
+    _before_purge: Callable[[], None]
 
     def _turn(self) -> bool:
         expire_due(self, inf)
         if self._purge_wanted:
-            self.before_purge()
+            self._before_purge()
         purge_some(self, inf)
         return False
 
@@ -338,7 +340,7 @@ class _New(_Subject):
             clock=clock,
         )
         self._purgatory._wake = clock.wake
-        self._purgatory.before_purge = self._before_purge
+        self._purgatory._before_purge = self._before_purge
         self.watch = self._purgatory.watch
 
     async def start(self) -> None:
