@@ -19,6 +19,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("spark")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(
+                    pytest.mark.timeout(300)
+                )  # the first job compiles much of Spark; others queue for the cores
 
 
 @pytest.fixture(scope="session")

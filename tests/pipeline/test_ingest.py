@@ -280,7 +280,7 @@ def test_ingest_nothing_outside_the_folders(
 
 
 def test_ingest_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PurgatoryError, match="journal must be a folder with operations in it, got .*/none"):
+    with pytest.raises(PurgatoryError, match=r"journal must be a folder with operations in it, got .*/none"):
         ingest(spark, str(tmp_path / "none"), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 

@@ -1,16 +1,16 @@
 """Weighted percentiles that add up: counts in buckets that grow by 4 %, so that each value is known to 2 %.
 
-Source: DDSketch (Masson, Rim, Lee, VLDB 2019). Sums of counts are sums of histograms: minutes make days, and the rows of
-a stream make the same table as those of a batch. Spark's own percentile_approx has no weights.
+Source: DDSketch (Masson, Rim, Lee, VLDB 2019). Histograms are added by adding counts: minutes make days, and
+the batches of a stream make the same table as one batch. Spark's own percentile_approx has no weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
 #: No percentile is further than this from a value that has it, relatively.
@@ -32,17 +32,16 @@ def middle(number: Column) -> Column:
     return F.when(number == _ZERO, 0.0).otherwise(F.pow(F.lit(_GROWTH), number) * (2 / (_GROWTH + 1)))
 
 
-def percentiles(
-    counts: DataFrame, by: Sequence[str], of: str, weight: str, named: Mapping[str, float] = PERCENTILES
-) -> DataFrame:
-    """*by*, bucket *of*, *weight* -> *by* and a column for each of *named*: the least value that so many do not exceed."""
-    summed = counts.where(F.col(of).isNotNull()).groupBy(*by, of).agg(F.sum(weight).alias("weight"))
+def reached(by: Sequence[str], of: str, weight: str = "operations") -> Column:
+    """The share of all *weight* of a group that is in the buckets up to that of the row; rows without one count not."""
     group = Window.partitionBy(*by)
-    upwards = group.orderBy(of).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    shares = summed.withColumn("share", F.sum("weight").over(upwards) / F.sum("weight").over(group))
-    return shares.groupBy(*by).agg(*(_least(of, share).alias(name) for name, share in named.items()))
+    counted = F.sum(F.when(F.col(of).isNotNull(), F.col(weight)))
+    return counted.over(group.orderBy(of).rangeBetween(Window.unboundedPreceding, Window.currentRow)) / counted.over(
+        group
+    )
 
 
-def _least(of: str, share: float) -> Column:
-    reached = F.col("share") >= share - 1e-12  # sums of weights are not exact
-    return middle(F.min(F.when(reached, F.col(of))))
+def least(of: str, reached: str, share: float) -> Column:
+    """Aggregates a group: the least value that *share* of it do not exceed."""
+    enough = F.col(reached) >= share - 1e-12  # sums of weights are not exact
+    return middle(F.min(F.when(enough, F.col(of))))

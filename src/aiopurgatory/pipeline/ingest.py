@@ -31,7 +31,7 @@ from . import folders
 from .rules import reason
 from .session import session
 from .survey import delivered_twice, survey
-from .tables import OPERATIONS, STATISTICS, Table, between
+from .tables import DAY, OPERATIONS, STATISTICS, Table, between
 
 _ONE_DAY: Final = timedelta(days=1)
 # So many files are named one by one in a query, not more.
@@ -106,7 +106,8 @@ def ingest(
 def judged(raw: DataFrame, table: Table) -> DataFrame:
     """table.raw + file_date -> the same + reason, the first rule that a row breaks, + date, null for such a row."""
     rows = raw.withColumn("reason", reason(table))
-    return rows.withColumn("date", F.when(F.col("reason").isNull(), F.to_date(F.timestamp_micros(table.at()))))
+    day = F.date_from_unix_date(F.floor(table.at() / DAY).cast("int"))
+    return rows.withColumn("date", F.when(F.col("reason").isNull(), day))
 
 
 def numbered(rows: DataFrame, table: Table) -> DataFrame:
@@ -145,13 +146,15 @@ class _Source:
     def copies(self) -> DataFrame:
         """judged rows + copy. Only rows of files that overlap with another are compared with each other."""
         rows = judged(self.rows(), self.table)
+        columns = [*self.table.raw.names, "reason", "date"]
         if self.table.counter is None or len(self.suspects) > _MANY:
-            return numbered(rows, self.table)
+            return numbered(rows, self.table).select(*columns, "copy")
         once = F.lit(1).alias("copy")
         if not self.suspects:
-            return rows.select("*", once)
+            return rows.select(*columns, once)
         among = F.col("file").isin(*self.suspects)
-        return rows.where(~among).select("*", once).unionByName(numbered(rows.where(among), self.table))
+        compared = numbered(rows.where(among), self.table)
+        return rows.where(~among).select(*columns, once).union(compared.select(*columns, "copy"))
 
 
 def _surveyed(spark: SparkSession, path: str, table: Table, first: date | None, last: date | None) -> DataFrame:

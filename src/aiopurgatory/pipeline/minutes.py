@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .histogram import PERCENTILES, bucket, percentiles
+from .histogram import PERCENTILES, bucket, least, reached
 from .tables import MINUTE, OUTCOMES, SECOND, ended_us
 
 KEYS: Final = ("purgatory", "kind")
@@ -60,40 +60,46 @@ def activity(operations: DataFrame) -> DataFrame:
 
 def measured(activity: DataFrame, by: Sequence[str]) -> DataFrame:
     """Activity -> *by*, MEASURES: one row for each of *by*."""
+    rows = activity.select("*", reached(by, "waited").alias("w"), reached(by, "lateness").alias("l"))
     total = F.sum("operations")
     of = {name: F.sum(F.when(F.col("outcome") == name, F.col("operations")).otherwise(0.0)) for name in OUTCOMES}
-    counts = activity.groupBy(*by).agg(
+    return rows.groupBy(*by).agg(
         total.alias("operations"),
         *(count.alias(name) for name, count in of.items()),
         F.sum("missed_triggers").alias("missed_triggers"),
         *((count / total).alias(f"{name}_share") for name, count in of.items()),
+        *(least("waited", "w", share).alias(name) for name, share in _WAITED.items()),
+        *(least("lateness", "l", share).alias(name) for name, share in _LATENESS.items()),
     )
-    waited = percentiles(activity, by, "waited", "operations", _WAITED)
-    lateness = percentiles(activity, by, "lateness", "operations", _LATENESS)
-    return counts.join(waited, [*by], "left").join(lateness, [*by], "left").select(*by, *MEASURES)
 
 
 def pending(operations: DataFrame, by: Sequence[str] = KEYS, *, step: int = SECOND) -> DataFrame:
     """Operations -> *by*, minute, pending_mean, pending_peak: how many were waiting, looked at every *step*.
 
     A sweep over starts and ends, exact at each look: waiting are those that were watched by then and had not ended.
-    What was still waiting when the journal ended is not in it.
+    There is no row for a minute in which none was. What was still waiting when the journal ended is not in it.
 
     Args: step: in microseconds; divides a minute.
     """
-    waiting = operations.where("waited_us > 0")
-    starts = waiting.select(*by, _look(F.unix_micros("watched_at"), step), F.col("weight").alias("change"))
-    ends = waiting.select(*by, _look(ended_us(), step), (-F.col("weight")).alias("change"))
-    changes = starts.union(ends).groupBy(*by, "look").agg(F.sum("change").alias("change")).where("change <> 0")
+    seen = operations.select(
+        *by, _look(F.unix_micros("watched_at"), step).alias("start"), _look(ended_us(), step).alias("end"), "weight"
+    )
+    seen = seen.where("start < `end`")  # the others come and go between two looks: most do
+    starts = F.struct(F.col("start").alias("look"), F.col("weight").alias("change"))
+    ends = F.struct(F.col("end").alias("look"), (-F.col("weight")).alias("change"))
+    changes = (
+        seen.select(*by, F.inline(F.array(starts, ends))).groupBy(*by, "look").agg(F.sum("change").alias("change"))
+    )
     order = Window.partitionBy(*by).orderBy("look")
     until = F.coalesce(F.lead("look").over(order), F.col("look") + step)
     level = F.round(F.sum("change").over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow)), 6)
-    return _per_minute(changes.select(*by, "look", until.alias("until"), level.alias("level")), by)
+    levels = changes.select(*by, "look", until.alias("until"), level.alias("level"))
+    return _per_minute(levels.where("level <> 0"), by)
 
 
 def _look(at: Column, step: int) -> Column:
     """The first look that sees what happened *at* a moment."""
-    return (F.ceil(at / step) * step).alias("look")
+    return F.ceil(at / step) * step
 
 
 def _per_minute(levels: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -144,8 +150,8 @@ def top_keys(operations: DataFrame, top: int) -> DataFrame:
 def hot_keys(operations: DataFrame, top: DataFrame) -> DataFrame:
     """Operations, top keys -> the same keys, + key, fan_out_mean, fan_out_peak.
 
-    Fan-out is how many were waiting under the key at once: so many one event has to try; the mean is over the minutes in
-    which any were. A key is known by its hash, and by its name where the journal was told to keep it.
+    Fan-out is how many were waiting under the key at once: so many one event has to try; the mean is over the minutes
+    in which any were. A key is known by its hash, and by its name where the journal was told to keep it.
     """
     by = ["purgatory", "key_hash"]
     rows = operations.join(F.broadcast(top.select(*by)), by, "left_semi")

@@ -74,7 +74,8 @@ def report(
     from .page import page  # it needs matplotlib, which machines that only stream need not have
 
     operations = read_clean(spark, clean, OPERATIONS, first=first, last=last)
-    counts = activity(operations).persist(StorageLevel.MEMORY_AND_DISK)
+    # Kept by minute: what is asked of a minute needs no other shuffle.
+    counts = activity(operations).repartition(*KEYS, "minute").persist(StorageLevel.MEMORY_AND_DISK)
     keys = top_keys(operations, top).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         _save(minutes(counts, pending(operations)), f"{out}/minutes", *KEYS, "minute")
@@ -100,8 +101,10 @@ def days(activity: DataFrame, minutes: DataFrame) -> DataFrame:
     waiting = minutes.groupBy(*by).agg(
         F.avg("pending_mean").alias("pending_mean"), F.max("pending_peak").alias("pending_peak")
     )
-    rows = measured(activity.withColumn("date", F.to_date("minute")), by)
-    return rows.join(waiting, by, "left").select(*by, *MEASURES, "pending_mean", "pending_peak")
+    rows = activity.groupBy(F.to_date("minute").alias("date"), *KEYS, "outcome", "waited", "lateness").agg(
+        F.sum("operations").alias("operations"), F.sum("missed_triggers").alias("missed_triggers")
+    )
+    return measured(rows, by).join(waiting, by, "left").select(*by, *MEASURES, "pending_mean", "pending_peak")
 
 
 def changes(days: DataFrame) -> DataFrame:
