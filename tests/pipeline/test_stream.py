@@ -51,7 +51,7 @@ def rows_of(minute: int, first: int, count: int = 6) -> list[dict[str, Any]]:
     """Some operations of the minute after noon; every third expired."""
     at = NOON + minute * MINUTE
     made = [(expired if n % 3 == 0 else operation)(first + n, watched_at=at, weight=2.0) for n in range(count)]
-    return made + [operation(first + count, purgatory="produce", watched_at=at, waited_us=first * 1_000)]
+    return [*made, operation(first + count, purgatory="produce", watched_at=at, waited_us=first * 1_000)]
 
 
 def test_stream_batches_restarts_and_copies_same_as_report(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,10 +12,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
 
-try:
-    from pyspark.sql import SparkSession
-except ImportError as missing:
-    raise ImportError('the pipeline runs on Spark: pip install "aiopurgatory[pipeline]"') from missing
+from pyspark.sql import SparkSession
 
 from .java import java_home
 

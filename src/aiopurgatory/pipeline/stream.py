@@ -155,7 +155,7 @@ def _judged(raw: DataFrame) -> DataFrame:
 
 
 def once_each(rows: DataFrame, late: str) -> DataFrame:
-    """Judged rows -> the same without copies, and without those behind the watermark, which is *late* behind the newest."""
+    """Judged rows -> the same without copies, and without those that are more than *late* behind the newest."""
     good = F.col("reason").isNull()
     who = F.when(good, F.col("instance")).otherwise(F.col("file"))
     which = F.when(good, F.col("sequence")).otherwise(F.col("row_index"))
