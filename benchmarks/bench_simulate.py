@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -64,7 +63,7 @@ def rates(args: argparse.Namespace) -> Iterator[Line]:
 def benchmark(options: list[str]) -> float:
     """Requests per second that it made when asked for more than it can do."""
     command = [sys.executable, str(HERE / "bench_requests.py"), *options, "--rate", "inf"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=HERE, env=os.environ).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     report = json.loads(printed)
     if report["form"] != FORM:
         sys.exit(f"the benchmark ran the {report['form']} form")
