@@ -24,9 +24,12 @@ from typing import Any
 
 from peers.base import Peer
 from workload.driver import Collector, Driver
-from workload.trace import SCHEMA, WORKLOADS, as_requests, read_trace
+from workload.trace import as_requests
 
 import aiopurgatory
+from aiopurgatory.pipeline.generate import generate_table
+from aiopurgatory.pipeline.model import WORKLOADS
+from aiopurgatory.pipeline.trace import SCHEMA, read_trace
 
 COMPETITORS = {
     "ours": ("ours", "Ours"),
@@ -73,7 +76,10 @@ def percentile(values: list[float], share: float) -> float:
 
 def load(args: argparse.Namespace) -> tuple[Any, array[float]]:
     rate = UNTHROTTLED if isinf(args.rate) else args.rate
-    table = read_trace(args.trace) if args.trace else WORKLOADS[args.workload].generate(args.count, rate, args.seed)
+    if args.trace:
+        table = read_trace(args.trace)
+    else:
+        table = generate_table([WORKLOADS[args.workload]], args.count, seed=args.seed, rate=rate)
     return as_requests(table), array("d", (table[SCHEMA.names[0]].to_numpy() / 1e6).tolist())
 
 
@@ -148,7 +154,7 @@ def main() -> None:
     parser.add_argument("--competitor", choices=COMPETITORS, default="ours")
     parser.add_argument("--set", action="append", type=setting, default=[], metavar="NAME=VALUE", help="one of its own")
     parser.add_argument("--workload", choices=WORKLOADS, default="few")
-    parser.add_argument("--trace", type=Path, help="a trace in Parquet to replay instead; see workload/trace.py")
+    parser.add_argument("--trace", type=Path, help="a trace to replay instead; see aiopurgatory.pipeline.trace")
     parser.add_argument("--rate", type=float, default=100_000, help="requests per second; inf: as quick as it can")
     parser.add_argument("--count", type=int, default=1_000_000, help="requests")
     parser.add_argument("--seed", type=int, default=1)

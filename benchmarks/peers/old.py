@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from aiopurgatory.clock import LoopClock
+from aiopurgatory.pipeline.old_purgatory import OldOperation, OldPurgatory
+
 from .base import Tally, request_class
-from .old_purgatory import OldOperation, OldPurgatory
 
 Request = request_class(OldOperation)
 
@@ -19,7 +21,7 @@ class Old:
         self._made = 0
 
     async def start(self) -> None:
-        self.purgatory = OldPurgatory(self._purge_interval)
+        self.purgatory = OldPurgatory(LoopClock(), self._purge_interval)
         self.check = self.purgatory.check
 
     def request(

@@ -21,16 +21,19 @@ class DelayQueue:
     Source: Kafka SystemTimer's DelayQueue of TimerTaskList; differs: an emptied bucket does not count.
     """
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "operations")
 
     def __init__(self) -> None:
         # Two buckets of one level never share an expiration, so comparison stops before the third item.
         self._heap: list[tuple[int, int, Bucket]] = []
+        #: Pushes and pops so far.
+        self.operations = 0
 
     def push(self, bucket: Bucket, expiration: int) -> None:
         """Queue *bucket* for *expiration*. Cost: O(log buckets)."""
         bucket.expiration = expiration
         bucket.queued = True
+        self.operations += 1
         # The level breaks ties: what is due at an instant (level 0) goes before what only cascades then.
         heappush(self._heap, (expiration, bucket.level, bucket))
 
@@ -50,4 +53,5 @@ class DelayQueue:
 
     def pop(self) -> None:
         """Drop the bucket at the front."""
+        self.operations += 1
         heappop(self._heap)[2].queued = False

@@ -59,6 +59,11 @@ class Timer:
         """Wheels made so far."""
         return len(self._wheels)
 
+    @property
+    def heap_operations(self) -> int:
+        """Pushes to the delay queue and pops from it so far."""
+        return self._queue.operations
+
     def add(self, task: Entry) -> bool:
         """Keep *task* until its deadline.
 

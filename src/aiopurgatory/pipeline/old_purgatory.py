@@ -1,24 +1,22 @@
 """Kafka's old purgatory, up to 0.8: one heap of operations, lists of watchers, and a reaper that scans all of them.
 
 An operation that is satisfied stays where it is: in the heap until its deadline, in a list until a check of that key
-comes across it, in both until a purge. On an event loop, so without the locks.
+comes across it, in both until a purge. On an event loop, so without the locks. Not to be used: it is what the library
+is measured against and simulated beside, and is compiled where the library is.
 
 Source: Kafka's wiki, Request Purgatory (0.8), and its description in the article about its successor.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
-from math import ceil
-from time import monotonic
-from typing import Any, final
+from typing import Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
 #: Seconds after which the reaper looks whether to purge, if nothing comes due before.
-POLL = 0.2
+POLL: Final = 0.2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -39,6 +37,9 @@ class OldOperation:
     def on_complete(self) -> object:
         return None
 
+    def on_expiration(self) -> object:
+        return None
+
     def force_complete(self) -> bool:
         if self.satisfied:
             return False
@@ -50,23 +51,30 @@ class OldOperation:
 @final
 class OldPurgatory:
     """
-    Args: purge_interval: the reaper purges after so many were watched; Kafka's default was 10,000, then 1,000.
+    Args:
+        clock: an ``aiopurgatory.clock.Clock``.
+        purge_interval: the reaper purges after so many were watched; Kafka's default was 10,000, then 1,000.
     """
 
-    def __init__(self, purge_interval: int = 1_000) -> None:
+    def __init__(self, clock: Any, purge_interval: int = 1_000) -> None:
+        #: Its work so far: entries pushed to the heap and popped from it, entries that purges looked at.
+        self.pushed = 0
+        self.popped = 0
+        self.visited = 0
         self.purges = 0
+        self.wakeups = 0
         self._purge_interval = purge_interval
         self._watched = 0  # since the last purge
-        self._sequence = 0
         self._heap: list[tuple[float, int, OldOperation]] = []
         self._watchers: dict[Hashable, list[OldOperation]] = {}
-        self._loop: Any = asyncio.get_running_loop()
+        self._time: Callable[[], float] = clock.time
+        self._call_at: Any = clock.call_at
         self._handle: Any = None
 
-    def watch(self, op: OldOperation, keys: tuple[Hashable, ...]) -> None:
+    def watch(self, op: OldOperation, keys: tuple[Hashable, ...]) -> OldOperation:
         """Try, register, try again, and give it to the reaper."""
         if op.try_complete():
-            return
+            return op
         for key in keys:
             waiting = self._watchers.get(key)
             if waiting is None:
@@ -75,12 +83,13 @@ class OldPurgatory:
                 waiting.append(op)
         self._watched += 1
         if op.try_complete():
-            return
-        op.due = monotonic() + op.timeout
-        self._sequence += 1
-        heappush(self._heap, (op.due, self._sequence, op))
+            return op
+        op.due = self._time() + op.timeout
+        self.pushed += 1
+        heappush(self._heap, (op.due, self.pushed, op))
         if self._heap[0][2] is op:
             self._arm()
+        return op
 
     def check(self, key: Hashable) -> None:
         """Complete what can be under *key*, and drop what is satisfied."""
@@ -95,6 +104,7 @@ class OldPurgatory:
         """Drop the satisfied from the heap and from every list."""
         self._watched = 0
         self.purges += 1
+        self.visited += self.listed()
         self._heap = [entry for entry in self._heap if not entry[2].satisfied]
         heapify(self._heap)
         for key, waiting in list(self._watchers.items()):
@@ -119,17 +129,17 @@ class OldPurgatory:
             self._handle.cancel()
             self._handle = None
         if self._heap:
-            # uvloop would round to the nearest millisecond
-            wait = ceil((self._heap[0][0] - monotonic()) * 1e3) / 1e3
-            self._handle = self._loop.call_later(min(max(wait, 0.0), POLL), self._reap)
+            self._handle = self._call_at(min(self._heap[0][0], self._time() + POLL), self._reap)
 
     def _reap(self) -> None:
         """The reaper: purge if it is time, and expire what is due; what is satisfied just leaves."""
         self._handle = None
+        self.wakeups += 1
         if self._watched >= self._purge_interval:
             self.purge()
-        now = monotonic()
+        now = self._time()
         while self._heap and self._heap[0][0] <= now:
+            self.popped += 1
             self._expire(heappop(self._heap)[2])
         self._arm()
 
@@ -137,3 +147,4 @@ class OldPurgatory:
         if not op.satisfied and not op.try_complete():
             op.expired = True
             op.force_complete()
+            op.on_expiration()

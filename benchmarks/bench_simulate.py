@@ -1,0 +1,138 @@
+"""python benchmarks/bench_simulate.py: the rates of generate and simulate, a line of JSON for each.
+
+The rate of a simulation is held against that of the benchmark for the same setting, asked for more than it can do:
+what the library takes is the same, and what the event loop takes there, the virtual clock does not. With PYTHONPATH=
+build/compiled, the compiled form is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any
+
+import aiopurgatory
+from aiopurgatory.pipeline.generate import generate, generate_table
+from aiopurgatory.pipeline.model import WORKLOADS
+from aiopurgatory.pipeline.replay import OLD, Setting, replay
+from aiopurgatory.pipeline.session import session
+from aiopurgatory.pipeline.simulate import grid, simulate
+from aiopurgatory.pipeline.trace import write_trace
+
+HERE = Path(__file__).parent
+FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
+#: The setting, and what bench_requests.py calls it.
+PAIRS = {
+    "ours": (Setting(), ["--competitor", "ours"]),
+    "ours, purge 1000": (Setting(purge_interval=1000), ["--competitor", "ours", "--set", "purge_interval=1000"]),
+    "old, purge 1000": (Setting(OLD, None, None, 1000), ["--competitor", "old"]),
+}
+
+Line = dict[str, Any]
+
+
+def rates(args: argparse.Namespace) -> Iterator[Line]:
+    """Operations per second of CPU time of a replay, and of the benchmark: in turns, so that both see one machine."""
+    for workload, (label, (setting, options)) in ((workload, pair) for workload in WORKLOADS for pair in PAIRS.items()):
+        table = generate_table([WORKLOADS[workload]], args.rows)
+        ours, theirs = [], []
+        for _ in range(args.rounds):
+            begin = process_time()
+            replay(table, setting)
+            ours.append(args.rows / (process_time() - begin))
+            theirs.append(benchmark([*options, "--workload", workload, "--count", str(args.rows)]))
+        ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
+        yield {
+            "what": "simulate / benchmark",
+            "workload": workload,
+            "setting": label,
+            "form": FORM,
+            "simulated_per_second": round(median(ours)),
+            "benchmark_per_second": round(median(theirs)),
+            "ratio": round(median(ratios), 3),
+        }
+
+
+def benchmark(options: list[str]) -> float:
+    """Requests per second that it made when asked for more than it can do."""
+    command = [sys.executable, str(HERE / "bench_requests.py"), *options, "--rate", "inf"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    report = json.loads(printed)
+    if report["form"] != FORM:
+        sys.exit(f"the benchmark ran the {report['form']} form")
+    return float(report["achieved_per_second"])
+
+
+def generated(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
+    """Rows per second that generate makes, to Parquet, and without that."""
+    with session("bench", scratch=folder, master="local[2]") as spark:
+
+        def make() -> Any:
+            return generate(spark, [WORKLOADS["few"]], args.generate)
+
+        make().limit(10).collect()  # the first job starts the workers
+        make().write.mode("overwrite").parquet(str(folder / "warm"))
+        writes = {
+            "parquet": lambda: make().write.mode("overwrite").parquet(str(folder / "trace")),
+            "nowhere": lambda: make().write.format("noop").mode("overwrite").save(),
+        }
+        for where, write in writes.items():
+            seconds = median(timed(write) for _ in range(args.rounds))
+            yield {"what": "generate", "to": where, "rows": args.generate, "rows_per_second": args.generate / seconds}
+
+
+def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
+    """The time that simulate takes on two cores to that on one."""
+    trace = folder / "scaling.parquet"
+    write_trace(generate_table([WORKLOADS["many"]], args.rows), trace)
+    settings = grid([1.0, 10.0], [20, 64], [0, 1000], [None], [1000, 10000])
+    took: dict[int, float] = {}
+    for cores in (1, 2):
+        with session("bench", scratch=folder, master=f"local[{cores}]") as spark:
+            small = [Setting(tick_ms=tick_ms) for tick_ms in (1.0, 2.0, 3.0, 4.0)]
+            simulate(spark.read.parquet(str(trace)).limit(1_000), small).collect()
+            found = simulate(spark.read.parquet(str(trace)), settings)
+            took[cores] = median(timed(found.collect) for _ in range(args.rounds))
+    yield {
+        "what": "simulate, local[2] / local[1]",
+        "form": FORM,
+        "seconds": {f"local[{cores}]": round(seconds, 2) for cores, seconds in took.items()},
+        "ratio": round(took[2] / took[1], 3),
+        "operations_per_second": round(args.rows * len(settings) / took[2]),
+    }
+
+
+def timed(step: Callable[[], object]) -> float:
+    begin = perf_counter()
+    step()
+    return perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=300_000, help="of the traces to replay")
+    parser.add_argument("--generate", type=int, default=5_000_000, help="rows to generate")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["rates", "generate", "scaling"])
+    args = parser.parse_args()
+    with TemporaryDirectory() as scratch:
+        parts: dict[str, Callable[[], Iterator[Line]]] = {
+            "rates": lambda: rates(args),
+            "generate": lambda: generated(args, Path(scratch)),
+            "scaling": lambda: scaling(args, Path(scratch)),
+        }
+        for name, part in parts.items():
+            if args.only in (None, name):
+                for line in part():
+                    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""The pipeline: from the journals of one process or of a thousand machines to answers, on Spark.
+
+Each stage is a module of its name: functions DataFrame -> DataFrame, and ``arguments`` and ``run`` for the command
+``aiopurgatory pipeline``, which imports a stage when it is called.
+"""
+
+from importlib.util import find_spec
+
+for _name in ("pyarrow", "pyspark"):
+    if find_spec(_name) is None:
+        raise ImportError(f'the pipeline needs {_name}: pip install "aiopurgatory[pipeline]"', name=_name)

@@ -1,0 +1,48 @@
+"""Folders and small files, wherever Spark can reach them: local, HDFS, an object store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def exists(spark: SparkSession, path: str) -> bool:
+    """Whether anything is at *path*."""
+    system, place = _place(spark, path)
+    return bool(system.exists(place))
+
+
+def remove(spark: SparkSession, path: str) -> None:
+    """Remove *path* and all that is in it, if it is there."""
+    system, place = _place(spark, path)
+    system.delete(place, True)
+
+
+def write(spark: SparkSession, path: str, text: str) -> None:
+    """Make a file of *text*, in place of one that is there: whole or not at all."""
+    system, place = _place(spark, path)
+    new = place.suffix(".new")
+    file = system.create(new, True)
+    try:
+        file.write(bytearray(text.encode()))
+    finally:
+        file.close()
+    system.delete(place, False)  # some stores do not rename onto a file
+    system.rename(new, place)
+
+
+def read(spark: SparkSession, path: str) -> str:
+    """The text of a file."""
+    system, place = _place(spark, path)
+    file = system.open(place)
+    try:
+        return bytes(file.readAllBytes()).decode()
+    finally:
+        file.close()
+
+
+def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    context = spark.sparkContext
+    place = context._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+    return place.getFileSystem(context._jsc.hadoopConfiguration()), place

@@ -1,0 +1,261 @@
+"""Makes a trace of any size from a model, or from one of the two workloads of Kafka's benchmark.
+
+The same seed gives the same trace, however many machines make it: it is made in blocks of a fixed size, and all that is
+random in a block comes from the seed and the number of the block. A longer trace begins as a shorter one does.
+
+    aiopurgatory pipeline generate --workload few --rows 1000000 OUT
+    aiopurgatory pipeline generate --model OUT/model.json --purgatory fetch --rows 1000000 OUT
+
+The trace is in OUT/trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from .model import HOURS, WORKLOADS, ModelError, Workload, read_model
+from .trace import NO_TIMEOUT_US, SCHEMA, SPARK_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Requests in a block. Another number gives other traces.
+BLOCK: Final = 50_000
+HOUR_US: Final = 3_600_000_000
+#: What is random, each from a generator of its own, so that none depends on how much another draws.
+ARRIVALS, KINDS, TIMES, TIMEOUTS, KEY_COUNTS, KEYS, BLOCK_ENDS = range(7)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command line may say."""
+    parser.add_argument("out", help="folder of the trace")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", type=Path, help="what fit wrote")
+    source.add_argument("--workload", choices=WORKLOADS, help="of Kafka's benchmark: few time-outs or many")
+    parser.add_argument("--purgatory", help="only what the model says of this one")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="how many (default: %(default)s)")
+    parser.add_argument("--rate", type=float, help="per second on average (default: as the model says)")
+    parser.add_argument("--seed", type=int, default=1)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Generate, and say where the trace is."""
+    from .session import session
+
+    workloads = chosen(read_model(args.model) if args.model else [WORKLOADS[args.workload]], args.purgatory)
+    with session("generate", scratch=args.out, master=args.master, memory=args.memory) as spark:
+        trace = generate(spark, workloads, args.rows, seed=args.seed, rate=args.rate)
+        trace.write.mode("overwrite").parquet(f"{args.out}/trace")
+    print(f"{args.rows:,} requests are in {args.out}/trace")
+
+
+def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workload]:
+    """Those of *purgatory*, or all. Raises: ModelError: there are none."""
+    found = [workload for workload in workloads if purgatory in (None, workload.purgatory)]
+    if not found:
+        known = ", ".join(sorted({workload.purgatory for workload in workloads})) or "nothing"
+        raise ModelError(f"purgatory must be one that the model knows ({known}), got {purgatory!r}")
+    return found
+
+
+def generate(
+    spark: SparkSession, workloads: Sequence[Workload], count: int, *, seed: int = 1, rate: float | None = None
+) -> DataFrame:
+    """A trace of *count* requests, in order of arrival over its partitions.
+
+    Args:
+        workloads: all that arrive at the purgatory.
+        count: how many of them together.
+        rate: per second on average over the hours; None: as the workloads say.
+    """
+    blocks = Blocks(tuple(workloads), count, seed, rate)
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield blocks.make(number)
+
+    # A few blocks a task, so that the cores are through at the same time; in order, so that the files are.
+    tasks = max(1, min(blocks.number, max(spark.sparkContext.defaultParallelism * 4, blocks.number // 20)))
+    return spark.range(0, blocks.number, 1, tasks).mapInArrow(make, SPARK_SCHEMA)
+
+
+def generate_table(workloads: Sequence[Workload], count: int, *, seed: int = 1, rate: float | None = None) -> pa.Table:
+    """The same trace in one table, without Spark."""
+    blocks = Blocks(tuple(workloads), count, seed, rate)
+    return pa.Table.from_batches([blocks.make(number) for number in range(blocks.number)], schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of one trace.
+
+    Raises: ValueError: an argument out of its range.
+    """
+
+    workloads: tuple[Workload, ...]
+    count: int
+    seed: int
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.workloads:
+            raise ValueError("workloads must be at least one, got none")
+        if self.count < 1:
+            raise ValueError(f"count must be >= 1, got {self.count}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be >= 0, got {self.seed}")
+        if self.rate is not None and not 0 < self.rate < np.inf:
+            raise ValueError(f"rate must be > 0 per second, got {self.rate}")
+
+    @property
+    def number(self) -> int:
+        return ceil(self.count / BLOCK)
+
+    def make(self, number: int) -> pa.RecordBatch:
+        """Block *number*, its last requests cut off if the trace ends in it."""
+        drawn = _Drawn(self.seed, number)
+        arrivals = self._arrivals(drawn, number)
+        picks = self._picks(drawn, arrivals)
+        columns = _Columns(BLOCK)
+        for index, workload in enumerate(self.workloads):
+            columns.fill(np.flatnonzero(picks == index), workload, drawn, index)
+        return columns.batch(arrivals).slice(0, self.count - number * BLOCK)
+
+    def _arrivals(self, drawn: _Drawn, number: int) -> Array:
+        """In a time of its own, one request arrives per unit of it. The rate makes hours of that.
+
+        The sum of a block's exponential gaps has a gamma distribution, and given the sum, only the proportions of the
+        gaps are left to draw: that is how a block can be made without the ones before it.
+        """
+        start, end = _block_ends(self.seed, self.number)[number : number + 2]
+        gaps = drawn.by(ARRIVALS).standard_exponential(BLOCK).cumsum()
+        hours, arrived = self._hours(end)
+        arrivals: Array = np.interp(start + gaps * ((end - start) / gaps[-1]), arrived, hours).astype(np.int64)
+        return arrivals
+
+    def _hours(self, end: float) -> tuple[Array, Array]:
+        """The moments in us between which the rate is constant, and how many have arrived by then, up to *end*."""
+        per_hour = self._rates().sum(axis=0) * 3600
+        if self.rate is not None:
+            per_hour *= self.rate * 3600 / per_hour.mean()
+        days = ceil(end / per_hour.sum()) + 1
+        arrived = np.concatenate([[0.0], np.tile(per_hour, days).cumsum()])
+        return np.arange(len(arrived)) * float(HOUR_US), arrived
+
+    def _rates(self) -> Array:
+        """Per workload and hour, the hour in which the trace begins first."""
+        rates = np.array([workload.arrivals_per_second for workload in self.workloads])
+        return np.roll(rates, -self.workloads[0].first_hour, axis=1)
+
+    def _picks(self, drawn: _Drawn, arrivals: Array) -> Array:
+        """Of which workload each is: in proportion to their rates in that hour."""
+        if len(self.workloads) == 1:
+            return np.zeros(BLOCK, np.int64)
+        upto = self._rates().cumsum(axis=0)[:, arrivals // HOUR_US % HOURS]
+        picks: Array = (drawn.by(KINDS).random(BLOCK) * upto[-1] >= upto[:-1]).sum(axis=0)
+        return picks
+
+
+class _Drawn:
+    """The random numbers of one block."""
+
+    def __init__(self, seed: int, block: int) -> None:
+        self._seed = seed
+        self._block = block
+
+    def by(self, part: int, workload: int = 0) -> np.random.Generator:
+        return np.random.default_rng([self._seed, part, self._block, workload])
+
+
+class _Columns:
+    """What becomes one block of a trace."""
+
+    def __init__(self, count: int) -> None:
+        self._completion_us = np.zeros(count, np.int64)
+        self._completes = np.ones(count, bool)
+        self._timeout_us = np.zeros(count, np.int64)
+        self._key_counts = np.zeros(count, np.int64)
+        self._keys: list[tuple[Array, Array]] = []
+
+    def fill(self, rows: Array, workload: Workload, drawn: _Drawn, index: int) -> None:
+        times = drawn.by(TIMES, index)
+        if workload.p50_ms is None:
+            self._completes[rows] = False
+        else:
+            logs = times.standard_normal(len(rows)) * workload.sigma + log(workload.p50_ms * 1000)
+            self._completion_us[rows] = np.exp(np.minimum(logs, log(NO_TIMEOUT_US)))
+        if workload.at_once:
+            at_once = rows[times.random(len(rows)) < workload.at_once]
+            self._completes[at_once] = True
+            self._completion_us[at_once] = 0
+        timeouts = [NO_TIMEOUT_US if ms is None else round(ms * 1000) for ms, _ in workload.timeouts_ms]
+        self._timeout_us[rows] = _pick(timeouts, workload.timeouts_ms, drawn.by(TIMEOUTS, index), len(rows))
+        counts = [number for number, _ in workload.key_counts]
+        self._key_counts[rows] = _pick(counts, workload.key_counts, drawn.by(KEY_COUNTS, index), len(rows))
+        self._keys.append((rows, _keys(workload, max(counts), len(rows), drawn.by(KEYS, index))))
+
+    def batch(self, arrivals: Array) -> pa.RecordBatch:
+        counts = self._key_counts
+        widest = max(keys.shape[1] for _, keys in self._keys)
+        chosen = np.empty((len(counts), widest), np.int64)
+        for rows, keys in self._keys:
+            chosen[rows, : keys.shape[1]] = keys
+        offsets = np.concatenate([[0], counts.cumsum()]).astype(np.int32)
+        flat = chosen.ravel() if (counts == widest).all() else chosen[np.arange(widest) < counts[:, None]]
+        columns = [
+            pa.array(arrivals),
+            pa.ListArray.from_arrays(offsets, flat),
+            pa.array(self._completion_us, mask=None if self._completes.all() else ~self._completes),
+            pa.array(self._timeout_us),
+        ]
+        return pa.record_batch(columns, schema=SCHEMA)
+
+
+def _keys(workload: Workload, widest: int, count: int, random: np.random.Generator) -> Array:
+    """Distinct keys: the first by its popularity, the others its neighbours on a circle, each a random step further."""
+    circle = max(workload.key_space, 2 * widest)
+    if workload.zipf == 0:
+        first = random.integers(0, workload.key_space, count)
+    else:
+        first = _cumulated(workload.key_space, workload.zipf).searchsorted(random.random(count), side="right")
+    keys = np.empty((count, widest), np.int64)
+    keys[:, 0] = first
+    for column in range(1, widest):
+        keys[:, column] = keys[:, column - 1] + random.integers(1, circle // widest, count)
+    # Wrapped by subtraction, which is ten times as quick as a remainder.
+    np.subtract(keys, circle, out=keys, where=keys >= circle)
+    return keys
+
+
+@lru_cache(maxsize=8)
+def _block_ends(seed: int, number: int) -> Array:
+    gamma = np.random.default_rng([seed, BLOCK_ENDS]).gamma(BLOCK, size=number)
+    return np.concatenate([[0.0], gamma.cumsum()])
+
+
+@lru_cache(maxsize=8)
+def _cumulated(key_space: int, zipf: float) -> Array:
+    shares = np.arange(1, key_space + 1, dtype=np.float64) ** -zipf
+    upto = shares.cumsum()
+    upto /= upto[-1]
+    return upto
+
+
+def _pick(values: list[int], shares: Sequence[tuple[Any, float]], random: np.random.Generator, count: int) -> Array:
+    if len(values) == 1:
+        return np.full(count, values[0], np.int64)
+    upto = np.cumsum([share for _, share in shares])
+    picks: Array = upto[:-1].searchsorted(random.random(count) * upto[-1], side="right")
+    return np.array(values, np.int64)[picks]

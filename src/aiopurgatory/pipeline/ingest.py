@@ -1,0 +1,269 @@
+"""Journal -> clean table, by the date on which an operation ended (UTC) and by purgatory.
+
+Rows that are there twice are dropped. What is impossible is set aside in the folder quarantine, with its reason: rows
+(a negative wait, an unknown outcome) and whole files (torn, or with a column of another type). Nothing is lost
+silently: rows in = rows out + duplicates + set aside, or the stage fails.
+
+  JOURNAL/operations/**.parquet  ->  OUT/operations/date=.../purgatory=.../*.parquet
+  JOURNAL/statistics/**.parquet  ->  OUT/statistics/date=.../purgatory=.../*.parquet
+                                     OUT/quarantine/{operations,statistics,files}/
+                                     OUT/ingest.json, the counts
+
+Run again, it replaces the days that it finds, so a late file is taken in by the next run. With --first and --last only
+these days are made anew; the journal must still hold them, and the days before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import date, timedelta
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F
+
+from aiopurgatory.errors import PurgatoryError
+
+from . import folders
+from .rules import reason
+from .session import session
+from .survey import delivered_twice, survey
+from .tables import DAY, OPERATIONS, STATISTICS, Table, between
+
+_ONE_DAY: Final = timedelta(days=1)
+# So many files are named one by one in a query, not more.
+_MANY: Final = 1_000
+
+
+class LostRowsError(PurgatoryError):
+    """More or fewer rows came out than went in."""
+
+
+@dataclass
+class Counts:
+    """What became of the rows of one table. ``rows_in`` is what the feet of the files say."""
+
+    files: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    duplicates: int = 0
+    #: Rows near the first and the last day that are of other days.
+    other_days: int = 0
+    #: Rows by the reason why they were set aside.
+    set_aside: dict[str, int] = field(default_factory=dict)
+    #: Files that cannot be read; how many rows they had is known of some.
+    files_set_aside: int = 0
+    rows_of_files_set_aside: int = 0
+
+    def check(self) -> None:
+        """Raises: LostRowsError: the counts do not add up."""
+        out = self.rows_out + self.duplicates + self.other_days + sum(self.set_aside.values())
+        if self.rows_in != out + self.rows_of_files_set_aside:
+            raise LostRowsError(f"rows must come out as they went in, got {self}")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command line may say."""
+    parser.add_argument("journal", help="folder of the journal")
+    parser.add_argument("out", help="folder of the clean table")
+    parser.add_argument("--first", type=date.fromisoformat, help="first day to make anew, as 2026-11-21 (default: all)")
+    parser.add_argument("--last", type=date.fromisoformat, help="last day to make anew (default: all)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Ingest, and say what became of the rows."""
+    with session("ingest", scratch=args.out, master=args.master, memory=args.memory) as spark:
+        counts = ingest(spark, args.journal, args.out, first=args.first, last=args.last)
+    for name, of in counts.items():
+        print(f"{name}: {of.rows_in:,} rows of {of.files:,} files: {of.rows_out:,} clean, {of.duplicates:,} duplicates")
+        for why, rows in sorted(of.set_aside.items()):
+            print(f"  {rows:,} rows set aside: {why}")
+        if of.files_set_aside:
+            print(f"  {of.files_set_aside:,} files set aside, see {args.out}/quarantine/files")
+
+
+def ingest(
+    spark: SparkSession, journal: str, out: str, *, first: date | None = None, last: date | None = None
+) -> dict[str, Counts]:
+    """Make the clean tables in *out* from the *journal*; returns their counts.
+
+    Args: first, last: the days to make anew; None: without end.
+    Raises: LostRowsError: the counts do not add up; PurgatoryError: there is no journal.
+    """
+    if not folders.exists(spark, f"{journal}/{OPERATIONS.name}"):
+        raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {journal}")
+    counts = {}
+    for table in (OPERATIONS, STATISTICS):
+        if folders.exists(spark, f"{journal}/{table.name}"):
+            counts[table.name] = _ingest(spark, f"{journal}/{table.name}", out, table, first, last)
+    folders.write(spark, f"{out}/ingest.json", json.dumps({name: asdict(of) for name, of in counts.items()}, indent=1))
+    return counts
+
+
+def judged(raw: DataFrame, table: Table) -> DataFrame:
+    """table.raw + file_date -> the same + reason, the first rule that a row breaks, + date, null for such a row."""
+    rows = raw.withColumn("reason", reason(table))
+    day = F.date_from_unix_date(F.floor(table.at() / DAY).cast("int"))
+    return rows.withColumn("date", F.when(F.col("reason").isNull(), day))
+
+
+def numbered(rows: DataFrame, table: Table) -> DataFrame:
+    """table.raw + reason, file, row_index -> the same + copy: 1 for the first good row of its identity."""
+    same = Window.partitionBy(*table.identity).orderBy(F.col("reason").isNotNull(), "file", "row_index")
+    return rows.withColumn("copy", F.row_number().over(same))
+
+
+@dataclass
+class _Source:
+    """The files of one table of the journal, and what the survey says about them."""
+
+    spark: SparkSession
+    path: str
+    table: Table
+    dates: list[str]
+    bad: dict[str, str]
+    suspects: list[str]
+
+    def rows(self) -> DataFrame:
+        """table.raw + file_date, file, row_index, of all files but the bad ones."""
+        raw = self.table.raw.add("date", "date").add("hour", "string")
+        days = ",".join(f"date={day}" for day in self.dates)
+        reader = self.spark.read.schema(raw).option("basePath", self.path).option("ignoreCorruptFiles", True)
+        rows = reader.parquet(f"{self.path}/{{{days}}}/hour=*/*.parquet")
+        file = F.col("_metadata.file_path")
+        kept = rows.where(~file.isin(*self.bad)) if self.bad else rows
+        names = self.table.raw.names
+        return kept.select(
+            *names,
+            F.col("date").alias("file_date"),
+            file.alias("file"),
+            F.col("_metadata.row_index").alias("row_index"),
+        )
+
+    def copies(self) -> DataFrame:
+        """judged rows + copy. Only rows of files that overlap with another are compared with each other."""
+        rows = judged(self.rows(), self.table)
+        columns = [*self.table.raw.names, "reason", "date"]
+        if self.table.counter is None or len(self.suspects) > _MANY:
+            return numbered(rows, self.table).select(*columns, "copy")
+        once = F.lit(1).alias("copy")
+        if not self.suspects:
+            return rows.select(*columns, once)
+        among = F.col("file").isin(*self.suspects)
+        compared = numbered(rows.where(among), self.table)
+        return rows.where(~among).select(*columns, once).union(compared.select(*columns, "copy"))
+
+
+def _surveyed(spark: SparkSession, path: str, table: Table, first: date | None, last: date | None) -> DataFrame:
+    """SURVEY + file_date, of the days asked for and those beside them."""
+    day = F.regexp_extract("file", r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$", 1)
+    rows = survey(spark, path, table).withColumn("file_date", F.try_to_timestamp(day, F.lit("yyyy-MM-dd")).cast("date"))
+    beside = between(F.col("file_date"), first and first - _ONE_DAY, last and last + _ONE_DAY)
+    stray = F.when(F.col("file_date").isNull(), "lies in no folder of a day and an hour")
+    return rows.where(beside).withColumn("problem", F.coalesce(stray, "problem"))
+
+
+def _ingest(spark: SparkSession, path: str, out: str, table: Table, first: date | None, last: date | None) -> Counts:
+    surveyed = _surveyed(spark, path, table, first, last).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        dates = [str(row[0]) for row in surveyed.where("problem IS NULL").select("file_date").distinct().collect()]
+        bad = {
+            row.file: row.problem for row in surveyed.where("problem IS NOT NULL").select("file", "problem").collect()
+        }
+        suspects = [row.file for row in delivered_twice(surveyed).limit(_MANY + 1).collect()] if table.counter else []
+        source = _Source(spark, path, table, sorted(dates), bad, suspects)
+        total = surveyed.agg(F.count_distinct("file"), F.sum("rows")).collect()[0]
+        counts = Counts(files=total[0], rows_in=total[1] or 0)
+        if dates:
+            _write_all(source, surveyed, out, counts, first, last)
+        _write_bad_files(source, surveyed, out, counts)
+    finally:
+        surveyed.unpersist()
+    counts.check()
+    return counts
+
+
+def _write_all(
+    source: _Source, surveyed: DataFrame, out: str, counts: Counts, first: date | None, last: date | None
+) -> None:
+    """The clean rows, and those set aside."""
+    while True:
+        read, bad_rows = _write_clean(source, out, counts, first, last)
+        if read + _rows_of(surveyed, source.bad) == counts.rows_in:
+            break
+        torn = _short(source, surveyed)
+        if not torn:
+            raise LostRowsError(
+                f"{source.path} must give as many rows as its files say, got {read} of {counts.rows_in}"
+            )
+        source.bad |= torn
+        for day in source.dates:  # what was written of them may be all there is in a folder
+            for name in (date.fromisoformat(day) + _ONE_DAY * n for n in (-1, 0, 1)):
+                if (first is None or first <= name) and (last is None or name <= last):
+                    folders.remove(source.spark, f"{out}/{source.table.name}/date={name}")
+    _write_bad_rows(source, out, counts, everything=first is None and last is None, some=bad_rows > 0)
+
+
+def _write_clean(source: _Source, out: str, counts: Counts, first: date | None, last: date | None) -> tuple[int, int]:
+    """Returns how many rows were read, and how many of them are impossible."""
+    table = source.table
+    wanted = between(F.col("date"), first, last)
+    good = F.col("reason").isNull()
+    seen, written = Observation(), Observation()
+    rows = source.copies().observe(
+        seen,
+        F.count_if(F.lit(True)).alias("read"),
+        F.count_if(~good).alias("bad"),
+        F.count_if(good & (F.col("copy") > 1)).alias("duplicates"),
+        F.count_if(good & (F.col("copy") == 1) & ~wanted).alias("other_days"),
+    )
+    clean = rows.where(good & (F.col("copy") == 1) & wanted).select(*table.clean.names)
+    clean = clean.observe(written, F.count_if(F.lit(True)).alias("rows"))
+    clean.write.mode("overwrite").partitionBy("date", "purgatory").parquet(f"{out}/{table.name}")
+    counts.rows_out = written.get["rows"]
+    counts.duplicates, counts.other_days = seen.get["duplicates"], seen.get["other_days"]
+    return seen.get["read"], seen.get["bad"]
+
+
+def _write_bad_rows(source: _Source, out: str, counts: Counts, *, everything: bool, some: bool) -> None:
+    """Replace what earlier runs set aside of the same files."""
+    place = f"{out}/quarantine/{source.table.name}"
+    for old in [place] if everything else [f"{place}/file_date={day}" for day in source.dates]:
+        folders.remove(source.spark, old)
+    if not some:
+        return
+    rows = judged(source.rows(), source.table).where("reason IS NOT NULL")
+    rows.drop("date", "row_index").write.mode("overwrite").partitionBy("file_date").parquet(place)
+    aside = source.spark.read.schema(rows.schema).parquet(place).where(F.col("file_date").isin(*source.dates))
+    counts.set_aside = {row.reason: row["count"] for row in aside.groupBy("reason").count().collect()}
+
+
+def _write_bad_files(source: _Source, surveyed: DataFrame, out: str, counts: Counts) -> None:
+    place = f"{out}/quarantine/files/table={source.table.name}"
+    folders.remove(source.spark, place)
+    counts.files_set_aside = len(source.bad)
+    counts.rows_of_files_set_aside = _rows_of(surveyed, source.bad)
+    if source.bad:
+        known = surveyed.groupBy("file").agg(F.sum("rows").alias("rows"))
+        problems = source.spark.createDataFrame(list(source.bad.items()), "file string, problem string")
+        problems.join(known, "file", "left").coalesce(1).write.mode("overwrite").parquet(place)
+
+
+def _rows_of(surveyed: DataFrame, files: dict[str, str]) -> int:
+    if not files:
+        return 0
+    return surveyed.where(F.col("file").isin(*files)).agg(F.sum("rows")).collect()[0][0] or 0
+
+
+def _short(source: _Source, surveyed: DataFrame) -> dict[str, str]:
+    """The files that have fewer rows to give than they say at their foot."""
+    said = surveyed.where("problem IS NULL").groupBy("file").agg(F.sum("rows").alias("said"))
+    every_column = F.xxhash64(*source.table.raw.names)  # or those that are not asked for are not read
+    found = source.rows().groupBy("file").agg(F.count_if(every_column != 0).alias("found"))
+    both = said.where(~F.col("file").isin(*source.bad)).join(found, "file", "left").na.fill(0)
+    return {
+        row.file: f"torn: {row.found} of {row.said} rows can be read" for row in both.where("found <> said").collect()
+    }

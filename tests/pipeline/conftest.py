@@ -1,0 +1,33 @@
+"""One Spark for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aiopurgatory.pipeline.session import session
+
+HERE = Path(__file__).parent
+# No second compiler and a collector without threads: the JVM is there sooner, and no test runs long enough to mind.
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("spark")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(
+                    pytest.mark.timeout(300)
+                )  # the first job compiles much of Spark; others queue for the cores
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    scratch = tmp_path_factory.mktemp("spark")
+    with session("tests", scratch=scratch, master="local[2]", java_options=FAST_START, settings=settings) as spark:
+        yield spark

@@ -1,0 +1,149 @@
+"""A real cluster on this machine: one master, two workers; one worker dies in the middle of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+import aiopurgatory
+from aiopurgatory.pipeline.ingest import ingest
+from aiopurgatory.pipeline.java import java_home
+from aiopurgatory.pipeline.tables import OPERATIONS, read_clean
+
+from .journals import NOON, operation, write
+
+SPARK = Path(_find_spark_home())
+JOB = "from aiopurgatory.cli import main\n\nraise SystemExit(main())\n"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Cluster:
+    """A master and two workers, each a process group of its own, as a machine is."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        port, self.page = free_port(), free_port()
+        self.url = f"spark://127.0.0.1:{port}"
+        self.environment = os.environ | {
+            "JAVA_HOME": java_home(),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(folder / "local"),
+            "SPARK_HOME": str(SPARK),
+        }
+        (folder / "local").mkdir()
+        self.log = stack.enter_context((folder / "cluster.log").open("wb"))
+        stack.enter_context(self.daemon("master.Master", "--port", str(port), "--webui-port", str(self.page)))
+        worker = (
+            "worker.Worker",
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(folder / "work"),
+        )
+        self.workers = [stack.enter_context(self.daemon(*worker, self.url)) for _ in range(2)]
+
+    @contextmanager
+    def daemon(self, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        command = [
+            str(SPARK / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{name}",
+            "--host",
+            "127.0.0.1",
+            *arguments,
+        ]
+        process = subprocess.Popen(
+            command, env=self.environment, start_new_session=True, stdout=self.log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield process
+        finally:
+            kill(process)
+
+    def alive(self) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/") as answer:
+                return int(json.load(answer)["aliveworkers"])
+        except OSError:
+            return 0
+
+    def submit(self, *arguments: str) -> subprocess.Popen[bytes]:
+        job = self.folder / "job.py"
+        job.write_text(JOB)
+        package = shutil.make_archive(str(self.folder / "aiopurgatory"), "zip", Path(aiopurgatory.__file__).parents[1])
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "4",
+        }
+        options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        command = [str(SPARK / "bin" / "spark-submit"), "--master", self.url, *options, "--py-files", package, str(job)]
+        return subprocess.Popen([*command, *arguments], env=self.environment, cwd=self.folder, stderr=self.log)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_until(what: str, true: object, process: subprocess.Popen[bytes] | None = None) -> None:
+    assert callable(true)
+    for _ in range(6000):
+        if true():
+            return
+        assert process is None or process.poll() is None, f"it ended before {what}"
+        time.sleep(0.05)
+    pytest.fail(f"never: {what}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_cluster_worker_killed_in_the_middle_same_result(spark: SparkSession, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    for number in range(24):
+        rows = [operation(n, key=f"key-{n}", watched_at=NOON) for n in range(number * 3000, number * 3000 + 3000)]
+        write(journal, rows, f"f-{number:02}")
+    first = journal / "operations" / f"date={NOON:%Y-%m-%d}" / f"hour={NOON:%H}" / "f-00.parquet"
+    shutil.copy(first, first.with_name("f-99.parquet"))
+    (tmp_path / "cluster").mkdir()
+    out = tmp_path / "out"
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path / "cluster", stack)
+        wait_until("two workers are there", lambda: cluster.alive() == 2)
+        job = cluster.submit("pipeline", "ingest", str(journal), str(out))
+        stack.callback(job.kill)
+        wait_until("rows are being written", lambda: list(out.glob("operations/.spark-staging-*/**/*.parquet")), job)
+        kill(cluster.workers[0])
+        assert job.wait() == 0
+    counts = json.loads((out / "ingest.json").read_text())["operations"]
+    assert (counts["rows_in"], counts["rows_out"], counts["duplicates"]) == (75_000, 72_000, 3_000)
+    ingest(spark, str(journal), str(tmp_path / "here"))
+    both = [read_clean(spark, str(folder), OPERATIONS) for folder in (out, tmp_path / "here")]
+    assertDataFrameEqual(both[0].orderBy("sequence"), both[1].orderBy("sequence"), checkRowOrder=True)

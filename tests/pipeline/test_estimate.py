@@ -1,0 +1,198 @@
+"""What is estimated is what it was made of, and a model that does not fit is called that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import exp, log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiopurgatory.pipeline.estimate import (
+    BINS,
+    HOUR,
+    Array,
+    Hour,
+    Times,
+    _harmonic,
+    _kaplan_meier,
+    log_normal,
+    poisson,
+    popularity,
+    rates,
+)
+
+
+def times_of(logs: Array, limits: Array, weights: Array | None = None, last_try: float = 0.0) -> Times:
+    """*logs* as far as they are known with *limits*; a share *last_try* of those completed is known to be shorter."""
+    weights = np.ones(len(logs)) if weights is None else weights
+    done = logs <= limits
+    missed = done & (np.arange(len(logs)) < len(logs) * last_try)
+    seen = done & ~missed
+    bins = np.floor(logs[seen] * BINS).astype(int).tolist()
+    histogram = Counter[int]()
+    for each, weight in zip(bins, weights[seen].tolist(), strict=True):
+        histogram[each] += weight
+    return Times(
+        float(weights[seen].sum()),
+        float((weights * logs)[seen].sum()),
+        float((weights * logs**2)[seen].sum()),
+        np.column_stack([limits[~done], weights[~done]]),
+        np.column_stack([limits[missed], weights[missed]]),
+        histogram,
+        float(seen.sum()),
+    )
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 1.63])
+@pytest.mark.parametrize("limit", [0.5, 1.0, 5.0])
+def test_log_normal_recovers_what_was_cut_off_at_the_timeout(sigma: float, limit: float) -> None:
+    random = np.random.default_rng(5)
+    logs = random.normal(log(20_000), sigma, 200_000)
+    found = log_normal(times_of(logs, np.full(len(logs), log(20_000 * limit))))
+    assert found is not None
+    assert found.p50_ms == pytest.approx(20, rel=0.02)
+    assert found.sigma == pytest.approx(sigma, rel=0.02)
+    assert found.fits
+
+
+def test_log_normal_recovers_with_mixed_timeouts_weights_and_last_tries() -> None:
+    random = np.random.default_rng(6)
+    logs = random.normal(log(300_000), 0.8, 300_000)
+    limits = random.choice(np.log([100_000, 500_000, 30_000_000]), len(logs))
+    keep = (logs > limits) | (random.random(len(logs)) < 0.2)  # of those that completed, a fifth is in the journal
+    weights = np.where(logs > limits, 1.0, 5.0)
+    found = log_normal(times_of(logs[keep], limits[keep], weights[keep], last_try=0.3))
+    assert found is not None
+    assert found.p50_ms == pytest.approx(300, rel=0.02)
+    assert found.sigma == pytest.approx(0.8, rel=0.02)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 20), min_size=2, max_size=60), st.floats(0.1, 3))
+def test_log_normal_nothing_cut_off_is_mean_and_deviation(logs: list[float], scale: float) -> None:
+    found = log_normal(times_of(np.array(logs) * scale, np.full(len(logs), 1e3)))
+    assert found is not None
+    assert log(found.p50_ms * 1000) == pytest.approx(float(np.mean(logs)) * scale, abs=1e-3)
+    assert found.sigma == pytest.approx(float(np.std(logs)) * scale, rel=1e-2, abs=2e-3)
+
+
+def test_log_normal_of_two_humps_is_said_not_to_fit() -> None:
+    logs = np.concatenate([np.full(5_000, log(1_000)), np.random.default_rng(1).normal(log(1e6), 0.2, 5_000)])
+    found = log_normal(times_of(logs, np.full(len(logs), 100.0)))
+    assert found is not None
+    assert not found.fits
+    assert found.largest_gap > 0.2
+
+
+def test_log_normal_of_nothing_completed_is_none() -> None:
+    assert log_normal(times_of(np.array([5.0, 6.0]), np.array([1.0, 1.0]))) is None
+
+
+def test_log_normal_all_the_same_time() -> None:
+    found = log_normal(times_of(np.full(100, log(5_000)), np.full(100, 100.0)))
+    assert found is not None
+    assert found.p50_ms == pytest.approx(5)
+    assert found.sigma < 0.01
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 640), st.integers(0, 640)), min_size=1, max_size=40))
+def test_kaplan_meier_equals_the_textbook(pairs: list[tuple[int, int]]) -> None:
+    logs, limits = (np.array(each) / BINS + 0.5 / BINS for each in zip(*pairs, strict=True))
+    times = times_of(logs, limits)
+    if not times.histogram:
+        return
+    survival, edges = _kaplan_meier(times)
+    ends, done = np.minimum(logs, limits), logs <= limits
+    share = 1.0
+    for number, edge, found in zip(sorted(times.histogram), edges, survival, strict=True):
+        here = np.floor(ends * BINS) == number
+        share *= 1 - (here & done).sum() / (np.floor(ends * BINS) >= number).sum()
+        assert found == pytest.approx(share)
+        assert edge == (number + 1) / BINS
+
+
+def hours_of(counts: Array, weight: float = 1.0, begin: int = 0) -> tuple[list[Hour], int, int]:
+    """As if the journal began in the middle of the second before *begin*."""
+    found = []
+    for number in range(begin // HOUR, (begin + len(counts) - 1) // HOUR + 1):
+        first = max(number * HOUR - begin, 0)
+        part = counts[first : (number + 1) * HOUR - begin] * weight
+        if part.sum() > 0:
+            found.append(Hour(number, part.sum(), part.sum() * weight, (part**2).sum()))
+    return found, begin - 1, begin + len(counts)
+
+
+@pytest.mark.parametrize("weight", [1.0, 10.0])
+def test_poisson_arrivals_are_taken_for_that(weight: float) -> None:
+    random = np.random.default_rng(2)
+    rate = np.repeat([5.0, 50.0, 0.2], HOUR)[1_800:]  # between hours the rate may change
+    found = poisson(*hours_of(random.poisson(rate).astype(float), weight, begin=1_800))
+    assert found.fits
+    assert found.index == pytest.approx(1, abs=0.05)
+    assert found.p is not None
+    assert found.p > 0.001
+
+
+def test_poisson_bursts_and_evenness_are_told_apart() -> None:
+    random = np.random.default_rng(3)
+    bursts = poisson(*hours_of(random.poisson(2.0, 3_000) * 5.0))
+    assert not bursts.fits
+    assert bursts.index == pytest.approx(5, rel=0.1)
+    even = poisson(*hours_of(np.full(3_000, 10.0)))
+    assert not even.fits
+    assert even.index == 0
+
+
+def test_poisson_of_one_second_is_not_known() -> None:
+    assert poisson(*hours_of(np.array([7.0]))).fits is None
+
+
+def test_rates_by_hour_of_the_day_count_silent_hours() -> None:
+    counts = np.zeros(30 * HOUR)
+    counts[:HOUR] = 2.0
+    counts[24 * HOUR : 25 * HOUR] = 4.0
+    found = rates(*hours_of(counts))
+    assert found == {0: 3.0, **dict.fromkeys(range(1, 24), 0.0)}
+    assert rates(*hours_of(np.full(60, 5.0), begin=5 * HOUR + 100)) == {5: 5.0}
+
+
+@pytest.mark.parametrize("zipf", [0.5, 1.0, 1.5])
+def test_popularity_recovers_the_exponent(zipf: float) -> None:
+    shares = np.arange(1, 3_001) ** -zipf
+    drawn = np.random.default_rng(4).multinomial(300_000, shares / shares.sum())
+    found = popularity(sorted(Counter(drawn[drawn > 0].astype(float).tolist()).items()))
+    assert found.zipf == pytest.approx(zipf, rel=0.02)
+    assert found.fits
+    assert found.hottest == pytest.approx(drawn.max() / 300_000)
+
+
+def test_popularity_of_equals_is_zero() -> None:
+    drawn = np.random.default_rng(4).multinomial(5_000, np.full(100, 0.01))
+    found = popularity(sorted(Counter(drawn.astype(float).tolist()).items()))
+    assert (found.zipf, found.keys, found.per_key) == (0.0, 100, 50.0)
+
+
+def test_popularity_of_one_key() -> None:
+    found = popularity([(17.0, 1)])
+    assert (found.keys, found.zipf, found.hottest, found.fits) == (1, 0.0, 1.0, True)
+
+
+def test_popularity_of_one_giant_is_said_not_to_fit() -> None:
+    found = popularity([(50_000.0, 1), (50.0, 1_000)])
+    assert not found.fits
+
+
+@pytest.mark.parametrize("s", [0.0, 0.5, 1.0, 2.5])
+def test_harmonic_equals_the_sum(s: float) -> None:
+    assert _harmonic(50_000, s) == pytest.approx(float((np.arange(1, 50_001) ** -s).sum()), rel=1e-8)
+
+
+def test_percentile_is_that_of_the_distribution() -> None:
+    found = log_normal(times_of(np.random.default_rng(1).normal(3, 1, 1_000), np.full(1_000, 100.0)))
+    assert found is not None
+    assert found.percentile_ms(50) == pytest.approx(found.p50_ms)
+    assert found.percentile_ms(84.134) == pytest.approx(found.p50_ms * exp(found.sigma), rel=1e-3)

@@ -1,0 +1,146 @@
+"""Traces are what their model says, and the same whoever makes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from aiopurgatory.cli import main
+from aiopurgatory.pipeline.generate import BLOCK, Blocks, chosen, generate, generate_table
+from aiopurgatory.pipeline.model import FEW, MANY, ModelError, Workload, of_seed, read_model, write_model
+from aiopurgatory.pipeline.trace import NO_TIMEOUT_US, SCHEMA, read_trace
+
+MIXED = replace(
+    FEW,
+    purgatory="fetch",
+    kind="mixed",
+    arrivals_per_second=(10.0,) * 8 + (0.0,) * 8 + (30.0,) * 8,
+    timeouts_ms=((200.0, 0.25), (None, 0.75)),
+    key_counts=((1, 0.5), (4, 0.5)),
+    key_space=1_000,
+    zipf=1.0,
+    at_once=0.2,
+    first_hour=7,
+)
+NEVER = replace(MIXED, kind="never", p50_ms=None, at_once=0.0, zipf=0.0, first_hour=0, arrivals_per_second=(5.0,) * 24)
+
+
+@pytest.mark.parametrize(("workload", "p50_ms", "share"), [(FEW, 20, 0.078), (MANY, 200, 0.5)], ids=["few", "many"])
+def test_generate_has_the_percentiles_asked_for(workload: Workload, p50_ms: float, share: float) -> None:
+    table = generate_table([workload], 100_000, rate=50_000)
+    completion = table["completion_us"].to_numpy() / 1000
+    p75_ms = exp(log(p50_ms) + workload.sigma * NormalDist().inv_cdf(0.75))
+    assert np.percentile(completion, 50) == pytest.approx(p50_ms, rel=0.03)
+    assert np.percentile(completion, 75) == pytest.approx(p75_ms, rel=0.03)
+    assert (completion >= 200).mean() == pytest.approx(share, abs=0.015)
+    gaps = np.diff(table["arrival_us"].to_numpy())
+    assert gaps.mean() == pytest.approx(20, rel=0.02)
+    assert gaps.std() == pytest.approx(20, rel=0.05)  # exponential: as large as the mean
+
+
+def test_generate_counts_per_block_vary_as_of_a_poisson_process() -> None:
+    arrivals = generate_table([FEW], 20 * BLOCK, rate=1e6)["arrival_us"].to_numpy()
+    counts = np.bincount(arrivals // 10_000)[:-1]  # some 100 windows of 10,000 each, across the blocks' bounds
+    assert counts.var() / counts.mean() == pytest.approx(1, abs=0.5)
+
+
+def test_generate_keys_are_distinct_and_in_range() -> None:
+    table = generate_table([of_seed("x", 20, 60, keys_each=5, key_space=10)], 5_000)
+    keys = np.array(table["keys"].to_pylist())
+    assert keys.shape == (5_000, 5)
+    assert set(keys.ravel()) == set(range(10))
+    assert all(len(set(row)) == 5 for row in keys)
+
+
+def test_generate_more_keys_each_than_there_are_takes_others() -> None:
+    for row in generate_table([of_seed("x", 20, 60, keys_each=3, key_space=1)], 100)["keys"].to_pylist():
+        assert row[0] == 0
+        assert len(set(row)) == 3
+
+
+def test_generate_mixture_follows_hours_shares_and_popularity() -> None:
+    table = generate_table([MIXED, NEVER], 210_000)
+    hours = table["arrival_us"].to_numpy() // 3_600_000_000
+    per_hour = np.bincount(hours, minlength=9)[:9] / 3600  # from 7 to 16 o'clock
+    assert per_hour[0] == pytest.approx(15, rel=0.03)
+    assert per_hour[1:8] == pytest.approx([5] * 7, rel=0.05)  # nobody but NEVER, from 8 to 16
+    completion = table["completion_us"]
+    assert completion.filter(pa.array((hours >= 1) & (hours <= 8))).null_count == ((hours >= 1) & (hours <= 8)).sum()
+    first = completion.filter(pa.array(hours == 0))
+    assert first.null_count / len(first) == pytest.approx(1 / 3, abs=0.015)
+    of_mixed = first.drop_null().to_numpy()
+    assert (of_mixed == 0).mean() == pytest.approx(0.2, abs=0.015)
+    assert (table["timeout_us"].to_numpy() == NO_TIMEOUT_US).mean() == pytest.approx(0.75, abs=0.015)
+    counts = np.array([len(keys) for keys in table["keys"].to_pylist()])
+    assert (counts == 1).mean() == pytest.approx(0.5, abs=0.015)
+    mixed_keys = table.filter(completion.is_valid())["keys"]
+    firsts = np.array([keys[0] for keys in mixed_keys.to_pylist()])
+    assert (firsts == 0).mean() / (firsts == 9).mean() == pytest.approx(10, rel=0.15)
+
+
+def test_generate_same_seed_same_trace() -> None:
+    assert generate_table([MANY], 1_000, seed=7).equals(generate_table([MANY], 1_000, seed=7))
+    assert not generate_table([MANY], 1_000, seed=7).equals(generate_table([MANY], 1_000, seed=8))
+
+
+def test_generate_latencies_do_not_depend_on_the_rate() -> None:
+    slow, quick = (generate_table([MANY], 1_000, rate=rate) for rate in (1e3, 1e5))
+    assert slow["completion_us"].equals(quick["completion_us"])
+
+
+def test_generate_longer_trace_begins_like_the_shorter() -> None:
+    longer = generate_table([FEW], 2 * BLOCK + 7)
+    assert longer.slice(0, BLOCK + 3).equals(generate_table([FEW], BLOCK + 3))
+    assert (np.diff(longer["arrival_us"].to_numpy()) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"count": 0}, "count must be >= 1, got 0"), ({"rate": -1.0}, "rate must be > 0"), ({"seed": -1}, "seed must be")],
+)
+def test_generate_argument_out_of_range_is_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Blocks(**{"workloads": (FEW,), "count": 1, "seed": 1, **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_generate_partitions_do_not_matter(spark: SparkSession, partitions: int) -> None:
+    count = 6 * BLOCK + 1
+    trace = generate(spark, [MIXED, NEVER], count, seed=3)
+    expected = generate_table([MIXED, NEVER], count, seed=3)
+    found = trace.coalesce(partitions) if partitions < trace.rdd.getNumPartitions() else trace.repartition(partitions)
+    table = found.toArrow().cast(SCHEMA)
+    if partitions == 7:
+        order = table["arrival_us"].to_numpy().argsort(kind="stable")
+        table = table.take(order)
+        assert table["arrival_us"].equals(expected["arrival_us"])
+    else:
+        assert table.equals(expected)
+
+
+def test_generate_stage_writes_a_trace_in_order_twice_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    write_model([MIXED, NEVER, FEW], tmp_path / "model.json")
+    workloads = chosen(read_model(tmp_path / "model.json"), "fetch")
+    assert workloads == [MIXED, NEVER]
+    for _ in range(2):
+        trace = generate(spark, workloads, 3 * BLOCK)
+        trace.write.mode("overwrite").parquet(str(tmp_path / "trace"))
+        assert read_trace(tmp_path / "trace").equals(generate_table(workloads, 3 * BLOCK))
+
+
+def test_chosen_of_unknown_purgatory_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"must be one that the model knows \(seed\), got 'fetch'"):
+        chosen([FEW, MANY], "fetch")
+
+
+def test_generate_without_a_source_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pipeline", "generate", "out"])
+    assert "one of the arguments --model --workload is required" in capsys.readouterr().err

@@ -1,0 +1,209 @@
+"""The replay of a trace is what a purgatory does with it live, operation by operation."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.core.observer import Observer
+from aiopurgatory.core.outcome import Outcome
+from aiopurgatory.pipeline.generate import generate_table
+from aiopurgatory.pipeline.model import FEW, MANY, Workload
+from aiopurgatory.pipeline.replay import OLD, Replay, Setting, replay
+from aiopurgatory.pipeline.trace import NO_TIMEOUT_US, SCHEMA
+from aiopurgatory.testing import ManualClock, check_invariants
+
+#: From here on, no float of seconds is off its microsecond by what advance() adds up.
+BEGIN_US = 1_000_000_000
+
+
+class Live(DelayedOperation[None]):
+    __slots__ = ("clock", "completes_at", "number")
+    clock: ManualClock
+    completes_at: float
+    number: int
+
+    def try_complete(self) -> bool:
+        return self.clock.time() >= self.completes_at and self.force_complete()
+
+
+class Ends(Observer):
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.found: dict[int, tuple[int, bool]] = {}
+
+    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        if outcome is not Outcome.FAILED:
+            self.found[op.number] = round(self.clock.time() * 1e6), outcome is Outcome.EXPIRED
+
+
+async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[int, bool]], dict[str, int], int]:
+    """The ends by number, what was counted, and the most pending."""
+    rows = trace.to_pylist()
+    events = [(row["arrival_us"], 0, number) for number, row in enumerate(rows)]
+    events += [
+        (row["arrival_us"] + row["completion_us"], 1, number)
+        for number, row in enumerate(rows)
+        if row["completion_us"] is not None
+    ]
+    clock, ops, most = ManualClock(), {}, 0
+    ends = Ends(clock)
+    tick, wheel_size = (setting.tick_ms or 0) / 1000, setting.wheel_size or 0
+    purgatory = Purgatory(
+        tick=tick, wheel_size=wheel_size, purge_interval=setting.purge_interval, clock=clock, observers=[ends]
+    )
+    async with purgatory:
+        for moment_us, kind, number in sorted(events):
+            await clock.advance(moment_us / 1e6 - clock.time())
+            assert clock.time() == moment_us / 1e6
+            row = rows[number]
+            if kind == 0:
+                timeout = row["timeout_us"] / 1e6 if setting.timeout_ms is None else setting.timeout_ms / 1e3
+                op = ops[number] = Live(timeout)
+                done = row["completion_us"]
+                op.clock, op.number = clock, number
+                op.completes_at = float("inf") if done is None else (row["arrival_us"] + done) / 1e6
+                purgatory.watch(op, tuple(row["keys"]))
+            else:
+                ops[number].force_complete()
+            await clock.advance(0)
+            most = max(most, purgatory.num_delayed)
+            check_invariants(purgatory)
+        await clock.advance(1e5)
+        known = purgatory.statistics()
+        counts = {
+            "cascades": known.cascaded,
+            "wakeups": known.wakeups,
+            "heap_operations": purgatory._timer.heap_operations,
+            "purges": known.purges,
+        }
+    return ends.found, counts, most
+
+
+def ends_of(found: Replay) -> dict[int, tuple[int, bool]]:
+    pairs = zip(found.ended_us.tolist(), found.expired.tolist(), strict=True)
+    return {number: (ended, expired) for number, (ended, expired) in enumerate(pairs) if ended >= 0}
+
+
+def table_of(rows: list[tuple[int, list[int], int | None, int]]) -> pa.Table:
+    ordered = sorted(rows, key=lambda row: row[0])
+    columns: list[list[Any]] = [list(column) for column in zip(*ordered, strict=True)] or [[], [], [], []]
+    return pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+
+
+durations = st.one_of(st.integers(0, 50_000), st.sampled_from([0, 1_000, 10_000, 20_000, 400_000]))
+rows = st.tuples(
+    st.one_of(st.integers(0, 100_000), st.integers(0, 100).map(lambda ms: ms * 1000)).map(lambda us: us + BEGIN_US),
+    st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True),
+    st.none() | durations,
+    durations | st.just(NO_TIMEOUT_US),
+)
+traces = st.lists(rows, max_size=25).map(table_of)
+setups = st.builds(
+    Setting,
+    tick_ms=st.sampled_from([0.25, 1.0, 3.0, 10.0]),
+    wheel_size=st.sampled_from([2, 3, 20]),
+    purge_interval=st.sampled_from([0, 1, 5]),
+    timeout_ms=st.sampled_from([None, None, 7.0]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces, setups)
+def test_replay_equals_the_live_run(trace: pa.Table, setting: Setting) -> None:
+    found = replay(trace, setting)
+    ends, counts, _ = asyncio.run(play_live(trace, setting))
+    assert ends_of(found) == ends
+    assert {name: found.counts[name] for name in counts} == counts
+
+
+@pytest.mark.parametrize("workload", [FEW, MANY], ids=["few", "many"])
+@pytest.mark.parametrize("purge_interval", [0, 50])
+def test_replay_of_the_seeds_equals_the_live_run(workload: Workload, purge_interval: int) -> None:
+    table = generate_table([workload], 600, rate=2_000)
+    table = table.set_column(0, SCHEMA.field(0), pa.array(table["arrival_us"].to_numpy() + BEGIN_US))
+    setting = Setting(purge_interval=purge_interval)
+    found = replay(table, setting)
+    ends, counts, most = asyncio.run(play_live(table, setting))
+    assert ends_of(found) == ends
+    assert {name: found.counts[name] for name in counts} == counts
+    assert found.peak_pending == most
+    assert len(ends) == 600
+    assert (counts["purges"] > 3) == (purge_interval > 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(traces, st.sampled_from([1, 5, 1000]))
+def test_replay_of_the_old_purgatory_ends_all_as_it_should(trace: pa.Table, purge_interval: int) -> None:
+    found = replay(trace, Setting(OLD, None, None, purge_interval))
+    for row, ended_us, expired in zip(trace.to_pylist(), found.ended_us, found.expired, strict=True):
+        arrival_us, done, timeout_us = row["arrival_us"], row["completion_us"], row["timeout_us"]
+        awake_us = -(-(arrival_us + timeout_us) // 1000) * 1000  # event loops wake up at whole milliseconds
+        if done is not None and arrival_us + done <= awake_us:
+            assert (ended_us, expired) == (arrival_us + done, False)
+        elif timeout_us == NO_TIMEOUT_US:
+            assert (ended_us, expired) == (-1, False)
+        else:
+            assert (ended_us, expired) == (awake_us, True)
+
+
+def test_replay_of_nothing_is_nothing() -> None:
+    for setting in (Setting(), Setting(OLD, None, None, 10)):
+        found = replay(SCHEMA.empty_table(), setting)
+        assert (found.peak_pending, len(found.ended_us), set(found.counts.values())) == (0, 0, {0})
+
+
+def test_replay_twice_is_the_same() -> None:
+    table = generate_table([MANY], 3_000, rate=20_000)
+    for setting in (Setting(purge_interval=100), Setting(OLD, None, None, 100)):
+        first, second = replay(table, setting), replay(table, setting)
+        assert (first.ended_us == second.ended_us).all()
+        assert (first.counts, first.peak_bytes) == (second.counts, second.peak_bytes)
+
+
+def test_replay_of_a_chunked_and_sliced_table() -> None:
+    table = generate_table([MANY], 2_000, rate=20_000)
+    chunked = pa.concat_tables([table.slice(0, 700), table.slice(700)])
+    assert (replay(chunked, Setting()).ended_us == replay(table, Setting()).ended_us).all()
+    tail = table.slice(1_000)
+    assert len(replay(tail, Setting()).ended_us) == 1_000
+
+
+def test_replay_coarser_tick_wakes_less_and_is_later() -> None:
+    table = generate_table([MANY], 5_000, rate=10_000)
+    fine, coarse = (replay(table, Setting(tick_ms=tick_ms)) for tick_ms in (1.0, 20.0))
+    assert coarse.counts["wakeups"] < fine.counts["wakeups"] / 5
+    assert fine.lateness_us.min() >= 0  # never early
+    assert fine.lateness_us.max() <= 1_000 < coarse.lateness_us.max() <= 20_000
+
+
+def test_replay_timeout_for_all_replaces_their_own() -> None:
+    table = generate_table([MANY], 5_000, rate=10_000)
+    shares = [replay(table, Setting(timeout_ms=ms)).expired.mean() for ms in (None, 200.0, 50.0)]
+    assert shares[0] == shares[1]
+    assert shares[2] > shares[0] + 0.2
+
+
+def test_replay_purges_visit_what_is_listed() -> None:
+    table = generate_table([MANY], 5_000, rate=10_000)
+    at_once, deferred = (replay(table, Setting(purge_interval=n)) for n in (0, 100))
+    assert (at_once.counts["purges"], at_once.counts["purge_visits"]) == (0, 0)
+    mean = deferred.counts["purge_visits"] / deferred.counts["purges"]
+    assert deferred.peak_listed / 4 < mean < deferred.peak_listed * 1.5
+    assert deferred.peak_bytes > at_once.peak_bytes > 0
+
+
+def test_replay_of_the_old_purgatory_keeps_what_is_completed() -> None:
+    table = generate_table([replace(FEW, timeouts_ms=((5_000.0, 1.0),))], 20_000, rate=20_000)
+    new, old = replay(table, Setting()), replay(table, Setting(OLD, None, None, 10_000))
+    assert old.peak_listed > 5 * new.peak_listed
+    assert old.counts["heap_operations"] > 1.2 * 20_000 > 50 * new.counts["heap_operations"]
+    assert np.array_equal(old.expired, new.expired)
