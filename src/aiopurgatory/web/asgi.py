@@ -1,0 +1,182 @@
+"""What an ASGI app needs to hold long polls, under any server: put it around Starlette, FastAPI, Litestar, Quart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any, final
+
+from ..errors import PurgatoryClosedError
+from ..purgatory import Purgatory
+from .stopping import on_stop_signal
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: Bytes of a body that are read before the app asks for them: no more, so that a server can slow down its client.
+READ_AHEAD = 1 << 16
+
+
+@final
+class LongPollApp:
+    """*app*, with handlers that are cancelled when their client leaves, and polls that are answered when it stops.
+
+        app = LongPollApp(Starlette(routes=[...]), purgatory)
+
+    Or, as the last one that is added, ``app.add_middleware(LongPollApp, purgatory=purgatory)``. It must be outside of
+    Starlette's BaseHTTPMiddleware, behind which nothing is heard of the client.
+
+    A client that leaves: no server cancels a handler for that. It shows in ``receive()`` alone, which is listened to
+    here, beside the app, from when the handler first has to wait until it begins to answer.
+
+    A server that stops: *purgatory* is closed at once, which ends everything in it. Under uvicorn, and hypercorn
+    without worker processes, that is when the signal comes. Hypercorn's workers get none: their polls are answered 503
+    when the server cancels them, after its ``graceful_timeout``. A server in a thread that is not the main one gets
+    none, either: close the purgatory yourself.
+
+    Args:
+        purgatory: started with the app (lifespan, or the first request), closed with it.
+
+    Cost: a task and about 1.5 kB for a request that has to wait, nothing but two calls for one that has not.
+    """
+
+    def __init__(self, app: ASGIApp, purgatory: Purgatory) -> None:
+        self._app = app
+        self._purgatory = purgatory
+        self._forget_signals: Callable[[], None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(scope, receive, send)
+        elif scope["type"] == "http":
+            if self._forget_signals is None:
+                await self._open()
+            await _Exchange(receive, send).run(self._app, scope)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._purgatory.start()
+        await self._app(scope, receive, send)  # an app that knows no lifespan raises, and may be served all the same
+        self._purgatory.close()
+        if self._forget_signals is not None:
+            self._forget_signals()
+
+    async def _open(self) -> None:
+        """With the first request: by then every server has installed its signal handlers, and nobody is parked yet."""
+        self._forget_signals = on_stop_signal(self._purgatory.close)
+        with suppress(PurgatoryClosedError):  # polls are told so
+            await self._purgatory.start()
+
+
+class _Exchange:
+    """One request while its app runs. Its client is listened to beside the app, which is cancelled when it leaves."""
+
+    __slots__ = (
+        "_ahead",
+        "_answering",
+        "_left",
+        "_listener",
+        "_loop",
+        "_reading",
+        "_receive",
+        "_send",
+        "_soon",
+        "_task",
+    )
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._ahead: list[Message] = []  # read before the app asked for them
+        self._reading = False  # the app itself waits in the server's receive()
+        self._answering = False
+        self._left = False
+        self._listener: asyncio.Future[Message] | None = None
+        # On the next turn of the loop, which comes only if the app has to wait. If not, this is all that it costs.
+        self._soon: asyncio.Handle | None = self._loop.call_soon(self._listen)
+
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
+        try:
+            await app(scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            if not self._left and not self._answering:
+                await self._answer_for_server()
+            if not self._left or self._cancelling() > 1:
+                raise
+        finally:
+            self._end()
+
+    async def receive(self) -> Message:
+        while not self._ahead and self._listener is not None:
+            await asyncio.wait([self._listener])
+        if self._ahead:
+            message = self._ahead.pop(0)
+        else:
+            message = await self._read()
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._listen)
+        return message
+
+    def send(self, message: Message) -> Awaitable[None]:
+        self._answering = True
+        return self._send(message)
+
+    async def _read(self) -> Message:
+        self._reading = True
+        try:
+            message = await self._receive()
+        finally:
+            self._reading = False
+        if message["type"] == "http.disconnect" and not self._answering:
+            self._leave()
+            await asyncio.sleep(0)  # where an app is cancelled that is not deeper in tasks of its own
+        return message
+
+    def _listen(self) -> None:
+        self._soon = None
+        if self._answering or self._reading or self._listener is not None:
+            return
+        if sum(len(message.get("body", b"")) for message in self._ahead) < READ_AHEAD:
+            self._listener = asyncio.ensure_future(self._receive())
+            self._listener.add_done_callback(self._heard)
+
+    def _heard(self, listener: asyncio.Future[Message]) -> None:
+        self._listener = None
+        if listener.cancelled() or listener.exception() is not None:
+            return  # if the server's receive() raises, the app gets that when it calls it
+        self._ahead.append(listener.result())
+        if self._ahead[-1]["type"] != "http.disconnect":
+            self._listen()
+        elif not self._answering:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._left = True
+        assert self._task is not None
+        self._task.cancel()
+
+    def _cancelling(self) -> int:
+        assert self._task is not None
+        return self._task.cancelling()
+
+    async def _answer_for_server(self) -> None:
+        """The server's patience with the app is over, and it would answer 500."""
+        headers = [(b"retry-after", b"1"), (b"cache-control", b"no-store"), (b"content-length", b"0")]
+        await self.send({"type": "http.response.start", "status": 503, "headers": headers})
+        await self.send({"type": "http.response.body", "body": b""})
+
+    def _end(self) -> None:
+        self._answering = True
+        if self._soon is not None:
+            self._soon.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
+        if self._left and self._task is not None:
+            self._task.uncancel()
