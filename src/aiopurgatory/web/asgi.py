@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, final
@@ -82,7 +83,7 @@ class _Exchange:
         "_left",
         "_listener",
         "_loop",
-        "_reading",
+        "_reader",
         "_receive",
         "_send",
         "_soon",
@@ -95,7 +96,7 @@ class _Exchange:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._ahead: list[Message] = []  # read before the app asked for them
-        self._reading = False  # the app itself waits in the server's receive()
+        self._reader: asyncio.Task[Any] | None = None  # the app's, that waits for a message
         self._answering = False
         self._left = False
         self._listener: asyncio.Future[Message] | None = None
@@ -114,12 +115,16 @@ class _Exchange:
             self._end()
 
     async def receive(self) -> Message:
-        while not self._ahead and self._listener is not None:
-            await asyncio.wait([self._listener])
-        if self._ahead:
-            message = self._ahead.pop(0)
-        else:
-            message = await self._read()
+        self._reader = asyncio.current_task()
+        try:
+            while not self._ahead and self._listener is not None:
+                await asyncio.wait([self._listener])
+            message = self._ahead.pop(0) if self._ahead else await self._receive()
+            if message["type"] == "http.disconnect" and not self._answering:
+                self._leave()
+                await asyncio.sleep(0)  # here, if it is cancelled
+        finally:
+            self._reader = None
         if self._soon is None:
             self._soon = self._loop.call_soon(self._listen)
         return message
@@ -128,20 +133,9 @@ class _Exchange:
         self._answering = True
         return self._send(message)
 
-    async def _read(self) -> Message:
-        self._reading = True
-        try:
-            message = await self._receive()
-        finally:
-            self._reading = False
-        if message["type"] == "http.disconnect" and not self._answering:
-            self._leave()
-            await asyncio.sleep(0)  # where an app is cancelled that is not deeper in tasks of its own
-        return message
-
     def _listen(self) -> None:
         self._soon = None
-        if self._answering or self._reading or self._listener is not None:
+        if self._answering or self._left or self._reader is not None or self._listener is not None:
             return
         if sum(len(message.get("body", b"")) for message in self._ahead) < READ_AHEAD:
             self._listener = asyncio.ensure_future(self._receive())
@@ -158,9 +152,11 @@ class _Exchange:
             self._leave()
 
     def _leave(self) -> None:
-        self._left = True
-        assert self._task is not None
-        self._task.cancel()
+        """Cancel the app; but one that listens in a task of its own is told, and knows better (Quart)."""
+        if not self._left and self._reader in (None, self._task):
+            self._left = True
+            assert self._task is not None
+            self._task.cancel()
 
     def _cancelling(self) -> int:
         assert self._task is not None
@@ -168,7 +164,8 @@ class _Exchange:
 
     async def _answer_for_server(self) -> None:
         """The server's patience with the app is over, and it would answer 500."""
-        headers = [(b"retry-after", b"1"), (b"cache-control", b"no-store"), (b"content-length", b"0")]
+        retry_after = str(random.randint(1, 3)).encode()
+        headers = [(b"retry-after", retry_after), (b"cache-control", b"no-store"), (b"content-length", b"0")]
         await self.send({"type": "http.response.start", "status": 503, "headers": headers})
         await self.send({"type": "http.response.body", "body": b""})
 

@@ -29,6 +29,12 @@ class GoneError(PurgatoryError):
     """What the client has is too old, or of another life, to go on from: it must start anew. 410 (Kubernetes)."""
 
 
+class Fields(Protocol):
+    """What is asked of a request's headers and query: the ``get()`` of a mapping, which for headers ignores case."""
+
+    def get(self, name: str, /) -> str | None: ...
+
+
 class Source(Protocol[K_contra]):
     """What is polled, in memory: both are called from the event loop, and must not block it."""
 
@@ -160,8 +166,8 @@ class LongPolling(Generic[K]):
     async def answer(
         self,
         resource: K,
-        headers: Mapping[str, str],
-        query: Mapping[str, str] = _NO_QUERY,
+        headers: Fields,
+        query: Fields = _NO_QUERY,
         *,
         since: str | None = None,
         keys: Iterable[Hashable] | None = None,
@@ -171,8 +177,7 @@ class LongPolling(Generic[K]):
 
         Args:
             resource: what is polled; the source is asked for it.
-            headers: of the request; ``get()`` must ignore case, as it does in all frameworks. Read are Prefer and, if
-                *since* is None, If-None-Match.
+            headers: of the request. Read are Prefer and, if *since* is None, If-None-Match.
             query: of the request. Read is ``wait``: seconds, before what Prefer says.
             since: the version that the client has, if it tells by other means than If-None-Match.
             keys: to watch; None: *resource* alone.
@@ -186,7 +191,7 @@ class LongPolling(Generic[K]):
         except ValueError as exc:
             return self._refusal(400, str(exc))
         wait = self._policy.applied(asked)
-        known = entity_tags(headers.get("if-none-match", "")) if since is None else [since]
+        known = entity_tags(headers.get("if-none-match") or "") if since is None else [since]
         try:
             version = self._version(resource)
             if known == [ANY]:
@@ -298,11 +303,11 @@ class _Linger(DelayedOperation[None]):
         self.lingering.discard(self.key)
 
 
-def _asked_wait(headers: Mapping[str, str], query: Mapping[str, str]) -> float | None:
+def _asked_wait(headers: Fields, query: Fields) -> float | None:
     """Raises: ValueError: the query asks for what is no number. (A preference that is none is ignored.)"""
     text = query.get("wait")
     if text is None:
-        return wait_preference(headers.get("prefer", ""))
+        return wait_preference(headers.get("prefer") or "")
     try:
         wait = float(text)
     except ValueError:
