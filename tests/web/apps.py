@@ -44,7 +44,7 @@ class Topics:
 
 topics = Topics()
 purgatory = Purgatory("polls", max_pending=20_000)
-polling = LongPolling(purgatory, topics, policy=Policy(max_wait=30.0))
+polling = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0))
 
 
 def bump(topic: str) -> str:
