@@ -172,14 +172,15 @@ async def test_app_that_listens_in_a_task_of_its_own_is_told_instead(purgatory: 
                 pass
 
         await asyncio.wait([asyncio.create_task(listen())])
-        await asyncio.sleep(0)
+        await settle()
         seen.append("told")
 
     server = Server(app, purgatory)
     server.body(b"")
     task = server.start()
     await settle()
-    server.messages.put_nowait(DISCONNECT)
+    for _ in range(3):  # servers say it each time they are asked
+        server.messages.put_nowait(DISCONNECT)
     await task
     assert seen == ["told"]
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import Any, final
+from typing import Any, cast, final
 
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
@@ -17,6 +17,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
 
 #: Bytes of a body that are read before the app asks for them: no more, so that a server can slow down its client.
 READ_AHEAD = 1 << 16
@@ -56,7 +58,14 @@ class LongPollApp:
         elif scope["type"] == "http":
             if self._forget_signals is None:
                 await self._open()
-            await _Exchange(receive, send).run(self._app, scope)
+            exchange = _Exchange(receive, send)
+            try:
+                await self._app(scope, exchange.receive, exchange.send)
+            except asyncio.CancelledError:
+                if await exchange.cancelled_by_server():
+                    raise
+            finally:
+                exchange.end()
         else:
             await self._app(scope, receive, send)
 
@@ -80,6 +89,7 @@ class _Exchange:
     __slots__ = (
         "_ahead",
         "_answering",
+        "_cancelled",
         "_left",
         "_listener",
         "_loop",
@@ -94,32 +104,26 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        self._ahead: list[Message] = []  # read before the app asked for them
+        self._task = cast(asyncio.Task[Any], asyncio.current_task())
+        self._ahead: tuple[Message, ...] = ()  # read before the app asked for them
         self._reader: asyncio.Task[Any] | None = None  # the app's, that waits for a message
         self._answering = False
-        self._left = False
+        self._left = False  # the client
+        self._cancelled = False  # the app, for that
         self._listener: asyncio.Future[Message] | None = None
         # On the next turn of the loop, which comes only if the app has to wait. If not, this is all that it costs.
         self._soon: asyncio.Handle | None = self._loop.call_soon(self._listen)
-
-    async def run(self, app: ASGIApp, scope: Scope) -> None:
-        try:
-            await app(scope, self.receive, self.send)
-        except asyncio.CancelledError:
-            if not self._left and not self._answering:
-                await self._answer_for_server()
-            if not self._left or self._cancelling() > 1:
-                raise
-        finally:
-            self._end()
 
     async def receive(self) -> Message:
         self._reader = asyncio.current_task()
         try:
             while not self._ahead and self._listener is not None:
                 await asyncio.wait([self._listener])
-            message = self._ahead.pop(0) if self._ahead else await self._receive()
+            if self._ahead:
+                message, *rest = self._ahead
+                self._ahead = tuple(rest)
+            else:
+                message = await self._receive()
             if message["type"] == "http.disconnect" and not self._answering:
                 self._leave()
                 await asyncio.sleep(0)  # here, if it is cancelled
@@ -145,8 +149,10 @@ class _Exchange:
         self._listener = None
         if listener.cancelled() or listener.exception() is not None:
             return  # if the server's receive() raises, the app gets that when it calls it
-        self._ahead.append(listener.result())
-        if self._ahead[-1]["type"] != "http.disconnect":
+        message = listener.result()
+        # A poll waits for long, and has no body: the one that all of them share is two hundred bytes less for each.
+        self._ahead += (_NO_BODY if message == _NO_BODY else message,)
+        if message["type"] != "http.disconnect":
             self._listen()
         elif not self._answering:
             self._leave()
@@ -154,26 +160,24 @@ class _Exchange:
     def _leave(self) -> None:
         """Cancel the app; but one that listens in a task of its own is told, and knows better (Quart)."""
         if not self._left and self._reader in (None, self._task):
-            self._left = True
-            assert self._task is not None
+            self._cancelled = True
             self._task.cancel()
+        self._left = True
 
-    def _cancelling(self) -> int:
-        assert self._task is not None
-        return self._task.cancelling()
+    async def cancelled_by_server(self) -> bool:
+        """Its patience with the app is over, and it would answer 500. Returns: False if it was for the client alone."""
+        if not self._left and not self._answering:
+            retry_after = str(random.randint(1, 3)).encode()
+            headers = [(b"retry-after", retry_after), (b"cache-control", b"no-store"), (b"content-length", b"0")]
+            await self.send({"type": "http.response.start", "status": 503, "headers": headers})
+            await self.send({"type": "http.response.body", "body": b""})
+        return not self._cancelled or self._task.cancelling() > 1
 
-    async def _answer_for_server(self) -> None:
-        """The server's patience with the app is over, and it would answer 500."""
-        retry_after = str(random.randint(1, 3)).encode()
-        headers = [(b"retry-after", retry_after), (b"cache-control", b"no-store"), (b"content-length", b"0")]
-        await self.send({"type": "http.response.start", "status": 503, "headers": headers})
-        await self.send({"type": "http.response.body", "body": b""})
-
-    def _end(self) -> None:
+    def end(self) -> None:
         self._answering = True
         if self._soon is not None:
             self._soon.cancel()
         if self._listener is not None:
             self._listener.cancel()
-        if self._left and self._task is not None:
+        if self._cancelled:
             self._task.uncancel()

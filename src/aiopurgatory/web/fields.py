@@ -29,11 +29,11 @@ def _digits(quoted: re.Match[str]) -> str:
     return quoted[1] if _SECONDS.fullmatch(quoted[1]) else "quoted"
 
 
-def entity_tags(if_none_match: str) -> list[str]:
-    """What is in the quotes of each entity tag, weak or not; [ANY] for ``*``. Tags without quotes are taken, too."""
+def entity_tags(if_none_match: str) -> tuple[str, ...]:
+    """What is in the quotes of each entity tag, weak or not; (ANY,) for ``*``. Tags without quotes are taken, too."""
     if if_none_match.strip() == ANY:
-        return [ANY]
-    return [quoted or bare for quoted, bare in _ENTITY_TAG.findall(if_none_match)]
+        return (ANY,)
+    return tuple(quoted or bare for quoted, bare in _ENTITY_TAG.findall(if_none_match))
 
 
 def is_entity_tag(version: str) -> bool:

@@ -191,14 +191,19 @@ class LongPolling(Generic[K]):
         except ValueError as exc:
             return self._refusal(400, str(exc))
         wait = self._policy.applied(asked)
-        known = entity_tags(headers.get("if-none-match") or "") if since is None else [since]
+        known = entity_tags(headers.get("if-none-match") or "") if since is None else (since,)
         try:
             version = self._version(resource)
-            if known == [ANY]:
-                known = [version]
-            if version in known and wait > 0:
-                poll = _Poll(self._version, resource, version, self._policy.timeout(wait))
-                await self._park(poll, (resource,) if keys is None else keys, client)
+            if known == (ANY,) or version in known:
+                known = (version,)
+                if wait > 0:
+                    poll = _Poll(self._version, resource, version, self._policy.timeout(wait))
+                    if keys is None:
+                        keys = (resource,)
+                    if client is None:
+                        await self._purgatory.watch(poll, keys)
+                    else:
+                        await self._park(poll, keys, client)
             return self._answer(resource, known, 304 if since is None else 204, None if asked is None else wait)
         except GoneError as exc:
             return self._refusal(410, str(exc))
@@ -222,9 +227,6 @@ class LongPolling(Generic[K]):
         return self._purgatory.check_and_complete(key)
 
     async def _park(self, poll: _Poll[K], keys: Iterable[Hashable], client: Hashable) -> None:
-        if client is None:
-            await self._purgatory.watch(poll, keys)
-            return
         mine = self._clients.get(client, {})
         older = mine.get(poll.resource)
         limit = self._policy.max_per_client
@@ -243,7 +245,7 @@ class LongPolling(Generic[K]):
                 if not mine:
                     del self._clients[client]
 
-    def _answer(self, resource: K, known: list[str], nothing_new: int, told: float | None) -> Answer:
+    def _answer(self, resource: K, known: tuple[str, ...], nothing_new: int, told: float | None) -> Answer:
         version = self._version(resource)
         if not is_entity_tag(version):
             raise ValueError(f"version must be printable ASCII without spaces and quotes, got {version!r}")
