@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         self.buffer += data
         head, end, body = self.buffer.partition(b"\r\n\r\n")
         length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-        if end and len(body) == int(length or 0) and self.answer is not None:
+        if end and len(body) == int(length or 0) and self.answer is not None and not self.answer.done():
             assert head.startswith(b"HTTP/1.1 200"), head
             self.buffer = b""
             self.answer.set_result(body)

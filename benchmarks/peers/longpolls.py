@@ -108,7 +108,7 @@ class Ours(Topics):
         self.polling = LongPolling(self.purgatory, self, policy=Policy(max_wait=WAIT))
 
     async def poll(self, request: Request) -> Response:
-        answer = await self.polling.answer(request.path_params["topic"], request.headers, request.query_params)
+        answer = await self.polling.answer(request.path_params["topic"], request.headers)
         return Response(answer.body, answer.status, answer.headers)
 
     def publish(self, topic: str) -> None:

@@ -28,7 +28,7 @@ def park(served: Served, number: int) -> list[socket.socket]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("server", "number"),
-    [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-httptools", CROWD), ("hypercorn-uvloop-0", CROWD // 5)],
+    [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-h11", CROWD // 10), ("hypercorn-uvloop-0", CROWD // 10)],
 )
 def test_crowd_hangs_up_at_once_and_nothing_stays_then_stop_answers_another(server: str, number: int) -> None:
     allow_open_files()
@@ -42,11 +42,9 @@ def test_crowd_hangs_up_at_once_and_nothing_stays_then_stop_answers_another(serv
         answers = [read(client) for client in clients]
         answered = time.monotonic() - start
         served.process.wait(timeout=10)
-        print(
-            f"\n{server}: {number:,} polls answered after {answered:.2f} s, exit after {time.monotonic() - start:.2f} s"
-        )
+        print(f"\n{server}: {number:,} polls answered after {answered:.2f} s, exit after {exited:.2f} s")
         assert {answer.status for answer in answers} == {503}
-        assert {int(answer.headers["retry-after"]) for answer in answers} == {1, 2, 3}
+        assert {answer.headers["retry-after"] for answer in answers} == {"1", "2", "3"}
 
 
 class Nothing:

@@ -10,11 +10,10 @@ from typing import Any, cast, final
 
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
+from .listening import Listener, Message, Receive, listen
 from .stopping import on_stop_signal
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -89,9 +88,11 @@ class _Exchange:
     __slots__ = (
         "_ahead",
         "_answering",
+        "_arrived",
         "_cancelled",
         "_left",
         "_listener",
+        "_listening",
         "_loop",
         "_reader",
         "_receive",
@@ -110,15 +111,18 @@ class _Exchange:
         self._answering = False
         self._left = False  # the client
         self._cancelled = False  # the app, for that
-        self._listener: asyncio.Future[Message] | None = None
+        self._listener: Listener | None = None
+        self._listening = False
+        self._arrived: asyncio.Future[None] | None = None  # while the app waits for what the listener hears
         # On the next turn of the loop, which comes only if the app has to wait. If not, this is all that it costs.
         self._soon: asyncio.Handle | None = self._loop.call_soon(self._listen)
 
     async def receive(self) -> Message:
         self._reader = asyncio.current_task()
         try:
-            while not self._ahead and self._listener is not None:
-                await asyncio.wait([self._listener])
+            while not self._ahead and self._listening:
+                self._arrived = self._loop.create_future()
+                await self._arrived
             if self._ahead:
                 message, *rest = self._ahead
                 self._ahead = tuple(rest)
@@ -139,23 +143,25 @@ class _Exchange:
 
     def _listen(self) -> None:
         self._soon = None
-        if self._answering or self._left or self._reader is not None or self._listener is not None:
-            return
-        if sum(len(message.get("body", b"")) for message in self._ahead) < READ_AHEAD:
-            self._listener = asyncio.ensure_future(self._receive())
-            self._listener.add_done_callback(self._heard)
+        if not (self._answering or self._left or self._reader or self._listening) and self._has_room():
+            self._listening = True
+            self._listener = listen(self._receive, self._heard)
 
-    def _heard(self, listener: asyncio.Future[Message]) -> None:
-        self._listener = None
-        if listener.cancelled() or listener.exception() is not None:
-            return  # if the server's receive() raises, the app gets that when it calls it
-        message = listener.result()
-        # A poll waits for long, and has no body: the one that all of them share is two hundred bytes less for each.
-        self._ahead += (_NO_BODY if message == _NO_BODY else message,)
-        if message["type"] != "http.disconnect":
-            self._listen()
-        elif not self._answering:
-            self._leave()
+    def _has_room(self) -> bool:
+        return sum(len(message.get("body", b"")) for message in self._ahead) < READ_AHEAD
+
+    def _heard(self, message: Message | None) -> bool:
+        if message is not None:
+            # A poll waits for long and has no body: the message that they all share is two hundred bytes less for each.
+            self._ahead += (_NO_BODY if message == _NO_BODY else message,)
+            if message["type"] == "http.disconnect":
+                if not self._answering:
+                    self._leave()
+                self._left = True
+        self._listening = message is not None and not self._left and not self._answering and self._has_room()
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+        return self._listening
 
     def _leave(self) -> None:
         """Cancel the app; but one that listens in a task of its own is told, and knows better (Quart)."""
@@ -177,7 +183,7 @@ class _Exchange:
         self._answering = True
         if self._soon is not None:
             self._soon.cancel()
-        if self._listener is not None:
+        if self._listening and self._listener is not None:
             self._listener.cancel()
         if self._cancelled:
             self._task.uncancel()
