@@ -275,7 +275,7 @@ async def test_client_and_server_in_one_turn_cancel_both(purgatory: Purgatory) -
     task = server.start()
     await settle()
     server.messages.put_nowait(DISCONNECT)
-    while not task.cancelling():
+    while not task.cancelling():  # noqa: ASYNC110
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

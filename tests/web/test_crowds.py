@@ -42,6 +42,7 @@ def test_crowd_hangs_up_at_once_and_nothing_stays_then_stop_answers_another(serv
         answers = [read(client) for client in clients]
         answered = time.monotonic() - start
         served.process.wait(timeout=10)
+        exited = time.monotonic() - start
         print(f"\n{server}: {number:,} polls answered after {answered:.2f} s, exit after {exited:.2f} s")
         assert {answer.status for answer in answers} == {503}
         assert {answer.headers["retry-after"] for answer in answers} == {"1", "2", "3"}
