@@ -99,6 +99,23 @@ class Events(Topics):
             event.set()
 
 
+class WatchedEvents(Events):
+    """The same, racing a task that listens for the client: what a user writes who wants polls cancelled."""
+
+    async def poll(self, request: Request) -> Response:
+        async def hang_up() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        polling, leaving = asyncio.create_task(super().poll(request)), asyncio.create_task(hang_up())
+        try:
+            await asyncio.wait([polling, leaving], return_when=asyncio.FIRST_COMPLETED)
+            return await polling if polling.done() else Response(status_code=499)
+        finally:
+            polling.cancel()
+            leaving.cancel()
+
+
 class Ours(Topics):
     """aiopurgatory.web, all of it: the timeout, and the client that leaves; the policy's jitter, too."""
 
@@ -116,7 +133,13 @@ class Ours(Topics):
         self.polling.notify(topic)
 
 
-COMPETITORS: dict[str, Any] = {"ours": Ours, "future": Futures, "event": Events, "nothing": Nothing}
+COMPETITORS: dict[str, Any] = {
+    "ours": Ours,
+    "future": Futures,
+    "event": Events,
+    "watched": WatchedEvents,
+    "nothing": Nothing,
+}
 
 
 def make_app(competitor: str) -> ASGIApp:
