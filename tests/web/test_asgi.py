@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.asgi import READ_AHEAD, ASGIApp, LongPollApp, Scope, Send
+from aiopurgatory.web.asgi import READ_AHEAD, ASGIApp, LongPollApp, Scope, Send, _Exchange
 from aiopurgatory.web.listening import Message, Receive
 from aiopurgatory.web.stopping import on_stop_signal
 
@@ -74,6 +75,8 @@ class App:
             for step in self.steps:
                 if step == "wait":
                     await self.gate.wait()
+                elif step == "pause":
+                    await settle()
                 elif step == "receive":
                     message = await receive()
                     self.seen.append(message["type"].removeprefix("http.") + message.get("body", b"").decode()[:9])
@@ -151,16 +154,16 @@ async def test_client_that_leaves_during_the_upload_cancels_the_app(purgatory: P
 
 
 async def test_client_that_leaves_after_the_answer_began_is_let_be(purgatory: Purgatory) -> None:
-    app = App("wait", "begin", "wait", "receive")
+    app = App("wait", "begin", "pause", "receive", "receive")
     server = Server(app, purgatory)
     server.body(b"")
     task = server.start()
     await settle()
     app.gate.set()
+    await asyncio.sleep(0)
     server.messages.put_nowait(DISCONNECT)
-    await settle()
-    assert app.seen == ["request"]
     await task
+    assert app.seen == ["request", "disconnect"]
 
 
 async def test_background_work_after_the_answer_is_not_cancelled(purgatory: Purgatory) -> None:
@@ -299,6 +302,26 @@ async def test_client_leaves_at_any_turn_and_no_task_stays(purgatory: Purgatory,
     await settle()
     assert asyncio.all_tasks() == before
     assert app.seen[-1] == "cancelled" or server.statuses == [200]
+
+
+@pytest.mark.parametrize("ending", ["answer", "leave", "at once"])
+async def test_request_that_ended_needs_no_garbage_collector(purgatory: Purgatory, ending: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        app = App("answer") if ending == "at once" else App("receive", "wait", "answer")
+        server = Server(app, purgatory)
+        server.body(b"")
+        task = server.start()
+        await settle()
+        if ending == "leave":
+            server.messages.put_nowait(DISCONNECT)
+        app.gate.set()
+        await task
+        await settle()
+        assert [left for left in gc.get_objects() if isinstance(left, _Exchange)] == []
+    finally:
+        gc.enable()
 
 
 async def test_app_that_raises_is_heard(purgatory: Purgatory) -> None:

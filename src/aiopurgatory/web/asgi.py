@@ -183,7 +183,9 @@ class _Exchange:
         self._answering = True
         if self._soon is not None:
             self._soon.cancel()
-        if self._listening and self._listener is not None:
+        if self._listener is not None:
             self._listener.cancel()
         if self._cancelled:
             self._task.uncancel()
+        # They hold this object, and it them: cut, so that no request waits for the garbage collector.
+        self._soon = self._listener = None
