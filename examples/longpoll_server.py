@@ -15,138 +15,86 @@ import json
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from dataclasses import asdict
-from types import FrameType
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryError
+from aiopurgatory import Observer, Purgatory
+from aiopurgatory.web.asgi import LongPollApp
+from aiopurgatory.web.longpoll import GoneError, LongPolling, Policy
 
-MAX_WAIT = 30.0  # seconds; proxies and browsers tend to give up on a silent connection after that
 MAX_POLLS = 100_000
-
-
-class Poll(DelayedOperation[list[Any]]):
-    """Waits until *topic* has a record at *offset*. Its result: the records from there on, none if time ran out."""
-
-    def __init__(self, topics: dict[str, list[Any]], topic: str, offset: int, wait: float) -> None:
-        if offset < 0:
-            raise ValueError(f"offset must be >= 0, got {offset}")
-        super().__init__(min(max(wait, 0.0), MAX_WAIT))
-        self.topics, self.topic, self.offset = topics, topic, offset
-
-    def try_complete(self) -> bool:
-        return len(self.topics.get(self.topic, ())) > self.offset and self.force_complete()
-
-    def on_complete(self) -> list[Any]:
-        return self.topics.get(self.topic, [])[self.offset :]
+POLICY = Policy(max_wait=30.0, retry_after=(1, 1))
 
 
 class Topics:
-    """The endpoints, and what they share."""
+    """What is polled: a topic's version is the offset of its next record."""
 
-    def __init__(self, observers: Iterable[Observer]) -> None:
-        self.topics: dict[str, list[Any]] = {}
-        self.purgatory = Purgatory("polls", max_pending=MAX_POLLS, observers=observers)
+    def __init__(self) -> None:
+        self.records: dict[str, list[Any]] = {}
 
-    async def poll(self, request: Request) -> Response:
+    def version(self, topic: str) -> str:
+        return str(len(self.records.get(topic, ())))
+
+    def read(self, topic: str, since: str | None, version: str) -> bytes:
+        if int(since or 0) > int(version):
+            raise GoneError(f"offset must be <= {version}, got {since}")
+        return json.dumps(self.records.get(topic, [])[int(since or 0) :], separators=(",", ":")).encode()
+
+
+def create_app(observers: Iterable[Observer] = ()) -> Starlette:
+    topics = Topics()
+    purgatory = Purgatory("polls", max_pending=MAX_POLLS, observers=observers)
+    polling = LongPolling(purgatory, topics, policy=POLICY)
+
+    async def poll(request: Request) -> Response:
         topic, query = request.path_params["topic"], request.query_params
         try:
-            op = Poll(self.topics, topic, int(query.get("offset", 0)), float(query.get("wait", MAX_WAIT)))
+            offset = int(query.get("offset", 0))
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
-        records = await unless_client_leaves(self.purgatory.watch(op, keys=[topic]), request)
-        headers = {"cache-control": "no-store"}
-        return JSONResponse(records, headers=headers) if records else Response(status_code=204, headers=headers)
+        if offset < 0:
+            raise HTTPException(400, f"offset must be >= 0, got {offset}")
+        answer = await polling.answer(topic, request.headers, query, since=str(offset))
+        return Response(answer.body, answer.status, answer.headers)
 
-    async def append(self, request: Request) -> Response:
+    async def append(request: Request) -> Response:
         topic = request.path_params["topic"]
         try:
             record = await request.json()
         except ValueError as exc:
             raise HTTPException(400, f"the body must be JSON: {exc}") from exc
-        log = self.topics.setdefault(topic, [])
-        log.append(record)
-        answered = self.purgatory.check_and_complete(topic)
-        return JSONResponse({"offset": len(log) - 1, "answered": answered}, 201)
+        records = topics.records.setdefault(topic, [])
+        records.append(record)
+        return JSONResponse({"offset": len(records) - 1, "answered": polling.notify(topic)}, 201)
 
-    async def statistics(self, request: Request) -> Response:
-        return JSONResponse(asdict(self.purgatory.statistics()))
-
-
-async def unless_client_leaves(op: Poll, request: Request) -> list[Any]:
-    """The result of *op*, which is cancelled the moment that the client hangs up.
-
-    No server cancels a handler for that. It shows in receive() alone, after the body; here, there is nobody to answer
-    then.
-    """
-
-    async def hang_up() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    leaving = asyncio.create_task(hang_up())
-    leaving.add_done_callback(lambda _: op.cancel())
-    try:
-        return await op
-    except asyncio.CancelledError:
-        if leaving.done():
-            raise ClientDisconnect from None
-        raise  # it is the handler that was cancelled
-    finally:
-        leaving.cancel()
-
-
-async def unavailable(request: Request, exc: Exception) -> Response:
-    """The purgatory is closed, or full."""
-    return Response(status_code=503, headers={"retry-after": "1"})
-
-
-async def nobody_there(request: Request, exc: Exception) -> Response:
-    return Response(status_code=499)
-
-
-def create_app(observers: Iterable[Observer] = ()) -> Starlette:
-    topics = Topics(observers)
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with topics.purgatory:
-            yield
+    async def statistics(request: Request) -> Response:
+        return JSONResponse(asdict(purgatory.statistics()))
 
     app = Starlette(
         routes=[
-            Route("/topics/{topic}", topics.poll, methods=["GET"]),
-            Route("/topics/{topic}", topics.append, methods=["POST"]),
-            Route("/statistics", topics.statistics),
-        ],
-        exception_handlers={PurgatoryError: unavailable, ClientDisconnect: nobody_there},
-        lifespan=lifespan,
+            Route("/topics/{topic}", poll, methods=["GET"]),
+            Route("/topics/{topic}", append, methods=["POST"]),
+            Route("/statistics", statistics),
+        ]
     )
-    app.state.purgatory = topics.purgatory
+    app.add_middleware(LongPollApp, purgatory=purgatory)
+    app.state.purgatory = purgatory
     return app
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but told to stop it answers the parked polls. It would wait for them, and only then tell the app."""
+    """uvicorn, quiet."""
 
     def __init__(self, app: Starlette, port: int = 0) -> None:
         super().__init__(uvicorn.Config(app, port=port, log_level="warning"))
-        self.purgatory: Purgatory = app.state.purgatory
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        if self.started:  # else nobody is parked yet, and the app has yet to open it
-            # Not now: a signal can come in the middle of anything, the purgatory's own work included.
-            asyncio.get_running_loop().call_soon_threadsafe(self.purgatory.close)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

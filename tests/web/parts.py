@@ -1,69 +1,124 @@
-"""A server in the test's own loop, and requests over real sockets."""
+"""Servers in processes of their own, and clients on raw sockets."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+import os
+import resource
+import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.types import ASGIApp
+import aiopurgatory
 
-from aiopurgatory import DelayedOperation
-
-
-class Wait(DelayedOperation[str]):
-    """Ends when it is told to."""
-
-    ready = False
-
-    def try_complete(self) -> bool:
-        return self.ready and self.force_complete()
+HERE = Path(__file__).parents[1]
+ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.pathsep}{HERE}"}
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 (what it waits for tells nobody)
-        await asyncio.sleep(0.01)
+class Answered:
+    """What a server answered on a connection until it closed it."""
 
-
-@asynccontextmanager
-async def serve(inspector: ASGIApp) -> AsyncIterator[int]:
-    """An app with *inspector* mounted at /purgatory. Yields: its port."""
-    app = Starlette(routes=[Mount("/purgatory", inspector)])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            await until(lambda: server.started)
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-            await serving
-
-
-class Answer:
     def __init__(self, raw: bytes) -> None:
         head, _, self.body = raw.partition(b"\r\n\r\n")
-        first, *lines = head.decode().split("\r\n")
-        self.status = int(first.split()[1])
-        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-
-    @property
-    def json(self) -> Any:
-        assert self.status == 200, (self.status, self.body)
-        return json.loads(self.body)
+        status, *lines = head.decode("latin-1").split("\r\n")
+        self.status = int(status.split()[1]) if status else 0
+        self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-async def get(port: int, path: str, method: str = "GET") -> Answer:
-    """One request, on a connection that is closed afterwards, or at once if this is cancelled."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(f"{method} /purgatory{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        return Answer(await reader.read())
-    finally:
-        writer.close()
+class Served:
+    """A server process: *server* is ``uvicorn-LOOP-HTTP``, ``hypercorn-LOOP-WORKERS`` or ``aiohttp-LOOP``."""
+
+    def __init__(self, server: str, app: str, quiet: bool = True) -> None:
+        self.quiet = quiet
+        self.clients: list[socket.socket] = []
+        with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+            self.address = listener.getsockname()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "web.serve", server, f"web.{app}", str(listener.fileno())],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=ENV,
+                pass_fds=[listener.fileno()],
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        for client in self.clients:
+            client.close()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            said, _ = self.process.communicate(timeout=15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        if exc_type is None and self.quiet:
+            assert said == "", said
+
+    def send(
+        self, line: str, headers: dict[str, str] | None = None, body: str = "", length: int | None = None
+    ) -> socket.socket:
+        client = socket.create_connection(self.address, timeout=20)
+        self.clients.append(client)
+        fields = {"Host": "x", "Connection": "close", **(headers or {})}
+        if body or length:
+            fields["Content-Length"] = str(len(body) if length is None else length)
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        client.sendall(f"{line} HTTP/1.1\r\n{head}\r\n{body}".encode())
+        return client
+
+    def ask(self, line: str, headers: dict[str, str] | None = None, body: str = "") -> Answered:
+        return read(self.send(line, headers, body))
+
+    def poll(self, topic: str, version: int, wait: int = 25) -> socket.socket:
+        return self.send(f"GET /polls/{topic}", {"If-None-Match": f'"{version}"', "Prefer": f"wait={wait}"})
+
+    def statistics(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ask("GET /statistics").body)
+        return found
+
+    def wait_for(self, **expected: int) -> None:
+        """Wait until statistics() are as *expected*, far less than any of the polls would last."""
+        end = time.monotonic() + 30
+        while (found := self.statistics()) | expected != found:
+            assert time.monotonic() < end, f"{expected} was expected, and after 30 s it is {found}"
+            time.sleep(0.01)
+
+
+def read(client: socket.socket) -> Answered:
+    """The answer; its status is 0 if the server closed the connection without one."""
+    with client:
+        raw = b""
+        while chunk := client.recv(65536):
+            raw += chunk
+    return Answered(raw)
+
+
+def close(client: socket.socket) -> None:
+    client.close()
+
+
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def shut_down(client: socket.socket) -> None:
+    client.shutdown(socket.SHUT_WR)
+
+
+def allow_open_files() -> int:
+    """As many as the system lets us. Returns: how many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

@@ -26,7 +26,7 @@ from aiopurgatory.web import inspector as module
 from aiopurgatory.web import looks
 from aiopurgatory.web.inspector import Inspector
 
-from .parts import Answer, Wait, get, serve, until
+from .pages import Answer, Wait, get, serve, until
 
 
 @pytest.fixture(autouse=True)

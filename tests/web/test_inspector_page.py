@@ -18,7 +18,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web import inspector as module
 from aiopurgatory.web.inspector import Inspector
 
-from .parts import Wait, serve
+from .pages import Wait, serve
 
 CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = [

@@ -1,1 +1,1 @@
-"""Around the web: each module stands by itself, and needs what its own docstring says."""
+"""Around the web: long polls (``longpoll``, ``asgi``, ``aiohttp``), and a page of what waits (``inspector``)."""

@@ -1,0 +1,167 @@
+"""One long-poll server, with each way to wait: python longpolls.py COMPETITOR LOOP FD
+
+GET /{topic}, If-None-Match: "N"    200, the version and its ETag, when the topic is past N; else 304 after 300 s
+POST /{topic}                       the next version
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import sys
+from collections import defaultdict
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web.asgi import ASGIApp, LongPollApp
+from aiopurgatory.web.longpoll import LongPolling, Policy
+
+WAIT = 300.0
+
+
+class Topics:
+    def __init__(self) -> None:
+        self.versions: defaultdict[str, int] = defaultdict(int)
+
+    def publish(self, topic: str) -> None:
+        self.versions[topic] += 1
+
+    def version(self, topic: str) -> str:
+        return str(self.versions[topic])
+
+    def read(self, topic: str, since: str | None, version: str) -> bytes:
+        return version.encode()
+
+    def answer(self, topic: str, known: str) -> Response:
+        """What a handler written by hand answers."""
+        version = self.version(topic)
+        tag = f'"{version}"'
+        headers = {"etag": tag, "cache-control": "no-store", "vary": "Prefer"}
+        if tag == known:
+            return Response(status_code=304, headers=headers)
+        return Response(self.read(topic, known, version), headers=headers, media_type="application/json")
+
+
+class Nothing(Topics):
+    """No waiting at all."""
+
+    async def poll(self, request: Request) -> Response:
+        return self.answer(request.path_params["topic"], "")
+
+
+class Futures(Topics):
+    """A bare asyncio.Future per poll: no timeout, and nobody notices a client that leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
+
+    async def poll(self, request: Request) -> Response:
+        topic, known = request.path_params["topic"], request.headers.get("if-none-match", "")
+        if known == f'"{self.version(topic)}"':
+            future = asyncio.get_running_loop().create_future()
+            self.waiting[topic].append(future)
+            await future
+        return self.answer(topic, known)
+
+    def publish(self, topic: str) -> None:
+        super().publish(topic)
+        for future in self.waiting.pop(topic, ()):
+            future.set_result(None)
+
+
+class Events(Topics):
+    """An asyncio.Event per topic and wait_for(): a timeout, but nobody notices a client that leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: dict[str, asyncio.Event] = {}
+
+    async def poll(self, request: Request) -> Response:
+        topic, known = request.path_params["topic"], request.headers.get("if-none-match", "")
+        if known == f'"{self.version(topic)}"':
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.events.setdefault(topic, asyncio.Event()).wait(), WAIT)
+        return self.answer(topic, known)
+
+    def publish(self, topic: str) -> None:
+        super().publish(topic)
+        event = self.events.pop(topic, None)
+        if event is not None:
+            event.set()
+
+
+class WatchedEvents(Events):
+    """The same, racing a task that listens for the client: what a user writes who wants polls cancelled."""
+
+    async def poll(self, request: Request) -> Response:
+        async def hang_up() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        polling, leaving = asyncio.create_task(super().poll(request)), asyncio.create_task(hang_up())
+        try:
+            await asyncio.wait([polling, leaving], return_when=asyncio.FIRST_COMPLETED)
+            return await polling if polling.done() else Response(status_code=499)
+        finally:
+            polling.cancel()
+            leaving.cancel()
+
+
+class Ours(Topics):
+    """aiopurgatory.web, all of it: the timeout, and the client that leaves; the policy's jitter, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.purgatory = Purgatory("polls")
+        self.polling = LongPolling(self.purgatory, self, policy=Policy(max_wait=WAIT))
+
+    async def poll(self, request: Request) -> Response:
+        answer = await self.polling.answer(request.path_params["topic"], request.headers)
+        return Response(answer.body, answer.status, answer.headers)
+
+    def publish(self, topic: str) -> None:
+        super().publish(topic)
+        self.polling.notify(topic)
+
+
+COMPETITORS: dict[str, Any] = {
+    "ours": Ours,
+    "future": Futures,
+    "event": Events,
+    "watched": WatchedEvents,
+    "nothing": Nothing,
+}
+
+
+def make_app(competitor: str) -> ASGIApp:
+    topics = COMPETITORS[competitor]()
+
+    async def publish(request: Request) -> Response:
+        topics.publish(request.path_params["topic"])
+        return Response()
+
+    routes = [Route("/{topic}", topics.poll), Route("/{topic}", publish, methods=["POST"])]
+    app = Starlette(routes=routes)
+    return LongPollApp(app, topics.purgatory) if isinstance(topics, Ours) else app
+
+
+def main() -> None:
+    competitor, loop, descriptor = sys.argv[1:]
+    config = uvicorn.Config(make_app(competitor), loop=loop, http="httptools", log_level="error", access_log=False)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # what the README advises
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(descriptor))])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The request's header fields that a long poll lives by: RFC 7240 (Prefer) and RFC 9110 (If-None-Match).
+
+What arrives here is hostile: each expression below is linear in the length of the field.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Means: whatever is there now.
+ANY = "*"
+
+_QUOTED = re.compile(r'"([^"]*)"')
+_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([^,;\s]*)\s*(?=[,;]|$)", re.IGNORECASE)
+_SECONDS = re.compile(r"[0-9]+")
+_ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
+
+
+def wait_preference(prefer: str) -> float | None:
+    """The seconds of ``Prefer: wait=10``; None if there are none. What cannot be parsed is ignored, says RFC 7240.
+
+    So is every instance but the first.
+    """
+    found = _WAIT.search(_QUOTED.sub(_digits, prefer))
+    return float(found[1]) if found and _SECONDS.fullmatch(found[1]) else None
+
+
+def _digits(quoted: re.Match[str]) -> str:
+    return quoted[1] if _SECONDS.fullmatch(quoted[1]) else "quoted"
+
+
+def entity_tags(if_none_match: str) -> tuple[str, ...]:
+    """What is in the quotes of each entity tag, weak or not; (ANY,) for ``*``. Tags without quotes are taken, too."""
+    if if_none_match.strip() == ANY:
+        return (ANY,)
+    return tuple(quoted or bare for quoted, bare in _ENTITY_TAG.findall(if_none_match))
+
+
+def is_entity_tag(version: str) -> bool:
+    """May *version* stand in the quotes of an ETag?"""
+    return version.isascii() and version.isprintable() and not set(version) & {'"', " "} and version not in ("", ANY)

@@ -1,0 +1,68 @@
+"""A server process of the tests: python serve.py SERVER MODULE:FACTORY FD"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+
+def make(app: str) -> Any:
+    module, _, factory = app.partition(":")
+    return getattr(import_module(module), factory)()
+
+
+def uvicorn(app: Any, loop: str, http: str, listener: socket.socket) -> None:
+    import uvicorn as server
+
+    config = server.Config(app, loop=loop, http=http, log_level="warning")
+    with suppress(KeyboardInterrupt):  # as uvicorn's own command does
+        server.Server(config).run(sockets=[listener])
+
+
+def hypercorn(app: str, loop: str, workers: str, listener: socket.socket) -> None:
+    from hypercorn.config import Config
+    from hypercorn.run import run
+
+    config = Config()
+    config.application_path = f"{app}()"
+    config.bind = [f"fd://{listener.fileno()}"]
+    config.worker_class = loop
+    config.workers = int(workers)
+    config.graceful_timeout = 0.5 if workers != "0" else 10.0
+    config.loglevel = "WARNING"
+    config.errorlog = "-"
+    run(config)
+
+
+def aiohttp(app: Any, loop: str, listener: socket.socket) -> None:
+    from aiohttp import web
+
+    factory = asyncio.new_event_loop
+    if loop == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    web.run_app(app, sock=listener, handler_cancellation=True, print=None, loop=factory())
+
+
+def main() -> None:
+    server, app, descriptor = sys.argv[1:]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    listener = socket.socket(fileno=int(descriptor))
+    name, *how = server.split("-")
+    if name == "uvicorn":
+        uvicorn(make(app), how[0], how[1], listener)
+    elif name == "hypercorn":
+        hypercorn(app, how[0], how[1], listener)
+    else:
+        aiohttp(make(app), how[0], listener)
+
+
+if __name__ == "__main__":
+    main()

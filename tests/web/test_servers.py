@@ -1,0 +1,234 @@
+"""Real servers and frameworks: polls, clients that leave, servers that stop."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from .parts import Served, close, read, reset, shut_down
+
+# The two event loops, parsers and ways to start hypercorn; behind BaseHTTPMiddleware or not.
+SERVERS = [
+    ("uvicorn-asyncio-h11", "apps:starlette"),
+    ("uvicorn-asyncio-httptools", "apps:behind_middleware"),
+    ("uvicorn-uvloop-h11", "apps:behind_middleware"),
+    ("uvicorn-uvloop-httptools", "apps:starlette"),
+    ("hypercorn-asyncio-0", "apps:starlette"),
+    ("hypercorn-uvloop-0", "apps:behind_middleware"),
+    ("uvicorn-uvloop-httptools", "app_fastapi:app"),
+    ("aiohttp-asyncio", "app_aiohttp:app"),
+    ("aiohttp-uvloop", "app_aiohttp:app"),
+]
+COMPATIBLE = [
+    ("uvicorn-uvloop-httptools", "app_litestar:app"),
+    ("uvicorn-asyncio-h11", "app_quart:app"),
+    ("hypercorn-asyncio-0", "app_quart:app"),
+]
+#: With the endpoints that only the Starlette app has.
+ON_STARLETTE = [case for case in SERVERS if case[1].startswith("apps")]
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    with Served(*request.param) as server:
+        yield server
+
+
+def each(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("served", cases, ids="-".join, indirect=True, scope="module")
+
+
+@each(SERVERS)
+def test_poll_with_news_is_answered_at_once(served: Served) -> None:
+    before = served.statistics()["completed"]
+    answer = served.ask("GET /polls/news", {"Prefer": "wait=20"})
+    assert (answer.status, answer.body) == (200, b'["news", null, "0"]')
+    assert answer.headers["etag"] == '"0"'
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["vary"] == "Prefer"
+    assert answer.headers["preference-applied"] == "wait=20"
+    assert answer.headers["content-type"] == "application/json"
+    assert served.statistics()["completed"] == before
+
+
+@each(SERVERS)
+def test_poll_parked_is_answered_by_publishing(served: Served) -> None:
+    clients = [served.poll("orders", 0) for _ in range(3)]
+    served.wait_for(pending=3, keys=1)
+    assert served.ask("POST /polls/payments", body="x").body == b"0"
+    assert served.ask("POST /polls/orders", body="x").body == b"3"
+    for answer in map(read, clients):
+        assert (answer.status, answer.body) == (200, b'["orders", "0", "1"]')
+        assert answer.headers["etag"] == '"1"'
+
+
+@each(SERVERS)
+def test_poll_without_news_ends_in_time(served: Served) -> None:
+    start = time.monotonic()
+    headers = {"If-None-Match": '"0"', "Prefer": "wait=99"}  # the query goes before
+    answer = served.ask("GET /polls/silence?wait=0.2", headers)
+    assert time.monotonic() - start >= 0.2
+    assert (answer.status, answer.body) == (304, b"")
+    assert (answer.headers["etag"], answer.headers["preference-applied"]) == ('"0"', "wait=0.2")
+    served.wait_for(pending=0, keys=0)
+
+
+@each(SERVERS)
+def test_poll_too_far_behind_is_gone(served: Served) -> None:
+    for _ in range(2):  # an error is not kept
+        answer = served.ask("GET /polls/silence", {"If-None-Match": '"-101"'})
+        assert (answer.status, answer.body) == (410, b"version -101 is gone")
+
+
+@each(SERVERS)
+def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
+    host, port = served.address
+    with httpx.Client(base_url=f"http://{host}:{port}", headers={"Prefer": "wait=0"}) as client:
+        first = client.get("/polls/followed")
+        again = client.get("/polls/followed", headers={"If-None-Match": first.headers["etag"]})
+        assert (first.status_code, again.status_code) == (200, 304)
+        client.post("/polls/followed", content=b"x")
+        news = client.get("/polls/followed", headers={"If-None-Match": again.headers["etag"]})
+        assert news.json() == ["followed", "0", "1"]
+
+
+@each(SERVERS)
+@pytest.mark.parametrize("leave", [close, reset, shut_down])
+def test_client_leaves_and_its_poll_is_cancelled_at_once(
+    served: Served, leave: Callable[[socket.socket], None]
+) -> None:
+    before = served.statistics()["cancelled"]
+    clients = [served.poll("left", 0) for _ in range(6)]
+    served.wait_for(pending=6)
+    for client in clients[:4]:
+        leave(client)
+    served.wait_for(pending=2, watched=2, cancelled=before + 4)
+    for client in clients[4:]:
+        leave(client)
+    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+
+
+@each(SERVERS)
+@pytest.mark.parametrize("leave", [close, reset, shut_down])
+def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: Callable[[socket.socket], None]) -> None:
+    before = served.statistics()["expired"]
+    for _ in range(10):
+        leave(served.poll("left", 0))
+    served.wait_for(pending=0, keys=0, expired=before)
+
+
+@each(SERVERS)
+def test_client_leaves_with_the_answer_on_its_way_and_nothing_stays(served: Served) -> None:
+    clients = [served.poll(f"race-{i}", 0) for i in range(20)]
+    served.wait_for(pending=20)
+    posts = []
+    for i, client in enumerate(clients):
+        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
+        client.close()
+    assert {read(post).status for post in posts} == {200}
+    served.wait_for(pending=0, keys=0, failed=0)
+
+
+# Behind BaseHTTPMiddleware the app reads in a task of its own, is told, and Starlette raises ClientDisconnect, as ever.
+@each([case for case in SERVERS if case[1] == "apps:starlette"])
+def test_client_leaves_during_its_upload_and_nothing_parks(served: Served) -> None:
+    before = served.statistics()
+    for path in ("after", "polls"):
+        for leave in (close, reset):
+            leave(served.send(f"POST /{path}/upload", body="[1,", length=100))
+    served.wait_for(pending=0, cancelled=before["cancelled"], expired=before["expired"])
+    assert served.ask("GET /polls/upload").body == b'["upload", null, "0"]'
+
+
+@each(ON_STARLETTE)
+# What is never read hides that the client left, once there is more of it than is read ahead.
+@pytest.mark.parametrize(("path", "size"), [("after", 3), ("after", 100_000), ("before", 3), ("before", 60_000)])
+def test_client_leaves_a_post_that_waits_and_it_is_cancelled(served: Served, path: str, size: int) -> None:
+    before = served.statistics()["cancelled"]
+    client = served.send(f"POST /{path}/posted?wait=20", {"If-None-Match": '"0"'}, body="x" * size)
+    served.wait_for(pending=1)
+    client.close()
+    served.wait_for(pending=0, cancelled=before + 1)
+
+
+@each(ON_STARLETTE)
+@pytest.mark.parametrize("size", [0, 3, 2_000_000])
+def test_body_read_after_the_wait_is_whole(served: Served, size: int) -> None:
+    answer = served.ask("POST /before/posted?wait=0.2", {"If-None-Match": '"0"'}, body="x" * size)
+    assert (answer.status, answer.headers["x-body"]) == (304, str(size))
+
+
+@each(ON_STARLETTE)
+def test_client_polls_anew_and_its_older_poll_ends(served: Served) -> None:
+    line, headers = "GET /polls/anew?client=ann", {"If-None-Match": '"0"'}
+    older = served.send(line, headers)
+    served.wait_for(pending=1)
+    newer = served.send(line, headers)
+    assert read(older).status == 409
+    served.wait_for(pending=1)
+    served.ask("POST /polls/anew", body="x")
+    assert read(newer).status == 200
+
+
+# the server stops
+
+
+STOPS = [(case, signal.SIGTERM) for case in SERVERS] + [(SERVERS[i], signal.SIGINT) for i in (0, 3, 4, 7)]
+
+
+@pytest.mark.parametrize(("case", "number"), STOPS, ids=lambda part: "-".join(part) if isinstance(part, tuple) else "")
+def test_stop_signal_answers_every_poll_at_once(case: tuple[str, str], number: int) -> None:
+    with Served(*case) as served:
+        clients = [served.poll(f"topic-{i % 10}", 0) for i in range(50)]
+        served.wait_for(pending=50)
+        start = time.monotonic()
+        served.process.send_signal(number)
+        for answer in map(read, clients):
+            assert answer.status == 503
+            assert 1 <= int(answer.headers["retry-after"]) <= 3
+        served.process.wait(timeout=10)
+        assert time.monotonic() - start < 10  # of 25 s that the polls would have waited
+
+
+def test_stop_of_hypercorn_with_workers_answers_every_poll_in_the_end() -> None:
+    # Its workers get no signal; and when it cancels them, it says so at length.
+    with Served("hypercorn-asyncio-1", "apps:starlette", quiet=False) as served:
+        clients = [served.poll("orders", 0) for _ in range(20)]
+        served.wait_for(pending=20)
+        served.process.send_signal(signal.SIGTERM)
+        for answer in map(read, clients):
+            assert answer.status == 503
+            assert 1 <= int(answer.headers["retry-after"]) <= 3
+
+
+def test_stop_signal_with_nobody_there_ends_the_server() -> None:
+    with Served("uvicorn-uvloop-httptools", "apps:starlette") as served:
+        served.wait_for(pending=0)
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(timeout=10) == -signal.SIGTERM
+
+
+# frameworks that are promised less
+
+
+@pytest.mark.parametrize("case", COMPATIBLE, ids="-".join)
+def test_compatible_framework_answers_and_cancels_and_stops(case: tuple[str, str]) -> None:
+    with Served(*case) as served:
+        assert served.ask("GET /polls/orders", {"Prefer": "wait=0"}).body == b'["orders", null, "0"]'
+        clients = [served.poll("orders", 0) for _ in range(10)]
+        served.wait_for(pending=10)
+        for client in clients[:4]:
+            close(client)
+        served.wait_for(pending=6, keys=1, cancelled=4)
+        assert served.ask("POST /polls/orders", body="x").body == b"6"
+        assert {read(client).body for client in clients[4:]} == {b'["orders", "0", "1"]'}
+        assert served.ask("GET /polls/orders?wait=0.1", {"If-None-Match": '"1"'}).status == 304
+        clients = [served.poll("orders", 1) for _ in range(10)]
+        served.wait_for(pending=10)
+        served.process.send_signal(signal.SIGTERM)
+        assert {read(client).status for client in clients} == {503}
