@@ -119,13 +119,19 @@ class Hostile:
         raise ValueError("no")
 
 
+class Surrogate:
+    def __repr__(self) -> str:
+        return "name \udcff"
+
+
 async def test_key_that_cannot_be_shown_costs_its_own_row_only(tmp_path: Path) -> None:
     told: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
     async with Journal(tmp_path, keep_keys=True) as journal, Purgatory(observers=[journal]) as purgatory:
-        for key in ("a", Hostile(), "x" * 1_000_000, "b"):
+        for key in ("a", Hostile(), "x" * 1_000_000, Surrogate()):
             assert purgatory.watch(Fetch(), [key]).force_complete()
-    assert [len(row["key"]) for row in rows(tmp_path)] == [3, 1_000_002, 3]
+    assert [(row["sequence"], len(row["key"])) for row in rows(tmp_path)] == [(0, 3), (2, 1_000_002), (3, 11)]
+    assert journal.dropped_rows == 1
     assert [str(exc) for exc in told] == ["no"]
 
 
@@ -138,8 +144,8 @@ async def test_files_are_cut_by_rows_and_lie_by_hour(tmp_path: Path) -> None:
     parquet = [file for file in files if file.is_file()]
     assert [pq.read_metadata(file).num_rows for file in parquet] == [5, 5, 3]
     assert all(file.name.startswith(journal.instance) and file.suffix == ".parquet" for file in parquet)
-    hour = time.strftime("date=%Y-%m-%d/hour=%H", time.gmtime())
-    assert parquet[0].parent.relative_to(tmp_path / "operations").as_posix()[:15] == hour[:15]
+    hours = {time.strftime("date=%Y-%m-%d/hour=%H", time.gmtime(time.time() - ago)) for ago in (0, 60)}
+    assert parquet[0].parent.relative_to(tmp_path / "operations").as_posix() in hours
 
 
 async def test_files_are_cut_by_time(tmp_path: Path) -> None:
@@ -154,16 +160,54 @@ async def test_files_are_cut_by_time(tmp_path: Path) -> None:
 
 async def test_burst_beyond_the_buffer_is_dropped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     journal = await ended(tmp_path, 30, rows_per_file=10)
-    assert (len(rows(tmp_path)), journal.dropped_rows) == (10, 20)
-    assert "20 rows dropped since" in caplog.text
-    assert rows(tmp_path, "statistics")[-1]["dropped_rows"] == 20
+    assert (len(rows(tmp_path)), journal.dropped_rows) == (20, 10)
+    assert "10 rows dropped since" in caplog.text
+    assert rows(tmp_path, "statistics")[-1]["dropped_rows"] == 10
+
+
+async def test_bursts_are_kept_while_the_disk_is_idle(tmp_path: Path) -> None:
+    async with Journal(tmp_path, rows_per_file=1000) as journal, Purgatory(observers=[journal]) as purgatory:
+        for _ in range(5):
+            for _ in range(900):
+                purgatory.watch(Fetch(), ["key"]).force_complete()
+            await asyncio.sleep(0.3)
+    assert (len(rows(tmp_path)), journal.dropped_rows) == (4500, 0)
+
+
+async def test_task_that_is_cancelled_costs_no_row_that_was_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Journal(tmp_path) as journal, Purgatory(observers=[journal]) as purgatory:
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+        await asyncio.sleep(0.01)
+        next(task for task in asyncio.all_tasks() if task.get_name() == "aiopurgatory-journal").cancel()
+        await asyncio.sleep(0.01)
+        assert "has stopped" in caplog.text
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+    assert ([row["sequence"] for row in rows(tmp_path)], journal.dropped_rows) == ([0], 1)
+
+
+def test_journal_runs_again_in_another_loop(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+
+    async def run() -> None:
+        async with journal, Purgatory(observers=[journal]) as purgatory:
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+            with pytest.raises(RuntimeError, match="is running"):
+                await journal.__aenter__()
+
+    for _ in range(2):
+        asyncio.run(run())
+    found = rows(tmp_path)
+    assert [row["sequence"] for row in found] == [0, 1]
+    assert len({row["instance"] for row in found}) == 2
 
 
 async def test_disk_that_refuses_costs_rows_and_no_operation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "operations").write_text("in the way")
     journal = await ended(tmp_path, 7)
     assert journal.dropped_rows == 7
-    assert "7 rows could not be written" in caplog.text
+    assert "operations of 7 rows could not be written" in caplog.text
     (tmp_path / "operations").unlink()
     await ended(tmp_path, 2)
     assert len(rows(tmp_path)) == 2
@@ -227,7 +271,7 @@ async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: P
         async with journal:
             purgatory.watch(Fetch(), ["key"]).force_complete()
         purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert (len(rows(tmp_path / "new")), journal.dropped_rows) == (1, 2)
+    assert ([row["sequence"] for row in rows(tmp_path / "new")], journal.dropped_rows) == ([1], 2)
 
 
 @pytest.mark.parametrize(

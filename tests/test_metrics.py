@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -154,6 +155,41 @@ async def test_closed_purgatory_is_gone_from_the_scrape(metrics: Metrics, regist
     assert scraped(registry) == {}
     Purgatory("never started", observers=[metrics]).close()
     assert scraped(registry) == {}
+
+
+async def test_counters_of_a_name_go_on_when_one_of_two_closes(metrics: Metrics, registry: CollectorRegistry) -> None:
+    async with Purgatory("fetch", observers=[metrics]) as going_on:
+        for number in range(3):
+            async with Purgatory("fetch", observers=[metrics]) as purgatory:
+                purgatory.watch(Fetch(), ["key"]).force_complete()
+            found = scraped(registry)
+            assert found["operations_total{outcome=completed,purgatory=fetch}"] == number + 1
+            assert found["wait_seconds_count{kind=Fetch,outcome=completed,purgatory=fetch}"] == number + 1
+        going_on.watch(Fetch(), ["key"]).force_complete()
+        assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 4
+    assert scraped(registry) == {}
+
+
+async def test_scrape_in_another_thread_while_purgatories_come_and_go(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    over = False
+
+    def scrape() -> int:
+        scrapes = 0
+        while not over:
+            generate_latest(registry)
+            scrapes += 1
+        return scrapes
+
+    scraping = asyncio.create_task(asyncio.to_thread(scrape))
+    for number in range(300):
+        async with Purgatory(f"{number % 7}", observers=[metrics]) as purgatory:
+            for kind in range(5):
+                purgatory.watch(type(f"Kind{kind}", (Fetch,), {})(), ["key"]).force_complete()
+            await asyncio.sleep(0.001)
+    over = True
+    assert await scraping > 3
 
 
 async def test_kinds_are_bounded(metrics: Metrics, registry: CollectorRegistry) -> None:

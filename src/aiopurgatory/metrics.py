@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from math import inf
 from typing import Final, cast
@@ -89,7 +89,11 @@ _FAMILIES: Final = (
     _Family("watch_keys", "Keys under which operations wait", _plain("keys"), gauge=True),
     _Family("level_operations", "Operations on a level of the timing wheel", _levels, ("level",), gauge=True),
     _Family(
-        "longest_turn_seconds", "Longest turn of the clock task", _plain("longest_turn"), gauge=True, greatest=True
+        "longest_turn_seconds",
+        "Longest turn of the clock task since it started",
+        _plain("longest_turn"),
+        gauge=True,
+        greatest=True,
     ),
     _Family("operations", "Operations that ended", _outcomes, ("outcome",)),
     _Family("missed_triggers", "Operations completed only at their deadline, unchecked", _plain("missed_triggers")),
@@ -109,7 +113,8 @@ class Metrics(HistogramObserver):
     """Shows any number of purgatories while they are open; those of one name are added up.
 
     Where PROMETHEUS_MULTIPROC_DIR is set, as for workers that are scraped as one, gauges and counters are up to a
-    second old, and an operation costs 2 us more.
+    second old, an operation costs 2 us more, and what a closed purgatory has counted stays. Call prometheus_client's
+    ``multiprocess.mark_process_dead(pid)`` for a worker that was killed, as its documentation says.
 
     Args: registry: where to show them; one Metrics for each.
 
@@ -121,6 +126,7 @@ class Metrics(HistogramObserver):
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__()
         self._kinds: set[str] = set()
+        self._retired: dict[str, tuple[Statistics, list[Series]]] = {}
         self._shared = _Shared(registry) if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
         if self._shared is None:
             registry.register(self)
@@ -131,9 +137,22 @@ class Metrics(HistogramObserver):
             self._shared.opened(purgatory)
 
     def closed(self, purgatory: Purgatory) -> None:
+        kinds = self.open.get(purgatory)
         super().closed(purgatory)
+        if kinds is not None:
+            self._retire(purgatory.statistics(), list(kinds.values()))
         if self._shared is not None:
             self._shared.closed(purgatory)
+
+    def _retire(self, statistics: Statistics, series: list[Series]) -> None:
+        """Keep what a closed purgatory has counted while others of its name are open: no counter may go back."""
+        name = statistics.name
+        before, kept = self._retired.pop(name, (None, []))
+        if any(cast(Purgatory, rules).statistics().name == name for rules in self.open):
+            self._retired[name] = (
+                statistics if before is None else _together(before, statistics),
+                _merged(kept + series),
+            )
 
     def make_series(self, purgatory: Purgatory, kind: type) -> Series:
         name = kind.__qualname__
@@ -152,17 +171,21 @@ class Metrics(HistogramObserver):
 
     def collect(self) -> Iterator[Metric]:
         """Everything there is to show now."""
-        open_ = [cast(Purgatory, rules).statistics() for rules in self.open]
+        # Copies: the scrape may come in another thread.
+        open_ = [
+            (cast(Purgatory, rules).statistics(), list(kinds.values())) for rules, kinds in list(self.open.items())
+        ]
+        open_ += list(self._retired.values())
         for family in _FAMILIES:
             make = GaugeMetricFamily if family.gauge else CounterMetricFamily
             metric = make(family.full_name, family.about, labels=family.all_labels)
-            for labels, value in _added_up(family, open_).items():
+            for labels, value in _added_up(family, [statistics for statistics, _ in open_]).items():
                 metric.add_metric(labels, value)
             yield metric
         waits: list[_Labelled] = []
         lateness: list[_Labelled] = []
-        for statistics, by_kind in zip(open_, self.open.values(), strict=True):
-            for series in by_kind.values():
+        for statistics, by_kind in open_:
+            for series in by_kind:
                 labels = (statistics.name, series.kind)
                 waits += [
                     ((*labels, outcome.value), wait) for outcome, wait in zip(OUTCOMES, series.waits, strict=True)
@@ -179,6 +202,24 @@ def _added_up(family: _Family, statistics: Iterable[Statistics]) -> dict[tuple[s
             before = found.get((each.name, *labels), 0)
             found[each.name, *labels] = max(before, value) if family.greatest else before + value
     return found
+
+
+def _together(one: Statistics, other: Statistics) -> Statistics:
+    """The counts of two closed purgatories of one name."""
+    counts = [field.name for field in fields(Statistics) if field.type == "int"]
+    sums = {name: getattr(one, name) + getattr(other, name) for name in counts}
+    return replace(one, **sums, longest_turn=max(one.longest_turn, other.longest_turn))
+
+
+def _merged(series: list[Series]) -> list[Series]:
+    """One for each kind."""
+    found: dict[str, Series] = {}
+    for each in series:
+        kept = found.setdefault(each.kind, Series(each.kind, WAIT_SECONDS, LATENESS_SECONDS, None))
+        for mine, its in zip(kept.waits, each.waits, strict=True):
+            mine.add(its)
+        kept.lateness.add(each.lateness)
+    return list(found.values())
 
 
 def _histogram(about: tuple[str, str, tuple[str, ...]], series: Iterable[_Labelled]) -> Metric:
@@ -227,7 +268,9 @@ class _Shared:
         self._timers.pop(purgatory).cancel()
         self._move(purgatory, purgatory.statistics())
         for (family, labels), value in self._published.pop(purgatory).items():
-            if family.gauge:
+            if family.greatest:
+                cast(Gauge, self._instruments[family].labels(*labels)).set(0)
+            elif family.gauge:
                 self._instruments[family].labels(*labels).inc(-value)
 
     def _publish(self, purgatory: Purgatory) -> None:
@@ -240,8 +283,13 @@ class _Shared:
         published = self._published[purgatory]
         for family, instrument in self._instruments.items():
             for labels, value in _added_up(family, [statistics]).items():
-                instrument.labels(*labels).inc(value - published.get((family, labels), 0))
+                moved = value - published.get((family, labels), 0)
                 published[family, labels] = value
+                if family.greatest:
+                    of_name = (each.get((family, labels), 0) for each in self._published.values())
+                    cast(Gauge, instrument.labels(*labels)).set(max(of_name))
+                else:
+                    instrument.labels(*labels).inc(moved)
 
 
 def _instrument(family: _Family, registry: CollectorRegistry) -> Counter | Gauge:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -94,6 +95,44 @@ async def test_statistics_count_checks_that_did_something(purgatory: Purgatory) 
     purgatory.check_and_complete("b")
     stats = purgatory.statistics()
     assert (stats.checks, stats.checks_in_vain) == (3, 2)
+
+
+@pytest.mark.parametrize("soon", [Purgatory.check_and_complete_soon, Purgatory.check_and_complete_threadsafe])
+async def test_statistics_count_a_walk_once_however_it_is_asked_for(
+    purgatory: Purgatory, clock: ManualClock, soon: Callable[[Purgatory, str], None]
+) -> None:
+    for _ in range(100):
+        purgatory.watch(Waiting(), ["key"])
+    soon(purgatory, "key")
+    await clock.advance(0)
+    stats = purgatory.statistics()
+    assert (stats.checks, stats.checks_in_vain) == (1, 1)
+    purgatory.watch(Waiting(), ["key"]).ready = True
+    soon(purgatory, "key")
+    await clock.advance(0)
+    stats = purgatory.statistics()
+    assert (stats.checks, stats.checks_in_vain) == (2, 1)
+
+
+async def test_statistics_check_of_nobody_does_not_count(purgatory: Purgatory) -> None:
+    purgatory.check_and_complete("key")
+    purgatory.check_all()
+    assert purgatory.statistics().checks == 0
+
+
+async def test_statistics_answered_before_time_or_checked_soon_was_no_missed_trigger(
+    purgatory: Purgatory, clock: ManualClock
+) -> None:
+    op = purgatory.watch(Waiting(1.0), ["key"])
+    op.ready = True
+    purgatory.expire_all()
+    op = purgatory.watch(Waiting(1.0), ["key"])
+    await clock.advance(0.999)
+    op.ready = True
+    clock._now = 1.0  # the deadline comes with the turn in which the key is checked
+    purgatory.check_and_complete_soon("key")
+    await clock.advance(0)
+    assert (purgatory.statistics().completed, purgatory.statistics().missed_triggers) == (2, 0)
 
 
 @pytest.mark.parametrize("checked", [False, True])

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 EVERY_KEY: Final = object()
 
 
-def check(rules: Rules, key: Hashable, entry: object) -> int:
+def count_check(rules: Rules, ended: int) -> None:
+    rules._checks += 1
+    if ended == 0:
+        rules._checks_in_vain += 1
+
+
+def check(rules: Rules, key: Hashable, entry: object, counted: bool = True) -> int:
     """Try everything in *entry*, which waits under *key*; how many of them that ended.
 
     A check from inside a check is queued and run when this one is through: a chain of any length neither recurses nor
@@ -30,9 +36,13 @@ def check(rules: Rules, key: Hashable, entry: object) -> int:
     rules._walking = True
     try:
         ended = try_all(rules, key, entry)
+        if counted:
+            count_check(rules, ended)
         while rules._nested:
             key = rules._nested.popitem(last=False)[0]
-            try_all(rules, key, rules._watchers.get(key))
+            entry = rules._watchers.get(key)
+            if entry is not None or key is EVERY_KEY:
+                count_check(rules, try_all(rules, key, entry))
     except BaseException:
         # On its way out; what it cut off is not lost.
         rules._soon[key] = None
@@ -53,9 +63,6 @@ def try_all(rules: Rules, key: Hashable, entry: object) -> int:
     else:
         for op in rules._watchers.pending() if key is EVERY_KEY else listed(entry):
             ended += try_one(rules, key, op)
-    rules._checks += 1
-    if ended == 0:
-        rules._checks_in_vain += 1
     return ended
 
 

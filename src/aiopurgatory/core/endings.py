@@ -67,6 +67,8 @@ def settle(op: Operation, outcome: Outcome, result: object, raises: bool) -> Non
     if owner is not None:
         if outcome is COMPLETED:
             owner._completed += 1
+            if op._op_due and missed_trigger(op):
+                owner._missed_triggers += 1
         elif outcome is EXPIRED:
             owner._expired += 1
         elif outcome is CANCELLED:
@@ -160,14 +162,22 @@ def expire(op: Operation) -> bool:
     Returns: False if it has put its expiry off in that last try, by Purgatory.reschedule().
     """
     op._op_due = True
-    outcome = attempt(op)
-    if outcome is None:
+    if attempt(op) is None:
         if not op._op_due:
             return False
         complete(op, EXPIRED)
-    elif outcome is COMPLETED and (owner := op._op_owner) is not None:
-        owner._missed_triggers += 1
     return True
+
+
+def missed_trigger(op: Operation) -> bool:
+    """Did *op* complete in the last try at its deadline, and had nobody checked a key of it?"""
+    rules = op._op_owner
+    if not op._op_due or rules is None or rules._expiring:
+        return False
+    for key in op._op_keys:
+        if key in rules._soon:
+            return False  # somebody had, and its turn was about to come
+    return not (rules._walk_ops and rules._walk_key in op._op_keys)
 
 
 def take_result(op: Operation) -> object:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
-from .endings import COMPLETED
+from .endings import COMPLETED, missed_trigger
 from .observer import Observer
 from .outcome import Outcome
 
@@ -31,13 +31,25 @@ KEY_COUNT_UNIT: Final = 1 << 30
 class Records:
     """Columns, in the order of the rows. Times are in seconds.
 
-    Args: first: the sequence number of the first row.
+    Args: first: the sequence number of the first row. numbered: there are gaps, so each row has its own.
     """
 
-    __slots__ = ("codes", "ended_at", "first", "key_hashes", "keys", "lateness", "sequences", "timeouts", "waited")
+    __slots__ = (
+        "codes",
+        "ended_at",
+        "first",
+        "key_hashes",
+        "keys",
+        "lateness",
+        "numbered",
+        "sequences",
+        "timeouts",
+        "waited",
+    )
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, numbered: bool) -> None:
         self.first = first
+        self.numbered = numbered
         self.codes: list[int] = []
         self.key_hashes: list[int] = []
         self.ended_at: list[float] = []
@@ -45,10 +57,16 @@ class Records:
         self.timeouts: list[float] = []
         self.lateness: list[float] = []  # of those that expired
         self.keys: list[str] = []  # only where they are kept
-        self.sequences: list[int] = []  # only where a sample is; else there is no gap
+        self.sequences: list[int] = []  # only if numbered
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    def number(self) -> None:
+        """There is a gap behind the last row."""
+        if not self.numbered:
+            self.numbered = True
+            self.sequences = [self.first + i for i in range(len(self.codes))]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -56,25 +74,26 @@ class Recorder(Observer):
     """To be subclassed by who takes the records away.
 
     Args:
-        capacity: rows; there is no room for more.
+        capacity: rows until records are full; others are begun if the last full ones have been taken.
         shares: of the operations of each outcome that are kept.
         keep_keys: the repr of the first key, too.
         time: tells the time of day.
     """
 
     def __init__(self, capacity: int, shares: list[float], keep_keys: bool, time: Callable[[], float]) -> None:
-        self.records = Records(0)
         self.is_recording = False
         #: Rows that could not be kept.
         self.dropped_rows = 0
         self.hashes: dict[Hashable, int] = {}
         self.open: dict[Rules | None, dict[type, int]] = {}
+        self.full: Records | None = None
         self._capacity = capacity
         self._shares = shares
         self._samples = min(shares) < 1.0
         self._keep_keys = keep_keys
         self._time = time
         self._sequence = 0  # of what ends next
+        self._filling = Records(0, self._samples)
 
     def hash_key(self, key: Any) -> int:
         """The hash of *key*, which is not among the hashes."""
@@ -85,52 +104,70 @@ class Recorder(Observer):
         raise NotImplementedError
 
     def filled(self) -> None:
-        """There is no room for more."""
+        """There are full records to be taken."""
         raise NotImplementedError
 
-    def is_full(self) -> bool:
-        return len(self.records.codes) >= self._capacity
-
     def take_records(self) -> Records:
-        """What there is; a new one is begun."""
-        records = self.records
-        self.records = Records(self._sequence)
+        """The full ones, else what there is; new ones are begun."""
+        records = self.full
+        self.full = None
+        if records is None:
+            return self._begin_records()
+        if len(self._filling.codes) >= self._capacity:
+            self._put_aside()
         return records
 
+    def _begin_records(self) -> Records:
+        records = self._filling
+        self._filling = Records(self._sequence, self._samples)
+        return records
+
+    def _put_aside(self) -> None:
+        self.full = self._begin_records()
+        self.filled()
+
     def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        sequence = self._sequence
+        self._sequence = sequence + 1
         number = 0 if outcome is COMPLETED else OUTCOMES.index(outcome)  # the hash of an Outcome is a call
         if self._samples and random() >= self._shares[number]:
-            self._sequence += 1
             return
-        records = self.records
+        records = self._filling
         if not self.is_recording or len(records.codes) >= self._capacity:
-            self._sequence += 1
             self.dropped_rows += 1
             return
         owner = op._op_owner
         keys = op._op_keys
         kind = type(op)
-        # What may raise comes first: a row is whole or not there.
-        try:
-            key_hash = self.hashes[keys[0]]
-        except KeyError:
-            key_hash = self.hash_key(keys[0])
-        try:
-            series = self.open[owner][kind]
-        except KeyError:
-            series = self.number(owner, kind)
-        if self._keep_keys:
-            records.keys.append(repr(keys[0]))
-        if self._samples:
-            records.sequences.append(self._sequence)
-        self._sequence += 1
+        try:  # what may raise comes first: a row is whole or not there
+            try:
+                key_hash = self.hashes[keys[0]]
+            except KeyError:
+                key_hash = self.hash_key(keys[0])
+            try:
+                series = self.open[owner][kind]
+            except KeyError:
+                series = self.number(owner, kind)
+            if self._keep_keys:
+                records.keys.append(shown(keys[0]))
+        except BaseException:
+            self.dropped_rows += 1
+            records.number()
+            raise
+        if records.numbered:
+            records.sequences.append(sequence)
         code = len(keys) * KEY_COUNT_UNIT + series * SERIES_UNIT + number * OUTCOME_UNIT
-        records.codes.append(code + 1 if op._op_due and number == 0 else code)
+        records.codes.append(code + 1 if number == 0 and op._op_due and missed_trigger(op) else code)
         records.key_hashes.append(key_hash)
         records.ended_at.append(self._time())
         records.waited.append(waited)
         records.timeouts.append(op._op_timeout)
         if lateness is not None:
             records.lateness.append(lateness)
-        if len(records.codes) == self._capacity:
-            self.filled()
+        if len(records.codes) == self._capacity and self.full is None:
+            self._put_aside()
+
+
+def shown(key: object) -> str:
+    """The repr of *key*, as valid UTF-8."""
+    return repr(key).encode(errors="backslashreplace").decode()

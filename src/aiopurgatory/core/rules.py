@@ -82,6 +82,8 @@ class Rules:
         "_turn_budget",
         "_turn_time",
         "_undelivered",
+        "_walk_counts",
+        "_walk_ended",
         "_walk_key",
         "_walk_ops",
         "_walking",
@@ -144,6 +146,8 @@ class Rules:
         self._nested: OrderedDict[Hashable, None] = OrderedDict()
         self._soon: OrderedDict[Hashable, None] = OrderedDict()
         self._walk_key: Hashable = None  # the key that ..._soon is at
+        self._walk_counts = False  # it is a check that has yet to be counted
+        self._walk_ended = 0
         self._walk_ops: list[Operation] = []  # who waits under it and is not asked yet; the next one last
         self._purge_wanted = False
         self._purge_keys: list[Hashable] = []
@@ -212,7 +216,7 @@ class Rules:
 
     def check_all(self) -> int:
         """check_and_complete() for every key, each operation once: after notifications may have been lost."""
-        return check(self, EVERY_KEY, None)
+        return check(self, EVERY_KEY, None, self._pending > 0)
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
         """Cancel every operation that waits under *key*. Returns: those, in the order in which they were watched."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from typing import TYPE_CHECKING, Final, cast
 
-from .checks import EVERY_KEY, check
+from .checks import EVERY_KEY, check, count_check
 from .endings import expire, report
 from .moments import rounded_down
 from .operation import Operation
@@ -66,11 +66,14 @@ def check_soon(rules: Rules, share: float) -> bool:
         while rules._walk_ops:
             op = rules._walk_ops.pop()
             try:
-                check(rules, rules._walk_key, op)
+                rules._walk_ended += check(rules, rules._walk_key, op, False)
             except CancelledError as exc:
                 report_cancelled_error(rules, op, exc)
             if rules._turn_time() >= stop:
                 return True
+        if rules._walk_counts:
+            rules._walk_counts = False
+            count_check(rules, rules._walk_ended)
         if not rules._soon:
             rules._walk_key = None
             return False
@@ -81,6 +84,8 @@ def check_soon(rules: Rules, share: float) -> bool:
         else:
             rules._walk_ops = rules._watchers.waiting(rules._walk_key)
         rules._walk_ops.reverse()
+        rules._walk_counts = bool(rules._walk_ops)
+        rules._walk_ended = 0
 
 
 def begin_purge(rules: Rules) -> None:

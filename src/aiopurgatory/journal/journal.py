@@ -7,6 +7,9 @@ import logging
 import os
 import socket
 import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
@@ -20,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.outcome import Outcome
-from ..core.records import OUTCOMES, Recorder, Records
+from ..core.records import OUTCOMES, Recorder, Records, shown
 from ..purgatory import Purgatory
 from .schema import SCHEMA_VERSION, STATISTICS
 from .tables import operations_table
@@ -29,6 +32,10 @@ logger = logging.getLogger("aiopurgatory.journal")
 
 #: Keys whose hash is remembered.
 KEYS_REMEMBERED: Final = 10_000
+#: Bytes of the repr of a key whose hash is remembered.
+LONGEST_REMEMBERED: Final = 200
+#: Snapshots that wait for a disk that hangs.
+MOST_SNAPSHOTS: Final = 10_000
 #: How columns are written, where the default takes twice the bytes and the time: those with few values as a
 #: dictionary, and those that grow by little from row to row as differences.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
@@ -49,8 +56,8 @@ class Journal(Recorder):
         async with Journal("/var/log/purgatory") as journal, Purgatory("fetch", observers=[journal]) as purgatory:
             ...
 
-    What is in a file stays; what is in memory is lost with the process: as much as one file holds, or two while one
-    is being written. Nothing waits for the disk: rows for which there is no room are dropped, counted in
+    What is in a file stays; what is in memory is lost if the process is killed: as much as a file holds or, while one
+    is being written, as three. Nothing waits for the disk: rows for which there is no room are dropped, counted in
     ``dropped_rows`` and in the next snapshot, and reported to the logger ``aiopurgatory.journal``.
 
     Args:
@@ -59,7 +66,7 @@ class Journal(Recorder):
         failed_share: the same for those that FAILED.
         keep_keys: write the repr of the first key, too, and not only its hash.
         salt: makes the hashes those of nobody else; give all instances the same.
-        rows_per_file: most rows of a file; each takes some 250 bytes of memory, and two files may be there.
+        rows_per_file: most rows of a file; each takes some 250 bytes of memory until it is written.
         seconds_per_file: a file is finished after so long.
         snapshot_seconds: between two looks at statistics().
 
@@ -100,19 +107,21 @@ class Journal(Recorder):
         self._seconds_per_file = seconds_per_file
         self._snapshot_seconds = snapshot_seconds
         self._series: dict[tuple[str, str], int] = {}  # names of purgatory and class: bounded, whatever is opened anew
-        self._snapshots: list[dict[str, Any]] = []
+        self._snapshots: deque[dict[str, Any]] = deque(maxlen=MOST_SNAPSHOTS)
         self._files = 0
         self._reported = 0
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._wake: asyncio.Event | None = None
+        self._limiter: anyio.CapacityLimiter | None = None
 
     # life
 
     async def __aenter__(self) -> Self:
+        if self.is_recording:
+            raise RuntimeError(f"the journal of {self.folder} is running")
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
         await anyio.to_thread.run_sync(lambda: self.folder.mkdir(parents=True, exist_ok=True))
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="aiopurgatory-journal")
-        self.is_recording = True
+        self._begin()
         return self
 
     async def __aexit__(
@@ -120,9 +129,27 @@ class Journal(Recorder):
     ) -> None:
         """Write what there is; what ends later is dropped."""
         self.is_recording = False
-        self._wake.set()
+        self.filled()
         if self._task is not None:
             await asyncio.wait([self._task])
+        await self._write_rest()  # the task may have been cancelled, with everything else that ran
+
+    def _begin(self) -> None:
+        # Of another loop, or of the process that this was forked from.
+        self.full = None
+        self._filling = Records(self._sequence, self._samples)
+        self._snapshots.clear()
+        self.open = {rules: kinds for rules, kinds in self.open.items() if rules is not None and rules._open}
+        self._wake = asyncio.Event()
+        self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="aiopurgatory-journal")
+        self._task.add_done_callback(self._ended)
+        self.is_recording = True
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self.is_recording:
+            self.is_recording = False
+            logger.error("the journal in %s has stopped: its task %r was ended from outside", self.folder, task)
 
     # the observer
 
@@ -130,14 +157,16 @@ class Journal(Recorder):
         self.open[purgatory] = {}
 
     def closed(self, purgatory: Purgatory) -> None:
-        if self.open.pop(purgatory, None) is not None:
+        if self.open.pop(purgatory, None) is not None and self.is_recording:
             self._snapshot(purgatory)
 
     def hash_key(self, key: Any) -> int:
-        if len(self.hashes) >= KEYS_REMEMBERED:
-            self.hashes.clear()
-        digest = blake2b(repr(key).encode(errors="surrogatepass"), digest_size=8, key=self._salt).digest()
-        found = self.hashes[key] = int.from_bytes(digest, "little", signed=True)
+        text = shown(key).encode()
+        found = int.from_bytes(blake2b(text, digest_size=8, key=self._salt).digest(), "little", signed=True)
+        if len(text) <= LONGEST_REMEMBERED:  # longer ones are not kept alive
+            if len(self.hashes) >= KEYS_REMEMBERED:
+                self.hashes.clear()
+            self.hashes[key] = found
         return found
 
     def number(self, purgatory: Purgatory, kind: type) -> int:
@@ -148,39 +177,45 @@ class Journal(Recorder):
         return found
 
     def filled(self) -> None:
-        self._wake.set()
+        if self._wake is not None:
+            self._wake.set()
 
     # the writer
 
     async def _run(self) -> None:
-        limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
+        wake = self._wake
+        assert wake is not None
         snapshot_at = time.monotonic()
         file_at = snapshot_at + self._seconds_per_file
         while self.is_recording:
             with anyio.move_on_after(min(snapshot_at, file_at) - time.monotonic()):
-                await self._wake.wait()
-            self._wake.clear()
+                await wake.wait()
+            wake.clear()
             now = time.monotonic()
             if now >= snapshot_at:
                 snapshot_at = now + self._snapshot_seconds
                 for purgatory in self.open:
                     self._snapshot(cast(Purgatory, purgatory))
-            if now >= file_at or self.is_full():
+            if now >= file_at or self.full is not None:
                 file_at = now + self._seconds_per_file
-                await self._write_all(limiter)
-                if self.is_full():
-                    self._wake.set()
-        await self._write_all(limiter)
+                await self._write_some()
+        await self._write_rest()
 
-    async def _write_all(self, limiter: anyio.CapacityLimiter) -> None:
-        """Hand what there is to a thread, and start anew."""
+    async def _write_rest(self) -> None:
+        while self.full is not None or self._filling or self._snapshots:
+            await self._write_some()
+
+    async def _write_some(self) -> None:
+        """Hand full records, or what there is, to a thread, and go on with others."""
         records = self.take_records()
-        snapshots, self._snapshots = self._snapshots, []
-        try:
-            await anyio.to_thread.run_sync(self._write, records, snapshots, limiter=limiter)
-        except Exception:
-            self.dropped_rows += len(records)
-            logger.exception("%d rows could not be written to %s", len(records), self.folder)
+        snapshots = list(self._snapshots)
+        self._snapshots.clear()
+        if records:
+            make = partial(operations_table, records, self.instance, list(self._series), self._weights)
+            await self._in_thread("operations", records.ended_at[0], make, len(records))
+        if snapshots:
+            make = partial(pa.Table.from_pylist, snapshots, STATISTICS)
+            await self._in_thread("statistics", snapshots[0]["at"] / 1e6, make, len(snapshots))
         if self.dropped_rows > self._reported:
             logger.warning("%d rows dropped since the last such line", self.dropped_rows - self._reported)
             self._reported = self.dropped_rows
@@ -191,16 +226,16 @@ class Journal(Recorder):
         row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
         self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self.dropped_rows})
 
-    def _write(self, records: Records, snapshots: list[dict[str, Any]]) -> None:
-        if records:
-            begun_at = records.ended_at[0]
-            table = operations_table(records, self.instance, list(self._series), self._weights)
-            self._write_table("operations", table, begun_at)
-        if snapshots:
-            self._write_table("statistics", pa.Table.from_pylist(snapshots, STATISTICS), snapshots[0]["at"] / 1e6)
+    async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:
+        try:
+            await anyio.to_thread.run_sync(self._write, kind, begun_at, make, limiter=self._limiter)
+        except Exception:
+            self.dropped_rows += rows if kind == "operations" else 0
+            logger.exception("%s of %d rows could not be written to %s", kind, rows, self.folder)
 
-    def _write_table(self, kind: str, table: pa.Table, begun_at: float) -> None:
+    def _write(self, kind: str, begun_at: float, make: Callable[[], pa.Table]) -> None:
         """Under a temporary name until it is whole: no reader sees half a file."""
+        table = make()
         folder = self.folder / kind / time.strftime("date=%Y-%m-%d/hour=%H", time.gmtime(begun_at))
         folder.mkdir(parents=True, exist_ok=True)
         self._files += 1

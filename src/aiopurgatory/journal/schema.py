@@ -5,7 +5,7 @@ A journal is a folder that engines of tables (Spark, DuckDB, pandas) read as it 
     operations/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per operation that ended
     statistics/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per snapshot of Purgatory.statistics()
 
-``date`` and ``hour`` (UTC) are those in which a file was begun: a row in it may be of the hour before. A file is there
+``date`` and ``hour`` (UTC) are those of a file's first row; others in it may be of other hours. A file is there
 whole or not at all; what begins with a dot is still being written. Columns are only ever added; whatever changes the
 meaning of one makes a new version.
 """
@@ -38,7 +38,7 @@ OPERATIONS: Final = pa.schema(
         _field("sequence", pa.int64(), "counts what ended in this instance, from 0; a gap was sampled out or dropped"),
         _field("kind", pa.string(), "the operation's class"),
         _field("key_count", pa.int32(), "its watch keys"),
-        _field("key_hash", pa.int64(), "of the first key; equal in all instances with the same salt"),
+        _field("key_hash", pa.int64(), "of the repr of the first key, equal in all instances with the same salt"),
         _field("key", pa.string(), "the first key's repr; null unless the journal was told to keep keys", True),
         _field("watched_at", _INSTANT, "when it was watched"),
         _field("waited_us", pa.int64(), "from then to its end; 0: it never had to wait"),

@@ -23,7 +23,7 @@ def operations_table(records: Records, instance: str, series: list[tuple[str, st
     expired = outcomes == OUTCOMES.index(Outcome.EXPIRED)
     lateness = np.zeros(count)
     lateness[expired] = records.lateness
-    sequences = _numbers("i8", records.sequences) if records.sequences else records.first + np.arange(count)
+    sequences = _numbers("i8", records.sequences) if records.numbered else records.first + np.arange(count)
     columns: dict[str, Any] = {
         "schema_version": np.full(count, SCHEMA_VERSION, "i2"),
         "purgatory": _named(numbers, [name for name, _ in series]),

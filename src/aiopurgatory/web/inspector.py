@@ -251,15 +251,17 @@ class _View:
         purgatory = self.purgatory
         clock_task: asyncio.Task[None] | None = None
 
-        def closed(_: object) -> None:
-            polls.check_and_complete("closed")
+        closed = asyncio.Event()
+
+        def close(_: object) -> None:
+            closed.set()
 
         seen: Row | None = None
         try:
             async with polls:
                 while self.asked_at + LINGER > time.monotonic():
                     if clock_task is None and (clock_task := purgatory._task) is not None:
-                        clock_task.add_done_callback(closed)  # it ends when the purgatory closes, in whatever way
+                        clock_task.add_done_callback(close)  # it ends when the purgatory closes, in whatever way
                     figures = look_at_figures(purgatory)
                     if figures != seen:
                         seen = figures
@@ -268,11 +270,11 @@ class _View:
                     self.unchanged = time.monotonic()
                     if figures["state"] == "closed":
                         break
-                    with contextlib.suppress(TimeoutError):
-                        await polls.wait_for(lambda: purgatory._closed, ["closed"], REFRESH)
+                    with contextlib.suppress(TimeoutError):  # not in polls, which may be full
+                        await asyncio.wait_for(closed.wait(), REFRESH)
         finally:
             if clock_task is not None:
-                clock_task.remove_done_callback(closed)
+                clock_task.remove_done_callback(close)
 
     def _show(self, look: Row) -> None:
         statistics, now = look["statistics"], time.monotonic()

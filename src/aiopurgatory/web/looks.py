@@ -143,22 +143,22 @@ async def look_at_keys(purgatory: Purgatory, names: Names) -> Row:
 async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
     """The keys that *text* may mean, and who waits there."""
     by_key = purgatory._watchers
-    hits: dict[str, Row] = {}
+    hits: dict[Hashable, Row] = {}
 
-    def hit(name: str, entry: object) -> None:
+    def hit(key: Hashable, entry: object) -> None:
         ops = [describe(op, names) for op in first_waiters(entry)]
-        hits[name] = {"key": name, "watchers": watchers(entry), "oldest": ops}
+        hits[key] = {"key": names.of(key), "watchers": watchers(entry), "oldest": ops}
 
     def look(key: Hashable, entry: object) -> None:
         if len(hits) < ROWS:
             name = names.of(key)
             if text == name or (names.shown and text in name):
-                hit(name, entry)
+                hit(key, entry)
 
     for key in readings(text):
         entry = entry_of(by_key, key)
         if entry is not None:
-            hit(names.of(key), entry)
+            hit(key, entry)
     scope = await in_slices(by_key, look)
     return {"hits": list(hits.values()), "scope": scope, "clock": purgatory._time()}
 
