@@ -130,9 +130,7 @@ def main() -> None:
     parser.add_argument("--competitor", choices=COMPETITORS, default="ours")
     parser.add_argument("--set", action="append", type=setting, default=[], metavar="NAME=VALUE", help="one of its own")
     parser.add_argument("--workload", choices=WORKLOADS, default="few")
-    parser.add_argument(
-        "--trace", type=Path, help="a trace to replay instead; see aiopurgatory.pipeline.trace"
-    )
+    parser.add_argument("--trace", type=Path, help="a trace to replay instead; see aiopurgatory.pipeline.trace")
     parser.add_argument("--rate", type=float, default=100_000, help="requests per second; inf: as quick as it can")
     parser.add_argument("--count", type=int, default=1_000_000, help="requests")
     parser.add_argument("--seed", type=int, default=1)
