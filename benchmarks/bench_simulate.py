@@ -22,9 +22,10 @@ from typing import Any
 import aiopurgatory
 from aiopurgatory.pipeline.generate import generate, generate_table
 from aiopurgatory.pipeline.model import WORKLOADS
-from aiopurgatory.pipeline.replay import OLD, Setting, replay
+from aiopurgatory.pipeline.replay import replay
 from aiopurgatory.pipeline.session import session
 from aiopurgatory.pipeline.simulate import grid, simulate
+from aiopurgatory.pipeline.subjects import OLD, Setting
 from aiopurgatory.pipeline.trace import write_trace
 
 HERE = Path(__file__).parent

@@ -17,7 +17,8 @@ from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.model import FEW, MANY, Workload
-from aiopurgatory.pipeline.replay import OLD, Replay, Setting, VirtualClock, replay
+from aiopurgatory.pipeline.replay import Replay, replay
+from aiopurgatory.pipeline.subjects import OLD, Setting, VirtualClock
 from aiopurgatory.pipeline.trace import NO_TIMEOUT_US, SCHEMA
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -224,4 +225,10 @@ def test_virtual_clock_runs_what_is_due_at_its_time_and_what_is_woken_first() ->
 
 def test_replay_an_end_counts_after_a_beginning_of_the_same_moment() -> None:
     rows = [(BEGIN_US, [1], 5_000, 50_000), (BEGIN_US + 5_000, [1], None, 50_000)]
-    assert replay(table_of(rows), Setting()).peak_pending == 2  # type: ignore[arg-type]
+    assert replay(table_of(rows), Setting()).peak_pending == 2
+
+
+def test_replay_counts_wakeups_until_the_last_arrival_apart() -> None:
+    rows: list[tuple[int, list[int], int | None, int]] = [(ms * 1_000 + 500, [1], None, 10_000) for ms in range(100)]
+    found = replay(table_of([*rows, (99_900, [1], 9_000, 10_000)]), Setting())
+    assert (found.wakeups_in_trace, found.counts["wakeups"]) == (89, 100)
