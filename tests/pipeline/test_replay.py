@@ -17,7 +17,8 @@ from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.model import FEW, MANY, Workload
-from aiopurgatory.pipeline.replay import OLD, Replay, Setting, replay
+from aiopurgatory.pipeline.replay import Replay, replay
+from aiopurgatory.pipeline.subjects import OLD, Setting, VirtualClock
 from aiopurgatory.pipeline.trace import NO_TIMEOUT_US, SCHEMA
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -76,7 +77,6 @@ async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[
                 ops[number].force_complete()
             await clock.advance(0)
             most = max(most, purgatory.num_delayed)
-            check_invariants(purgatory)
         await clock.advance(1e5)
         known = purgatory.statistics()
         counts = {
@@ -85,6 +85,7 @@ async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[
             "heap_operations": purgatory._timer.heap_operations,
             "purges": known.purges,
         }
+        check_invariants(purgatory)  # not before: it drops emptied buckets from the delay queue, which is counted
     return ends.found, counts, most
 
 
@@ -116,7 +117,7 @@ setups = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(traces, setups)
 def test_replay_equals_the_live_run(trace: pa.Table, setting: Setting) -> None:
     found = replay(trace, setting)
@@ -207,3 +208,27 @@ def test_replay_of_the_old_purgatory_keeps_what_is_completed() -> None:
     assert old.peak_listed > 5 * new.peak_listed
     assert old.counts["heap_operations"] > 1.2 * 20_000 > 50 * new.counts["heap_operations"]
     assert np.array_equal(old.expired, new.expired)
+
+
+def test_virtual_clock_runs_what_is_due_at_its_time_and_what_is_woken_first() -> None:
+    clock, seen = VirtualClock(), list[tuple[str, float]]()
+    clock.call_at(2.0, lambda: seen.append(("due", clock.now)))
+    clock.run_to(1.5)
+    assert seen == []
+    clock.wake(lambda: seen.append(("woken", clock.now)))
+    clock.run_to(2.0)
+    assert seen == [("woken", 0.0), ("due", 2.0)]
+    clock.call_at(3.0, seen.clear).cancel()
+    clock.run_to(4.0)
+    assert len(seen) == 2
+
+
+def test_replay_an_end_counts_after_a_beginning_of_the_same_moment() -> None:
+    rows = [(BEGIN_US, [1], 5_000, 50_000), (BEGIN_US + 5_000, [1], None, 50_000)]
+    assert replay(table_of(rows), Setting()).peak_pending == 2
+
+
+def test_replay_counts_wakeups_until_the_last_arrival_apart() -> None:
+    rows: list[tuple[int, list[int], int | None, int]] = [(ms * 1_000 + 500, [1], None, 10_000) for ms in range(100)]
+    found = replay(table_of([*rows, (99_900, [1], 9_000, 10_000)]), Setting())
+    assert (found.wakeups_in_trace, found.counts["wakeups"]) == (89, 100)

@@ -13,8 +13,8 @@ from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.model import MANY
-from aiopurgatory.pipeline.replay import OLD, Setting
 from aiopurgatory.pipeline.simulate import RESULT, grid, measures, simulate
+from aiopurgatory.pipeline.subjects import OLD, Setting
 from aiopurgatory.pipeline.trace import SCHEMA, SPARK_SCHEMA, write_trace
 
 SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0], [100])

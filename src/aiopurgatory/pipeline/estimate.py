@@ -220,7 +220,9 @@ def popularity(counts: Sequence[tuple[float, int]], spread: float = 1.0) -> Popu
     logs = float(count @ (gammaln(until + 1) - gammaln(until - keys + 1)))
     zipf = 0.0
     if not even:
-        found = minimize_scalar(lambda s: s * logs / total + log(_harmonic(number, s)), bounds=(0, 6), method="bounded")
+        found: Any = minimize_scalar(
+            lambda s: s * logs / total + log(_harmonic(number, s)), bounds=(0, 6), method="bounded"
+        )
         zipf = float(found.x)
     shares = (count * keys).cumsum() / total
     model = np.array([_harmonic(int(rank), zipf) for rank in until]) / _harmonic(number, zipf)

@@ -21,8 +21,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .replay import NEW, OLD, Setting, replay
+from .replay import replay
 from .session import session
+from .subjects import NEW, OLD, Setting
 from .trace import SCHEMA
 
 _SETTING: Final = "design STRING, tick_ms DOUBLE, wheel_size INT, purge_interval INT, timeout_ms DOUBLE"

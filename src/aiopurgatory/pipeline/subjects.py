@@ -1,0 +1,222 @@
+"""What a trace is replayed to: a purgatory of either design, on a clock that moves when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from math import ceil, inf
+from sys import getsizeof
+from typing import Any, Final
+
+from aiopurgatory.core.turns import expire_due, purge_some
+from aiopurgatory.core.watchers import listed
+from aiopurgatory.operation import DelayedOperation
+from aiopurgatory.purgatory import Purgatory
+
+from .old_purgatory import OldOperation, OldPurgatory
+
+NEW: Final = "new"
+OLD: Final = "old"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a purgatory is set. The old one has no timing wheel, and always a purge interval."""
+
+    design: str = NEW
+    tick_ms: float | None = 1.0
+    wheel_size: int | None = 20
+    purge_interval: int = 0
+    #: For all operations; None: each has its own.
+    timeout_ms: float | None = None
+
+
+class VirtualClock:
+    """A Clock that stands still but for run_to(). A purgatory arms one handle at a time (I3), so it holds one.
+
+    Args: whole_ms: wake up at whole milliseconds, as event loops do.
+    """
+
+    __slots__ = ("_at", "_callback", "_whole_ms", "_woken", "due", "now")
+
+    def __init__(self, whole_ms: bool = False) -> None:
+        self._whole_ms = whole_ms
+        self.now = 0.0
+        #: When there is something to run; before all time if that is at once.
+        self.due = inf
+        self._at = inf
+        self._callback: Callable[[], object] = int
+        self._woken: Callable[[], object] | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> VirtualClock:
+        self._at = max(when, ceil(when * 1e3) / 1e3) if self._whole_ms else when
+        self._callback = callback
+        if self._woken is None:
+            self.due = self._at
+        return self
+
+    def cancel(self) -> None:
+        self._at = inf
+        if self._woken is None:
+            self.due = inf
+
+    def wake(self, callback: Callable[[], object]) -> None:
+        """Run *callback* before the time moves on."""
+        self._woken = callback
+        self.due = -inf
+
+    def run_to(self, now: float) -> None:
+        """Run what is due by *now*, in order of time."""
+        while self.due <= now:
+            woken = self._woken
+            if woken is not None:
+                self._woken = None
+                self.due = self._at
+                woken()
+            else:
+                self.now = max(self.now, self.due)
+                self.due = self._at = inf
+                self._callback()
+
+
+class _Simulated(Purgatory):
+    """A purgatory whose clock task takes its turns when the virtual clock says so, and not on the loop's next turn."""
+
+    __slots__ = ("_before_purge", "_wake")
+    _wake: Callable[[Callable[[], object]], None]
+    _before_purge: Callable[[], None]
+
+    def _turn(self) -> bool:
+        expire_due(self, inf)
+        if self._purge_wanted:
+            self._before_purge()
+        purge_some(self, inf)
+        return False
+
+    def _wake_clock(self) -> None:
+        if self._open:
+            self._wake(self._take_turn)
+        else:
+            super()._wake_clock()
+
+    def _take_turn(self) -> None:
+        self._turn()
+        self._arm_clock()
+
+
+class Subject:
+    """What is replayed to, and how much it held."""
+
+    operation: Any
+    watch: Callable[[Any, tuple[Hashable, ...]], Any]
+
+    def __init__(self) -> None:
+        self.peak_listed = 0
+        self.peak_bytes = 0
+        self._weighed = 0
+
+    def weigh(self) -> None:
+        """Take the size, if there is a good deal more than when it was taken last."""
+        entries = self.entries()
+        self.peak_listed = max(self.peak_listed, entries)
+        if entries > self._weighed * 1.02:
+            self._weighed = entries
+            self.peak_bytes = max(self.peak_bytes, self.size())
+
+    def entries(self) -> int:
+        raise NotImplementedError
+
+    def size(self) -> int:
+        raise NotImplementedError
+
+
+class New(Subject):
+    operation = DelayedOperation
+
+    def __init__(self, clock: VirtualClock, setting: Setting) -> None:
+        super().__init__()
+        self._visited = 0
+        self._purgatory = _Simulated(
+            "simulated",
+            tick=(setting.tick_ms or 1.0) / 1000,
+            wheel_size=setting.wheel_size or 20,
+            purge_interval=setting.purge_interval,
+            clock=clock,
+        )
+        self._purgatory._wake = clock.wake
+        self._purgatory._before_purge = self._before_purge
+        self.watch = self._purgatory.watch
+
+    async def start(self) -> None:
+        await self._purgatory.start()
+        await asyncio.sleep(0)  # the clock task goes to sleep
+
+    async def stop(self) -> None:
+        await self._purgatory.aclose()
+
+    def entries(self) -> int:
+        return self._purgatory.watched
+
+    def counts(self) -> dict[str, int]:
+        known = self._purgatory.statistics()
+        return {
+            "cascades": known.cascaded,
+            "wakeups": known.wakeups,
+            "heap_operations": self._purgatory._timer.heap_operations,
+            "purges": known.purges,
+            "purge_visits": self._visited,
+        }
+
+    def size(self) -> int:
+        watchers, timer = self._purgatory._watchers, self._purgatory._timer
+        shared = [entry for entry in watchers._by_key.values() if isinstance(entry, dict)]
+        buckets = [bucket for wheel in timer._wheels for bucket in wheel.buckets]
+        queue = timer._queue._heap
+        ops = {id(op): op for entry in watchers._by_key.values() for op in listed(entry)}
+        return (
+            sum(map(getsizeof, [watchers._by_key, queue, *queue, *shared, *buckets, *ops.values()]))
+            + sum(getsizeof(op._op_number) for op in ops.values() if op._op_number is not None)
+            + sum(getsizeof(bucket.expiration) for bucket in buckets if bucket.queued)
+        )
+
+    def _before_purge(self) -> None:
+        self._visited += self._purgatory.watched
+
+
+class Old(Subject):
+    operation = OldOperation
+
+    def __init__(self, clock: VirtualClock, setting: Setting) -> None:
+        super().__init__()
+        self._purgatory = OldPurgatory(clock, setting.purge_interval)
+        self.watch = self._purgatory.watch
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self._purgatory.close()
+
+    def entries(self) -> int:
+        return self._purgatory.listed()
+
+    def counts(self) -> dict[str, int]:
+        old = self._purgatory
+        return {
+            "cascades": 0,
+            "wakeups": old.wakeups,
+            "heap_operations": old.pushed + old.popped,
+            "purges": old.purges,
+            "purge_visits": old.visited,
+        }
+
+    def size(self) -> int:
+        watchers, heap = self._purgatory._watchers, self._purgatory._heap
+        ops = {id(op): op for waiting in watchers.values() for op in waiting}
+        ops.update((id(op), op) for _, _, op in heap)
+        parts = [watchers, heap, *watchers.values(), *ops.values()]
+        return sum(map(getsizeof, parts)) + sum(sum(map(getsizeof, (entry, *entry[:2]))) for entry in heap)
