@@ -43,6 +43,6 @@ def read(spark: SparkSession, path: str) -> str:
 
 
 def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    context = spark.sparkContext
-    place = context._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+    context: Any = spark.sparkContext  # what is Java's has no types
+    place = context._jvm.org.apache.hadoop.fs.Path(path)
     return place.getFileSystem(context._jsc.hadoopConfiguration()), place
