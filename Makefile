@@ -16,7 +16,7 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-forms test-interpreted test-compiled check lint types \
+.PHONY: help setup demo pipeline test test-all test-forms test-interpreted test-compiled check lint types \
 	browser bench bench-full bench-smoke clean
 
 help:  ## this list
@@ -26,6 +26,19 @@ setup: $(READY)  ## make the virtual environment .venv, with the interpreted lib
 
 demo: $(READY) $(FASTEST_READY)  ## a real server with 2,000 long polls at once: about 30 s
 	@$(FASTEST) $(BIN)/python examples/demo.py
+
+PIPELINE := $(BUILD)/pipeline
+STAGE = $(FASTEST) $(BIN)/python -m aiopurgatory pipeline
+pipeline: $(READY) $(FASTEST_READY)  ## a journal of the demo's server under load, and of that a report, a model, and advice: minutes
+	@rm -rf $(PIPELINE)
+	@$(FASTEST) $(BIN)/python examples/demo.py --seconds 60 --journal $(PIPELINE)/journal
+	@echo "1 ingest"; $(STAGE) ingest $(PIPELINE)/journal $(PIPELINE)/clean
+	@echo "2 report"; $(STAGE) report $(PIPELINE)/clean $(PIPELINE)/report
+	@echo "3 fit"; $(STAGE) fit $(PIPELINE)/clean $(PIPELINE)
+	@echo "4 generate"; $(STAGE) generate --model $(PIPELINE)/model.json --rows 100000 $(PIPELINE)
+	@echo "5 simulate"; $(STAGE) simulate --ticks 1,10 --purge-intervals 0,1000 $(PIPELINE)/trace $(PIPELINE)
+	@echo "6 advise"; $(STAGE) advise $(PIPELINE)/simulations $(PIPELINE)
+	@echo "The report: $(abspath $(PIPELINE))/report/report.html"
 
 test: check test-forms  ## everything: lint, types, and the suite against the interpreted and the compiled form
 

@@ -89,16 +89,16 @@ class Bench:
         return values
 
     async def answer(self, peer: Peer, keys: list[Keys]) -> float:
+        others = peer.pending()
         begin = process_time()
         completes_at = monotonic() + READY_IN.get(self.name, inf)
         handles = self.park(peer, keys, 300.0, completes_at)
         await asyncio.sleep(0)
         if self.name in READY_IN:
             await asyncio.sleep(completes_at - monotonic() + 0.001)
-        before = peer.pending()
         for handle in handles:
             peer.complete(handle)
-        await drained(peer, before - len(keys))
+        await drained(peer, others)  # on a slow machine some are through already
         return (process_time() - begin) * 1e9 / len(keys)
 
     async def parked(self) -> Values:
