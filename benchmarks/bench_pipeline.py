@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from aiopurgatory.pipeline.report import report
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.pipeline.ingest import ingest
+from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.session import session
 from aiopurgatory.pipeline.tables import OPERATIONS, STATISTICS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["TZ"] = "UTC"  # collect() gives the times of day of this process
+    time.tzset()
     settings = {"spark.sql.shuffle.partitions": "2"}
     scratch = tmp_path_factory.mktemp("spark")
     with session("tests", scratch=scratch, master="local[2]", java_options=FAST_START, settings=settings) as spark:

@@ -105,8 +105,8 @@ def test_ingest_any_duplicates_same_as_a_set(
     assert counts.rows_in == sum(map(len, files))
     assert counts.rows_out == len(wanted)
     if wanted:
-        rows = tables.read_clean(spark, str(folder / "out"), tables.OPERATIONS).select("instance", "sequence")
-        assert sorted(map(tuple, rows.collect())) == sorted(wanted)
+        clean = tables.read_clean(spark, str(folder / "out"), tables.OPERATIONS)
+        assert sorted((row.instance, row.sequence) for row in clean.collect()) == sorted(wanted)
 
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pandas as pd
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -18,11 +18,14 @@ from pyspark.sql import functions as F
 
 from . import folders
 from .histogram import ERROR
-from .minutes import WORK
+from .minutes import KEYS, WORK
 from .tables import OUTCOMES
+
+Frame: TypeAlias = Any  # pandas has no types of its own
 
 # The busiest purgatories have pictures; the tables beside the page have all.
 _SHOWN: Final = 12
+_KINDS: Final = 8
 _ROWS: Final = 60
 _POINTS: Final = 1_000
 _COLOURS: Final = {"completed": "#4c9f70", "expired": "#e0a030", "cancelled": "#8a8fa3", "failed": "#c8423b"}
@@ -41,11 +44,11 @@ _MEASURES: Final = {
 
 def page(spark: SparkSession, report: str) -> str:
     """The page of the tables in the folder *report*."""
-    days = spark.read.parquet(f"{report}/days").orderBy("date", "purgatory", "kind").toPandas()
+    days = _read(spark, f"{report}/days").sort_values(["date", *KEYS], ignore_index=True)
     if days.empty:
         return _document("Nothing ended in these days", "<p>The clean table has no operations in them.</p>")
     totals = days.groupby("purgatory").operations.sum().sort_values(ascending=False)
-    changes = spark.read.parquet(f"{report}/changes").toPandas()
+    changes = _read(spark, f"{report}/changes")
     parts = [_overview(days), _changes(changes)]
     for name in totals.index[:_SHOWN]:
         parts.append(_purgatory(spark, report, str(name), days[days.purgatory == name]))
@@ -56,13 +59,19 @@ def page(spark: SparkSession, report: str) -> str:
     return _document(f"What waited, {when} (UTC)", "\n".join(parts))
 
 
+def _read(spark: SparkSession, path: str, purgatory: str | None = None) -> Frame:
+    table = spark.read.parquet(path)
+    rows: Any = table if purgatory is None else table.where(F.col("purgatory") == purgatory)
+    return rows.toPandas()
+
+
 def _document(title: str, body: str) -> str:
-    page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    page = files("aiopurgatory.pipeline").joinpath("page.html").read_text(encoding="utf-8")
     filled = page.replace("{title}", html.escape(title)).replace("{error}", f"{ERROR:.0%}")
     return filled.replace("{body}", body)
 
 
-def _overview(days: pd.DataFrame) -> str:
+def _overview(days: Frame) -> str:
     total = days.operations.sum()
     ended = ", ".join(f"{days[name].sum() / total:.1%} {name}" for name in OUTCOMES)
     missed = days.missed_triggers.sum()
@@ -100,7 +109,7 @@ def _overview(days: pd.DataFrame) -> str:
     return said + _table(heads, rows)
 
 
-def _changes(changes: pd.DataFrame) -> str:
+def _changes(changes: Frame) -> str:
     title = "<h2>What changed since the day before</h2>"
     if changes.empty:
         return f"{title}<p>There is no day before to compare with, or nothing changed.</p>"
@@ -119,67 +128,64 @@ def _changes(changes: pd.DataFrame) -> str:
     return title + said + _table(["purgatory", "kind", "what", "the day before", "now", "change"], rows)
 
 
-def _purgatory(spark: SparkSession, report: str, name: str, days: pd.DataFrame) -> str:
-    minutes = spark.read.parquet(f"{report}/minutes").where(F.col("purgatory") == name).toPandas()
-    keys = spark.read.parquet(f"{report}/hot_keys").where(F.col("purgatory") == name).orderBy("place").toPandas()
+def _purgatory(spark: SparkSession, report: str, name: str, days: Frame) -> str:
+    minutes, keys = (_read(spark, f"{report}/{table}", name) for table in ("minutes", "hot_keys"))
     parts = [f"<h2>{html.escape(name)}</h2>", _ended_plot(minutes), _times_plot(minutes), _pending_plot(minutes)]
     parts.append(_hot_keys(keys))
     if folders.exists(spark, f"{report}/work"):
-        work = spark.read.parquet(f"{report}/work").where(F.col("purgatory") == name).orderBy("minute").toPandas()
-        parts.append(_work(work, days.operations.sum()))
+        parts.append(_work(_read(spark, f"{report}/work", name), days.operations.sum()))
     return "\n".join(parts)
 
 
-def _coarse(minutes: pd.DataFrame, how: dict[str, str], by: Sequence[str] = ()) -> pd.DataFrame:
-    """A row per point that a plot has room for, of a whole number of minutes."""
-    span = (minutes.minute.max() - minutes.minute.min()).total_seconds() / 60 + 1
-    width = f"{max(1, int(span // _POINTS))}min"
-    return minutes.assign(minute=minutes.minute.dt.floor(width)).groupby([*by, "minute"]).agg(how)
+def _grid(minutes: Frame) -> tuple[Any, int]:
+    """The points that a plot has room for, and how many minutes lie between them."""
+    first, last = minutes.minute.min(), minutes.minute.max()
+    width = max(1, int((last - first).total_seconds() / 60 // _POINTS))
+    first = first.floor(f"{width}min")
+    return pd.date_range(first, last + pd.Timedelta(minutes=width), freq=f"{width}min"), width
 
 
-def _ended_plot(minutes: pd.DataFrame) -> str:
-    sums = _coarse(minutes, dict.fromkeys(OUTCOMES, "sum"))
-    sums = sums.reindex(pd.date_range(sums.index.min(), sums.index.max(), freq=_step(sums.index)), fill_value=0)
-    seconds = pd.Timedelta(_step(sums.index)).total_seconds()
-    figure, axes = _axes("How they ended, operations per second")
-    axes.stackplot(
-        sums.index,
-        *(sums[name] / seconds for name in OUTCOMES),
-        labels=OUTCOMES,
-        colors=[_COLOURS[n] for n in OUTCOMES],
-        lw=0,
+def _coarse(minutes: Frame, grid: tuple[Any, int], how: dict[str, str]) -> Frame:
+    points, width = grid
+    return (
+        minutes.groupby((minutes.minute - points[0]) // pd.Timedelta(minutes=width))
+        .agg(how)
+        .reindex(range(len(points)))
     )
+
+
+def _ended_plot(minutes: Frame) -> str:
+    points, width = grid = _grid(minutes)
+    rates = _coarse(minutes, grid, dict.fromkeys(OUTCOMES, "sum")).fillna(0) / (60 * width)
+    figure, axes = _axes("How they ended, operations per second")
+    axes.stackplot(points, rates.T, labels=OUTCOMES, colors=[_COLOURS[name] for name in OUTCOMES], lw=0)
     axes.set_ylim(bottom=0)
     return _inlined(figure, axes, "operations per second by how they ended, over time")
 
 
-def _step(index: Any) -> str:
-    gaps = pd.Series(index).diff().dropna()
-    return f"{int(gaps.min().total_seconds()) if len(gaps) else 60}s"
-
-
-def _times_plot(minutes: pd.DataFrame) -> str:
+def _times_plot(minutes: Frame) -> str:
     """Of kinds together, each point is that of the slowest: percentiles cannot be added."""
     names = {
         "waited_p50_us": "half of all waited",
         "waited_p99_us": "99 of 100 waited",
         "lateness_p99_us": "99 of 100 late",
     }
-    worst = _coarse(minutes, dict.fromkeys(names, "max")) / 1e3
+    grid = _grid(minutes)
+    slowest = _coarse(minutes, grid, dict.fromkeys(names, "max")) / 1e3
     figure, axes = _axes("Time, milliseconds (of the slowest kind)")
     for (name, label), colour in zip(names.items(), ("#3567a8", "#9cb8dd", "#e0a030"), strict=True):
-        axes.plot(worst.index, worst[name].clip(lower=1e-3), label=label, color=colour, lw=1)
+        axes.plot(grid[0], slowest[name].clip(lower=1e-3), label=label, color=colour, lw=1, marker=".", ms=1.5)
     axes.set_yscale("log")
     return _inlined(figure, axes, "time waited and lateness, over time")
 
 
-def _pending_plot(minutes: pd.DataFrame) -> str:
+def _pending_plot(minutes: Frame) -> str:
+    points, width = grid = _grid(minutes)
     figure, axes = _axes("Waiting at once, by kind: mean, and the peak as a thin line")
-    each = _coarse(minutes, {"pending_mean": "mean", "pending_peak": "max"}, ["kind"])
-    for number, kind in enumerate(each.index.unique("kind")[:8]):
-        line = each.loc[kind]
-        axes.plot(line.index, line.pending_mean, label=_label(kind), color=f"C{number}", lw=1.2)
-        axes.plot(line.index, line.pending_peak, color=f"C{number}", lw=0.4)
+    for number, kind in enumerate(minutes.groupby("kind").operations.sum().nlargest(_KINDS).index):
+        line = _coarse(minutes[minutes.kind == kind], grid, {"pending_mean": "sum", "pending_peak": "max"}).fillna(0)
+        axes.plot(points, line.pending_mean / width, label=_label(kind), color=f"C{number}", lw=1.2)
+        axes.plot(points, line.pending_peak, color=f"C{number}", lw=0.4)
     axes.set_ylim(bottom=0)
     return _inlined(figure, axes, "operations waiting at once, over time")
 
@@ -195,9 +201,9 @@ def _axes(title: str) -> tuple[Figure, Any]:
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    locator = AutoDateLocator()
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     return figure, axes
 
 
@@ -211,7 +217,7 @@ def _inlined(figure: Figure, axes: Any, about: str) -> str:
     return f'<img alt="{about}" src="data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}">'
 
 
-def _hot_keys(keys: pd.DataFrame) -> str:
+def _hot_keys(keys: Frame) -> str:
     title = "<h3>The keys that most operations watched</h3>"
     rows = [
         [
@@ -228,7 +234,7 @@ def _hot_keys(keys: pd.DataFrame) -> str:
     return title + _table(heads, rows)
 
 
-def _work(work: pd.DataFrame, operations: float) -> str:
+def _work(work: Frame, operations: float) -> str:
     said = "<h3>The work of the purgatory</h3>"
     rows = [
         [name.replace("_", " "), _count(work[name].sum()), f"{work[name].sum() / operations:,.3f}"] for name in WORK

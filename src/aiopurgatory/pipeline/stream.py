@@ -18,7 +18,6 @@ import argparse
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -199,7 +198,8 @@ class _Taker:
         made = minutes(added).coalesce(1).persist()
         try:
             made.write.mode("overwrite").partitionBy(*_HOUR).parquet(f"{self._out}/minutes")
-            sums = made.groupBy("purgatory", "minute").agg(F.sum("operations"), F.sum("expired"))
+            minute = F.date_format("minute", "yyyy-MM-dd HH:mm").alias("minute")  # in UTC, wherever this runs
+            sums = made.groupBy("purgatory", minute).agg(F.sum("operations"), F.sum("expired"))
             for name, minute, operations, expired in sums.orderBy("minute", "purgatory").collect():
                 for line in self._alarm.lines(name, minute, operations, expired):
                     self._say(line)
@@ -222,9 +222,9 @@ class Alarm:
 
     def __init__(self, band: Band) -> None:
         self._band = band
-        self._last: dict[str, tuple[datetime, bool]] = {}
+        self._last: dict[str, tuple[str, bool]] = {}
 
-    def lines(self, purgatory: str, minute: datetime, operations: float, expired: float) -> list[str]:
+    def lines(self, purgatory: str, minute: str, operations: float, expired: float) -> list[str]:
         """What there is to say of a minute. One before the last that was looked at has nothing to say any more."""
         last, was_outside = self._last.get(purgatory, (minute, False))
         if minute < last or operations < self._band.fewest:
@@ -234,8 +234,6 @@ class Alarm:
         self._last[purgatory] = minute, outside
         if outside == was_outside:
             return []
-        said = (
-            f"{purgatory}: {share:.1%} of {operations:,.0f} operations expired in the minute of {minute:%Y-%m-%d %H:%M}"
-        )
+        said = f"{purgatory}: {share:.1%} of {operations:,.0f} operations expired in the minute of {minute}"
         normal = f"{self._band.low:.1%} to {self._band.high:.1%}"
         return [f"ALERT {said}, normal is {normal}" if outside else f"normal again: {said}"]

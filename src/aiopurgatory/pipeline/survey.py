@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -110,14 +109,17 @@ def _ranges(parquet: pq.ParquetFile, counter: str) -> list[dict[str, Any]]:
         ordered = ordered and (previous is None or numbers[0].as_py() > previous) and _goes_up(numbers)
         previous = numbers[-1].as_py()
         _widen(ranges, pa.table([batch.column(names["instance"]), batch.column(names[counter])], ["instance", "n"]))
-    found = [{"instance": name, "first": low, "last": high, "ordered": ordered} for name, (low, high) in ranges.items()]
+    found: list[dict[str, Any]] = [
+        {"instance": name, "first": low, "last": high, "ordered": ordered} for name, (low, high) in ranges.items()
+    ]
     for extra in found[1:]:  # the rows of a file are counted once
         extra["rows"] = 0
     return found or [{}]
 
 
 def _goes_up(numbers: pa.Array) -> bool:
-    return len(numbers) < 2 or bool(pc.all(pc.less(numbers[:-1], numbers[1:])).as_py())
+    values = numbers.to_numpy()
+    return bool((values[:-1] < values[1:]).all())
 
 
 def _widen(ranges: dict[str | None, tuple[int, int]], rows: pa.Table) -> None:
