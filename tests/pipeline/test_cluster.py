@@ -139,7 +139,7 @@ def test_cluster_worker_killed_in_the_middle_same_result(spark: SparkSession, tm
         wait_until("two workers are there", lambda: cluster.alive() == 2)
         job = cluster.submit("pipeline", "ingest", str(journal), str(out))
         stack.callback(job.kill)
-        wait_until("rows are being written", lambda: list(out.glob("operations/.spark-staging-*/**/*.parquet")), job)
+        wait_until("rows are being written", lambda: list(out.glob(".ingest/operations/_temporary/**/*.parquet")), job)
         kill(cluster.workers[0])
         assert job.wait() == 0
     counts = json.loads((out / "ingest.json").read_text())["operations"]

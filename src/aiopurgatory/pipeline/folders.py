@@ -19,6 +19,19 @@ def remove(spark: SparkSession, path: str) -> None:
     system.delete(place, True)
 
 
+def replace(spark: SparkSession, new: str, old: str, pattern: str) -> None:
+    """Move what *pattern* finds in the folder *new* to the same places in *old*, instead of what is there."""
+    system, place = _place(spark, new)
+    target = _place(spark, old)[1]
+    system.mkdirs(target)
+    root = system.makeQualified(place).toUri()
+    for found in system.globStatus(_place(spark, f"{new}/{pattern}")[1]) or []:
+        inside = _place(spark, f"{old}/{root.relativize(found.getPath().toUri()).getPath()}")[1]
+        system.mkdirs(inside.getParent())
+        system.delete(inside, True)
+        system.rename(found.getPath(), inside)
+
+
 def write(spark: SparkSession, path: str, text: str) -> None:
     """Make a file of *text*, in place of one that is there: whole or not at all."""
     system, place = _place(spark, path)

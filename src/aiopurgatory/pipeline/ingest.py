@@ -22,7 +22,7 @@ from datetime import date, timedelta
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
@@ -34,6 +34,10 @@ from .survey import delivered_twice, survey
 from .tables import DAY, OPERATIONS, STATISTICS, Table, between
 
 _ONE_DAY: Final = timedelta(days=1)
+# Of values that hardly repeat, a dictionary is made for nothing.
+_NO_DICTIONARY: Final = {
+    f"parquet.enable.dictionary#{name}": "false" for name in ("sequence", "watched_at", "waited_us")
+}
 # So many files are named one by one in a query, not more.
 _MANY: Final = 1_000
 
@@ -104,10 +108,8 @@ def ingest(
 
 
 def judged(raw: DataFrame, table: Table) -> DataFrame:
-    """table.raw + file_date -> the same + reason, the first rule that a row breaks, + date, null for such a row."""
-    rows = raw.withColumn("reason", reason(table))
-    day = F.date_from_unix_date(F.floor(table.at() / DAY).cast("int"))
-    return rows.withColumn("date", F.when(F.col("reason").isNull(), day))
+    """table.raw + file_date -> the same + reason, the first rule that a row breaks, null for a good one."""
+    return raw.withColumn("reason", reason(table))
 
 
 def numbered(rows: DataFrame, table: Table) -> DataFrame:
@@ -123,6 +125,7 @@ class _Source:
     spark: SparkSession
     path: str
     table: Table
+    days: tuple[date | None, date | None]
     dates: list[str]
     bad: dict[str, str]
     suspects: list[str]
@@ -144,17 +147,23 @@ class _Source:
         )
 
     def copies(self) -> DataFrame:
-        """judged rows + copy. Only rows of files that overlap with another are compared with each other."""
+        """Judged rows + copy. Only rows of files that overlap with another are compared with each other."""
         rows = judged(self.rows(), self.table)
-        columns = [*self.table.raw.names, "reason", "date"]
         if self.table.counter is None or len(self.suspects) > _MANY:
-            return numbered(rows, self.table).select(*columns, "copy")
+            return numbered(rows, self.table)
         once = F.lit(1).alias("copy")
         if not self.suspects:
-            return rows.select(*columns, once)
+            return rows.select("*", once)
         among = F.col("file").isin(*self.suspects)
-        compared = numbered(rows.where(among), self.table)
-        return rows.where(~among).select(*columns, once).union(compared.select(*columns, "copy"))
+        return rows.where(~among).select("*", once).union(numbered(rows.where(among), self.table))
+
+    def clean(self) -> DataFrame:
+        """table.clean, of the days asked for."""
+        good = self.copies().where("reason IS NULL AND copy = 1").withColumn("date", self.day())
+        return good.where(between(F.col("date"), *self.days)).select(*self.table.clean.names)
+
+    def day(self) -> Column:
+        return F.date_from_unix_date(F.floor(self.table.at() / DAY).cast("int"))
 
 
 def _surveyed(spark: SparkSession, path: str, table: Table, first: date | None, last: date | None) -> DataFrame:
@@ -174,69 +183,61 @@ def _ingest(spark: SparkSession, path: str, out: str, table: Table, first: date 
             row.file: row.problem for row in surveyed.where("problem IS NOT NULL").select("file", "problem").collect()
         }
         suspects = [row.file for row in delivered_twice(surveyed).limit(_MANY + 1).collect()] if table.counter else []
-        source = _Source(spark, path, table, sorted(dates), bad, suspects)
+        source = _Source(spark, path, table, (first, last), sorted(dates), bad, suspects)
         total = surveyed.agg(F.count_distinct("file"), F.sum("rows")).collect()[0]
         counts = Counts(files=total[0], rows_in=total[1] or 0)
+        stage = f"{out}/.ingest/{table.name}"
         if dates:
-            _write_all(source, surveyed, out, counts, first, last)
+            _stage(source, surveyed, stage, counts)
+            _write_bad_rows(source, out, counts)
         _write_bad_files(source, surveyed, out, counts)
+        counts.check()
+        folders.replace(spark, stage, f"{out}/{table.name}", "date=*/purgatory=*")
     finally:
         surveyed.unpersist()
-    counts.check()
+        folders.remove(spark, f"{out}/.ingest")
     return counts
 
 
-def _write_all(
-    source: _Source, surveyed: DataFrame, out: str, counts: Counts, first: date | None, last: date | None
-) -> None:
-    """The clean rows, and those set aside."""
+def _stage(source: _Source, surveyed: DataFrame, stage: str, counts: Counts) -> None:
+    """Write the clean rows beside their place, until they are all that can be read."""
+    table = source.table
     while True:
-        read, bad_rows = _write_clean(source, out, counts, first, last)
-        if read + _rows_of(surveyed, source.bad) == counts.rows_in:
-            break
+        writer = source.clean().write.mode("overwrite").option("partitionOverwriteMode", "static")
+        writer.options(**_NO_DICTIONARY).partitionBy("date", "purgatory").parquet(stage)
+        counts.rows_out = source.spark.read.schema(table.clean).parquet(stage).count()
+        left = counts.rows_in - counts.rows_out - _rows_of(surveyed, source.bad)
+        if not left or left == _left_out(source, counts):
+            return
         torn = _short(source, surveyed)
         if not torn:
-            raise LostRowsError(
-                f"{source.path} must give as many rows as its files say, got {read} of {counts.rows_in}"
-            )
+            return  # the counts do not add up, which will be said
         source.bad |= torn
-        for day in source.dates:  # what was written of them may be all there is in a folder
-            for name in (date.fromisoformat(day) + _ONE_DAY * n for n in (-1, 0, 1)):
-                if (first is None or first <= name) and (last is None or name <= last):
-                    folders.remove(source.spark, f"{out}/{source.table.name}/date={name}")
-    _write_bad_rows(source, out, counts, everything=first is None and last is None, some=bad_rows > 0)
 
 
-def _write_clean(source: _Source, out: str, counts: Counts, first: date | None, last: date | None) -> tuple[int, int]:
-    """Returns how many rows were read, and how many of them are impossible."""
-    table = source.table
-    wanted = between(F.col("date"), first, last)
-    good = F.col("reason").isNull()
-    seen, written = Observation(), Observation()
-    rows = source.copies().observe(
-        seen,
-        F.count_if(F.lit(True)).alias("read"),
-        F.count_if(~good).alias("bad"),
-        F.count_if(good & (F.col("copy") > 1)).alias("duplicates"),
-        F.count_if(good & (F.col("copy") == 1) & ~wanted).alias("other_days"),
+def _left_out(source: _Source, counts: Counts) -> int:
+    """Count the rows that are not to come out, by why; returns their sum."""
+    good, first = F.col("reason").isNull(), F.col("copy") == 1
+    other_day = ~between(source.day(), *source.days)
+    bad, counts.duplicates, counts.other_days = (
+        source.copies()
+        .agg(F.count_if(~good), F.count_if(good & ~first), F.count_if(F.when(good & first, other_day)))
+        .collect()[0]
     )
-    clean = rows.where(good & (F.col("copy") == 1) & wanted).select(*table.clean.names)
-    clean = clean.observe(written, F.count_if(F.lit(True)).alias("rows"))
-    clean.write.mode("overwrite").partitionBy("date", "purgatory").parquet(f"{out}/{table.name}")
-    counts.rows_out = written.get["rows"]
-    counts.duplicates, counts.other_days = seen.get["duplicates"], seen.get["other_days"]
-    return seen.get["read"], seen.get["bad"]
+    counts.set_aside = {"": bad} if bad else {}
+    return int(bad) + counts.duplicates + counts.other_days
 
 
-def _write_bad_rows(source: _Source, out: str, counts: Counts, *, everything: bool, some: bool) -> None:
+def _write_bad_rows(source: _Source, out: str, counts: Counts) -> None:
     """Replace what earlier runs set aside of the same files."""
     place = f"{out}/quarantine/{source.table.name}"
+    everything = source.days == (None, None)
     for old in [place] if everything else [f"{place}/file_date={day}" for day in source.dates]:
         folders.remove(source.spark, old)
-    if not some:
+    if not counts.set_aside:
         return
-    rows = judged(source.rows(), source.table).where("reason IS NOT NULL")
-    rows.drop("date", "row_index").write.mode("overwrite").partitionBy("file_date").parquet(place)
+    rows = judged(source.rows(), source.table).where("reason IS NOT NULL").drop("row_index")
+    rows.write.mode("overwrite").partitionBy("file_date").parquet(place)
     aside = source.spark.read.schema(rows.schema).parquet(place).where(F.col("file_date").isin(*source.dates))
     counts.set_aside = {row.reason: row["count"] for row in aside.groupBy("reason").count().collect()}
 

@@ -116,10 +116,10 @@ def _per_minute(levels: DataFrame, by: Sequence[str]) -> DataFrame:
 
 def minutes(activity: DataFrame, pending: DataFrame) -> DataFrame:
     """Activity, pending -> date, purgatory, kind, minute, MEASURES, pending_mean, pending_peak."""
-    by = [*KEYS, "minute"]
+    by = ["minute", *KEYS]  # what differs most comes first: rows are sorted by it
     counts = [name for name in MEASURES if not name.endswith(("_us", "_share"))]
     rows = measured(activity, by).join(pending, by, "full").na.fill(0.0, [*counts, "pending_mean", "pending_peak"])
-    return rows.select(F.to_date("minute").alias("date"), *by, *MEASURES, "pending_mean", "pending_peak")
+    return rows.select(F.to_date("minute").alias("date"), *KEYS, "minute", *MEASURES, "pending_mean", "pending_peak")
 
 
 def work(statistics: DataFrame) -> DataFrame:

@@ -75,7 +75,7 @@ def report(
 
     operations = read_clean(spark, clean, OPERATIONS, first=first, last=last)
     # Kept by minute: what is asked of a minute needs no other shuffle.
-    counts = activity(operations).repartition(*KEYS, "minute").persist(StorageLevel.MEMORY_AND_DISK)
+    counts = activity(operations).repartition("minute", *KEYS).persist(StorageLevel.MEMORY_AND_DISK)
     keys = top_keys(operations, top).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         _save(minutes(counts, pending(operations)), f"{out}/minutes", *KEYS, "minute")

