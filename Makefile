@@ -16,7 +16,7 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline test test-all test-forms test-interpreted test-compiled check lint types \
+.PHONY: help setup demo pipeline test test-all test-forms test-interpreted test-compiled test-pipeline check lint types \
 	browser bench bench-full bench-smoke clean
 
 help:  ## this list
@@ -45,7 +45,7 @@ test: check test-forms  ## everything: lint, types, and the suite against the in
 test-forms: test-interpreted test-compiled
 
 test-interpreted: $(READY) browser  ## the suite against the interpreted form
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ARGS)
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "not spark" $(ARGS)
 
 ifneq ($(CC_FOUND),)
 test-compiled: $(READY) $(COMPILED)/.ready browser  ## the suite against the compiled form
@@ -66,6 +66,9 @@ browser: $(READY)
 	      || echo "It could not be installed: see $(VENV)/browser.log."; \
 	  else echo "No Chromium here, and no apt to install it with as root."; fi; \
 	fi
+
+test-pipeline: $(READY)  ## the pipeline's tests, on Spark and on a real cluster on loopback: long
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m spark --timeout 900 tests/pipeline $(ARGS)
 
 test-all: test  ## the suite on every Python from 3.11 to 3.13 that is installed
 	@for version in 3.11 3.12 3.13; do \
