@@ -17,7 +17,7 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 BASE = {"errors"}
 TIMER = BASE | {"timer"}
 CORE = TIMER | {"core"}
-FACE = CORE | {"clock", "compiled", "operation", "purgatory"}
+FACE = CORE | {"clock", "compiled", "operation", "purgatory", "statistics"}
 LAYERS = {
     "errors": BASE,
     "timer": TIMER,
@@ -26,6 +26,7 @@ LAYERS = {
     "compiled": FACE,
     "operation": FACE,
     "purgatory": FACE,
+    "statistics": FACE,
     "__init__": FACE,
     "testing": FACE | {"testing"},
     "metrics": FACE,

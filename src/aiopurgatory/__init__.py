@@ -6,7 +6,8 @@ from .core.observer import Observer
 from .core.outcome import Outcome
 from .errors import PurgatoryClosedError, PurgatoryError, PurgatoryFullError
 from .operation import DelayedOperation
-from .purgatory import Purgatory, Statistics
+from .purgatory import Purgatory
+from .statistics import Statistics
 
 __version__ = "0.1.0"
 

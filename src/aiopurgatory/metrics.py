@@ -31,7 +31,8 @@ except ImportError as exc:
 
 from .core.histograms import OUTCOMES, Histogram, HistogramObserver, Series
 from .core.outcome import Outcome
-from .purgatory import Purgatory, Statistics
+from .purgatory import Purgatory
+from .statistics import Statistics
 
 #: Upper bounds of the histograms' buckets.
 WAIT_SECONDS: Final = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0]

@@ -384,11 +384,11 @@ async def test_app_without_lifespan_is_served_all_the_same() -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            raise NotImplementedError("no lifespan")
+            raise ValueError("no lifespan")
         await purgatory.wait_for(lambda: True, ["key"], 1.0)
 
     server = Server(app, purgatory)
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ValueError, match="no lifespan"):
         await server.app({"type": "lifespan"}, server.receive, server.send)
     await server.run()
     await purgatory.aclose()

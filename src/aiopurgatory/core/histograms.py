@@ -78,8 +78,13 @@ class HistogramObserver(Observer):
     def __init__(self) -> None:
         self.open: dict[Rules | None, dict[type, Series]] = {}
 
+    # to override: no abstractmethod, which aborts the process when mypyc compiles it (2.4.1)
+
     def make_series(self, purgatory: Any, kind: type) -> Series:
+        """What counts the operations of class *kind*, the first of which has just ended."""
         raise NotImplementedError
+
+    # of an observer
 
     def opened(self, purgatory: Any) -> None:
         self.open[purgatory] = {}

@@ -57,7 +57,8 @@ class Operation(Entry):
     # to override
 
     def try_complete(self) -> object:
-        # Required: a default of False would let a misspelt override wait for its timeout, silently.
+        # Required, and no abstractmethod: nothing looks at those when a compiled class is instantiated. A default of
+        # False would let a misspelt override wait for its timeout, silently; so it says so, at the first watch().
         raise NotImplementedError(f"{type(self).__name__} must override try_complete()")
 
     def on_complete(self) -> object:

@@ -95,6 +95,8 @@ class Recorder(Observer):
         self._sequence = 0  # of what ends next
         self._filling = Records(0, self._samples)
 
+    # to override: no abstractmethod, which aborts the process when mypyc compiles it (2.4.1)
+
     def hash_key(self, key: Any) -> int:
         """The hash of *key*, which is not among the hashes."""
         raise NotImplementedError
@@ -106,6 +108,8 @@ class Recorder(Observer):
     def filled(self) -> None:
         """There are full records to be taken."""
         raise NotImplementedError
+
+    # for who takes them
 
     def take_records(self) -> Records:
         """The full ones, else what there is; new ones are begun."""

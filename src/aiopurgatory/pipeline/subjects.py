@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from math import ceil, inf
@@ -108,7 +109,7 @@ class _Simulated(Purgatory):
         self._arm_clock()
 
 
-class Subject:
+class Subject(ABC):
     """What is replayed to, and how much it held."""
 
     operation: Any
@@ -127,11 +128,13 @@ class Subject:
             self._weighed = entries
             self.peak_bytes = max(self.peak_bytes, self.size())
 
+    @abstractmethod
     def entries(self) -> int:
-        raise NotImplementedError
+        """Watch entries now, those of ended operations included."""
 
+    @abstractmethod
     def size(self) -> int:
-        raise NotImplementedError
+        """Bytes of what it holds, without what operations carry."""
 
 
 class New(Subject):

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import PurgatoryError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
+from .listening import Message, listen
 from .looks import Names, Row, find, hands, look_at_figures, look_at_keys
 
 try:
@@ -174,20 +175,24 @@ async def _unavailable(request: Request, exc: Exception) -> Response:
 async def _ended_before_client_left(op: _Poll, request: Request) -> bool:
     """Wait for *op*, which is cancelled the moment that the client hangs up: that shows in receive() alone."""
 
-    async def hang_up() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+    left = False
 
-    leaving = asyncio.create_task(hang_up())
-    leaving.add_done_callback(lambda _: op.cancel())
+    def heard(message: Message | None) -> bool:
+        nonlocal left
+        left = message is None or message["type"] == "http.disconnect"
+        if left:
+            op.cancel()
+        return not left
+
+    listener = listen(request.receive, heard)
     try:
         await op
     except asyncio.CancelledError:
-        if leaving.done():
+        if left:
             return False
         raise  # it is the handler that was cancelled
     finally:
-        leaving.cancel()
+        listener.cancel()
     return True
 
 
