@@ -44,12 +44,17 @@ test: check test-forms  ## everything: lint, types, and the suite against the in
 
 test-forms: test-interpreted test-compiled
 
+SUITE := $(BIN)/pytest -m "not spark" -n 2
+# Servers, pages and competitors bring forms and processes of their own: once is enough.
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/web/test_crowds.py tests/web/test_inspector.py \
+	tests/web/test_inspector_page.py tests/web/test_servers.py
+
 test-interpreted: $(READY) browser  ## the suite against the interpreted form
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "not spark" $(ARGS)
+	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
 
 ifneq ($(CC_FOUND),)
-test-compiled: $(READY) $(COMPILED)/.ready browser  ## the suite against the compiled form
-	AIOPURGATORY_FORM=compiled PYTHONPATH=$(COMPILED) $(BIN)/pytest -m "not spark" $(ARGS)
+test-compiled: $(READY) $(COMPILED)/.ready  ## the suite against the compiled form
+	AIOPURGATORY_FORM=compiled PYTHONPATH=$(COMPILED) $(SUITE) $(SLOW_AND_NOT_COMPILED:%=--ignore %) $(ARGS)
 else
 test-compiled:
 	@echo "No C compiler found (cc, gcc or clang): the compiled form is not tested."

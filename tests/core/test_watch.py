@@ -34,7 +34,7 @@ async def assert_untouched(op: Op, elsewhere: Purgatory) -> None:
         (["a", {}], TypeError),
         ([], ValueError),
         ((), ValueError),
-        (iter(()), ValueError),
+        pytest.param(iter(()), ValueError, id="iterator"),
     ],
     ids=repr,
 )
