@@ -88,6 +88,7 @@ class _Exchange:
 
     __slots__ = (
         "_ahead",
+        "_ahead_bytes",
         "_answering",
         "_arrived",
         "_cancelled",
@@ -106,8 +107,9 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._loop = asyncio.get_running_loop()
-        self._task = cast(asyncio.Task[Any], asyncio.current_task())
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._ahead: tuple[Message, ...] = ()  # read before the app asked for them
+        self._ahead_bytes = 0
         self._reader: asyncio.Task[Any] | None = None  # the app's, that waits for a message
         self._answering = False
         self._left = False  # the client
@@ -127,6 +129,7 @@ class _Exchange:
             if self._ahead:
                 message, *rest = self._ahead
                 self._ahead = tuple(rest)
+                self._ahead_bytes -= len(message.get("body", b""))
             else:
                 message = await self._receive()
             if message["type"] == "http.disconnect" and not self._answering:
@@ -144,22 +147,22 @@ class _Exchange:
 
     def _listen(self) -> None:
         self._soon = None
-        if not (self._answering or self._left or self._reader or self._listening) and self._has_room():
+        busy = self._answering or self._left or self._reader or self._listening
+        if not busy and self._ahead_bytes < READ_AHEAD:
             self._listening = True
             self._listener = listen(self._receive, self._heard)
-
-    def _has_room(self) -> bool:
-        return sum(len(message.get("body", b"")) for message in self._ahead) < READ_AHEAD
 
     def _heard(self, message: Message | None) -> bool:
         if message is not None:
             # A poll waits for long and has no body: the message that they all share is two hundred bytes less for each.
             self._ahead += (_NO_BODY if message == _NO_BODY else message,)
+            self._ahead_bytes += len(message.get("body", b""))
             if message["type"] == "http.disconnect":
                 if not self._answering:
                     self._leave()
                 self._left = True
-        self._listening = message is not None and not self._left and not self._answering and self._has_room()
+        stop = message is None or self._left or self._answering
+        self._listening = not stop and self._ahead_bytes < READ_AHEAD
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
         return self._listening

@@ -13,6 +13,7 @@ ANY = "*"
 _QUOTED = re.compile(r'"([^"]*)"')
 _WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([^,;\s]*)\s*(?=[,;]|$)", re.IGNORECASE)
 _SECONDS = re.compile(r"[0-9]+")
+_VERSION = re.compile(r"[!#-~]+")
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
 
 
@@ -21,7 +22,7 @@ def wait_preference(prefer: str) -> float | None:
 
     So is every instance but the first.
     """
-    found = _WAIT.search(_QUOTED.sub(_digits, prefer))
+    found = _WAIT.search(_QUOTED.sub(_digits, prefer) if '"' in prefer else prefer)
     return float(found[1]) if found and _SECONDS.fullmatch(found[1]) else None
 
 
@@ -33,9 +34,9 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
     """What is in the quotes of each entity tag, weak or not; (ANY,) for ``*``. Tags without quotes are taken, too."""
     if if_none_match.strip() == ANY:
         return (ANY,)
-    return tuple(quoted or bare for quoted, bare in _ENTITY_TAG.findall(if_none_match))
+    return tuple([quoted or bare for quoted, bare in _ENTITY_TAG.findall(if_none_match)])
 
 
 def is_entity_tag(version: str) -> bool:
     """May *version* stand in the quotes of an ETag?"""
-    return version.isascii() and version.isprintable() and not set(version) & {'"', " "} and version not in ("", ANY)
+    return _VERSION.fullmatch(version) is not None and version != ANY
