@@ -13,10 +13,11 @@ Percentiles are within 2 %. Rows that stand for many operations (sampled) count 
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import Final
 
-from pyspark import StorageLevel
+from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -77,18 +78,28 @@ def report(
     # Kept by minute: what is asked of a minute needs no other shuffle.
     counts = activity(operations).repartition("minute", *KEYS).persist(StorageLevel.MEMORY_AND_DISK)
     keys = top_keys(operations, top).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+
+    def by_minute() -> None:
         _save(minutes(counts, pending(operations)), f"{out}/minutes", *KEYS, "minute")
-        made = spark.read.parquet(f"{out}/minutes")
-        _save(days(counts, made), f"{out}/days", "date", *KEYS)
+        _save(days(counts, spark.read.parquet(f"{out}/minutes")), f"{out}/days", "date", *KEYS)
         largest = (F.desc("date"), F.desc(F.abs("change")), *KEYS, "measure")
         _save(changes(spark.read.parquet(f"{out}/days")), f"{out}/changes", *largest)
+
+    def by_key() -> None:
         _save(hot_keys(operations, keys), f"{out}/hot_keys", "purgatory", "place")
+
+    def by_snapshot() -> None:
         if folders.exists(spark, f"{clean}/{STATISTICS.name}"):
             snapshots = read_clean(spark, clean, STATISTICS, first=first, last=last)
             _save(work(snapshots), f"{out}/work", "purgatory", "minute")
         else:
             folders.remove(spark, f"{out}/work")
+
+    try:
+        # Side by side: while one is planned, the other runs.
+        with ThreadPoolExecutor(2) as pool:
+            for made in [pool.submit(inheritable_thread_target(make)) for make in (by_minute, by_key, by_snapshot)]:
+                made.result()
     finally:
         counts.unpersist()
         keys.unpersist()

