@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -95,6 +97,26 @@ def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
         client.post("/polls/followed", content=b"x")
         news = client.get("/polls/followed", headers={"If-None-Match": again.headers["etag"]})
         assert news.json() == ["followed", "0", "1"]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@each(SERVERS)
+def test_poll_by_curl_is_answered_and_one_that_gives_up_is_cancelled(served: Served) -> None:
+    def curl(known: int, *options: str) -> subprocess.Popen[str]:
+        headers = ["-H", "Prefer: wait=30", "-H", f'If-None-Match: "{known}"']
+        url = "http://{}:{}/polls/curled".format(*served.address)
+        command = ["curl", "-sS", *headers, *options, "-w", " %{http_code}", url]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    with curl(0) as waiting:
+        served.wait_for(pending=1)
+        served.ask("POST /polls/curled", body="x")
+        assert waiting.communicate(timeout=10)[0] == '["curled", "0", "1"] 200'
+    cancelled = served.statistics()["cancelled"]
+    with curl(1, "--max-time", "0.5") as impatient:
+        served.wait_for(pending=1)
+    assert impatient.returncode == 28
+    served.wait_for(pending=0, keys=0, cancelled=cancelled + 1)
 
 
 @each(SERVERS)
