@@ -1,9 +1,9 @@
-"""python benchmarks/bench_http.py memory|rate|latency [COMPETITOR ...]: long polls over HTTP.
-
+"""python benchmarks/bench_http.py memory|rate|latency|herd [COMPETITOR ...]: long polls over HTTP.
 
     memory   bytes of the server's memory for each parked poll
     rate     polls that are parked, published to and answered: per second, and the server's CPU time for each
     latency  from before an event is posted until its poll is answered, with --polls parked on as many topics
+    herd     by wrk (Debian's package): --pairs connections poll one topic, which is published to without a pause
 
 Each server (peers/longpolls.py) is a process of its own, under uvicorn with httptools; the competitors take turns,
 --rounds times. Prints a line of JSON for each, and the ratios of the medians. Client and server share the machine: of
@@ -19,7 +19,9 @@ import gc
 import json
 import os
 import random
+import re
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -190,10 +192,33 @@ async def latency(server: Server, args: argparse.Namespace) -> dict[str, float]:
     }
 
 
+async def herd(server: Server, args: argparse.Namespace) -> dict[str, float]:
+    (poster,) = await connect(server.port, 1)
+    url = f"http://127.0.0.1:{server.port}/herd"
+    options = ["-t1", f"-c{args.pairs}", f"-d{args.seconds:.0f}", "--latency", "-s", str(HERE / "polls.lua"), url]
+    wrk = await asyncio.create_subprocess_exec("wrk", *options, stdout=asyncio.subprocess.PIPE)
+    said, cpu, events = asyncio.create_task(wrk.communicate()), server.cpu(), 0
+    while not said.done():
+        await poster.ask("POST", "herd")
+        events += 1
+    text = said.result()[0].decode()
+    found = re.search(r"99%\s+([\d.]+)(us|ms|s)\n.*?(\d+) requests in", text, re.DOTALL)
+    assert found, text
+    assert "Non-2xx" not in text, text
+    polls = int(found[3])
+    return {
+        "polls_per_second": polls / args.seconds,
+        "polls_per_event": polls / events,
+        "p99_ms": float(found[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found[2]],
+        "server_cpu_us_per_poll": (server.cpu() - cpu) / polls * 1e6,
+    }
+
+
 MEASURES: dict[str, Callable[[Server, argparse.Namespace], Coroutine[Any, Any, dict[str, float]]]] = {
     "memory": memory,
     "rate": rate,
     "latency": latency,
+    "herd": herd,
 }
 
 
@@ -204,10 +229,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop", help="of the server")
     parser.add_argument("--polls", type=int, default=10_000, help="parked at once: memory, latency")
-    parser.add_argument("--pairs", type=int, default=64, help="of a poller and a publisher: rate")
-    parser.add_argument("--seconds", type=float, default=5.0, help="rate, latency")
+    parser.add_argument("--pairs", type=int, default=64, help="of a poller and a publisher: rate; pollers: herd")
+    parser.add_argument("--seconds", type=float, default=5.0, help="rate, latency, herd")
     parser.add_argument("--events", type=int, default=1_000, help="per second: latency")
     args = parser.parse_args()
+    if args.measure == "herd" and shutil.which("wrk") is None:
+        parser.error("herd needs wrk: apt-get install wrk")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     gc.freeze()
