@@ -77,6 +77,10 @@ class HistogramObserver(Observer):
 
     def __init__(self) -> None:
         self.open: dict[Rules | None, dict[type, Series]] = {}
+        # What ended last: mostly, what ends next is of the same.
+        self._owner: Rules | None = None
+        self._kind: type | None = None
+        self._series: Series | None = None
 
     # to override: no abstractmethod, which aborts the process when mypyc compiles it (2.4.1)
 
@@ -91,16 +95,15 @@ class HistogramObserver(Observer):
 
     def closed(self, purgatory: Any) -> None:
         self.open.pop(purgatory, None)
+        self._owner = self._kind = self._series = None
 
     def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        purgatory = op._op_owner
         kind = type(op)
-        try:
-            series = self.open[purgatory][kind]
-        except KeyError:
-            if purgatory not in self.open:
-                return  # it is closed
-            series = self.open[purgatory][kind] = self.make_series(purgatory, kind)
+        series = self._series
+        if series is None or kind is not self._kind or op._op_owner is not self._owner:
+            series = self._find(op._op_owner, kind)
+            if series is None:
+                return
         if series.forward is not None:
             series.forward(outcome, waited, lateness)
             return
@@ -108,3 +111,13 @@ class HistogramObserver(Observer):
         series.waits[0 if outcome is COMPLETED else OUTCOMES.index(outcome)].observe(waited)
         if lateness is not None:
             series.lateness.observe(lateness)
+
+    def _find(self, purgatory: Rules | None, kind: type) -> Series | None:
+        """The series of *kind*; None: *purgatory* is closed."""
+        of_kind = self.open.get(purgatory)
+        if of_kind is None:
+            return None
+        if kind not in of_kind:
+            of_kind[kind] = self.make_series(purgatory, kind)
+        self._owner, self._kind, self._series = purgatory, kind, of_kind[kind]
+        return self._series

@@ -93,6 +93,10 @@ class Recorder(Observer):
         self._keep_keys = keep_keys
         self._time = time
         self._sequence = 0  # of what ends next
+        # What ended last: mostly, what ends next is of the same.
+        self._owner: Rules | None = None
+        self._kind: type | None = None
+        self._number = 0
         self._filling = Records(0, self._samples)
 
     # to override: no abstractmethod, which aborts the process when mypyc compiles it (2.4.1)
@@ -130,6 +134,10 @@ class Recorder(Observer):
         self.full = self._begin_records()
         self.filled()
 
+    def closed(self, purgatory: Any) -> None:
+        self.open.pop(purgatory, None)
+        self._owner = self._kind = None
+
     def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
         sequence = self._sequence
         self._sequence = sequence + 1
@@ -148,10 +156,8 @@ class Recorder(Observer):
                 key_hash = self.hashes[keys[0]]
             except KeyError:
                 key_hash = self.hash_key(keys[0])
-            try:
-                series = self.open[owner][kind]
-            except KeyError:
-                series = self.number(owner, kind)
+            if kind is not self._kind or owner is not self._owner:
+                self._find(owner, kind)
             if self._keep_keys:
                 records.keys.append(shown(keys[0]))
         except BaseException:
@@ -160,7 +166,7 @@ class Recorder(Observer):
             raise
         if records.numbered:
             records.sequences.append(sequence)
-        code = len(keys) * KEY_COUNT_UNIT + series * SERIES_UNIT + number * OUTCOME_UNIT
+        code = len(keys) * KEY_COUNT_UNIT + self._number * SERIES_UNIT + number * OUTCOME_UNIT
         records.codes.append(code + 1 if number == 0 and op._op_due and missed_trigger(op) else code)
         records.key_hashes.append(key_hash)
         records.ended_at.append(self._time())
@@ -170,6 +176,15 @@ class Recorder(Observer):
             records.lateness.append(lateness)
         if len(records.codes) == self._capacity and self.full is None:
             self._put_aside()
+
+    def _find(self, owner: Rules | None, kind: type) -> None:
+        try:
+            number = self.open[owner][kind]
+        except KeyError:
+            number = self.number(owner, kind)
+        self._owner = owner if owner in self.open else None  # one that is closed is not kept
+        self._kind = kind if owner in self.open else None
+        self._number = number
 
 
 def shown(key: object) -> str:

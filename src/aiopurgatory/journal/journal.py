@@ -157,7 +157,9 @@ class Journal(Recorder):
         self.open[purgatory] = {}
 
     def closed(self, purgatory: Purgatory) -> None:
-        if self.open.pop(purgatory, None) is not None and self.is_recording:
+        was_open = purgatory in self.open
+        super().closed(purgatory)
+        if was_open and self.is_recording:
             self._snapshot(purgatory)
 
     def hash_key(self, key: Any) -> int:

@@ -98,7 +98,9 @@ def report(
     try:
         # Side by side: while one is planned, the other runs.
         with ThreadPoolExecutor(2) as pool:
-            for made in [pool.submit(inheritable_thread_target(make)) for make in (by_minute, by_key, by_snapshot)]:
+            for made in [
+                pool.submit(inheritable_thread_target(spark)(make)) for make in (by_minute, by_key, by_snapshot)
+            ]:
                 made.result()
     finally:
         counts.unpersist()
