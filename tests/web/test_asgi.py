@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+import anyio
 import pytest
 
 from aiopurgatory import Purgatory
@@ -247,6 +248,47 @@ async def test_question_whether_the_client_left_loses_nothing(purgatory: Purgato
     assert seen == [b"whole"]
     server.messages.put_nowait(DISCONNECT)
     await task
+
+
+async def test_question_in_the_turn_of_the_body_leaves_the_client_listened_to(purgatory: Purgatory) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        with anyio.CancelScope() as question:  # as Starlette's is_disconnected() does
+            question.cancel()
+            await receive()
+        await asyncio.Event().wait()
+
+    server = Server(app, purgatory)
+    server.body(b"whole")
+    task = server.start()
+    await settle()
+    server.messages.put_nowait(DISCONNECT)
+    await settle()
+    assert task.done()
+
+
+async def test_question_beside_a_task_that_listens_takes_nothing_from_it(purgatory: Purgatory) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await settle()
+        await receive()
+        listening = asyncio.ensure_future(receive())
+        await settle()
+        question = asyncio.ensure_future(receive())
+        await settle()
+        question.cancel()
+        seen.append((await listening)["type"])
+
+    server = Server(app, purgatory)
+    server.body(b"whole")
+    task = server.start()
+    await asyncio.sleep(0)
+    for _ in range(5):
+        await settle()
+    server.messages.put_nowait(DISCONNECT)
+    await settle()
+    assert (task.done(), seen) == (True, ["http.disconnect"])
 
 
 async def test_cancellation_by_the_server_is_answered_and_goes_on(purgatory: Purgatory) -> None:

@@ -342,10 +342,11 @@ async def test_linger_with_nobody_there_parks_nothing(purgatory: Purgatory, coun
 async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, counters: Counters) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
         polls = Polls(purgatory, counters, linger=5.0)
-        poll = polls.start()
-        await settle()
-        assert polls.publish() == 1
-        assert (await poll).status == 200
+        for known in ('"0"', '"1"'):
+            poll = polls.start(known=known)
+            await settle()
+            assert polls.publish() == 1
+            assert (await poll).status == 200
 
 
 async def test_linger_cut_short_by_closing_says_nothing(purgatory: Purgatory, counters: Counters) -> None:

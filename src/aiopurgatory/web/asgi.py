@@ -6,12 +6,14 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import Any, cast, final
+from typing import Any, TypeVar, cast, final
 
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .listening import Listener, Message, Receive, listen
 from .stopping import on_stop_signal
+
+T = TypeVar("T")
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -96,7 +98,7 @@ class _Exchange:
         "_listener",
         "_listening",
         "_loop",
-        "_reader",
+        "_readers",
         "_receive",
         "_send",
         "_soon",
@@ -110,22 +112,22 @@ class _Exchange:
         self._task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._ahead: tuple[Message, ...] = ()  # read before the app asked for them
         self._ahead_bytes = 0
-        self._reader: asyncio.Task[Any] | None = None  # the app's, that waits for a message
+        self._readers: tuple[asyncio.Task[Any] | None, ...] = ()  # the app's, that wait for a message
         self._answering = False
         self._left = False  # the client
         self._cancelled = False  # the app, for that
         self._listener: Listener | None = None
         self._listening = False
-        self._arrived: asyncio.Future[None] | None = None  # while the app waits for what the listener hears
+        self._arrived: tuple[asyncio.Future[None], ...] = ()  # of readers that wait for what the listener hears
         # On the next turn of the loop, which comes only if the app has to wait. If not, this is all that it costs.
         self._soon: asyncio.Handle | None = self._loop.call_soon(self._listen)
 
     async def receive(self) -> Message:
-        self._reader = asyncio.current_task()
+        reader = asyncio.current_task()
+        self._readers += (reader,)
         try:
             while not self._ahead and self._listening:
-                self._arrived = self._loop.create_future()
-                await self._arrived
+                await self._arrival()
             if self._ahead:
                 message, *rest = self._ahead
                 self._ahead = tuple(rest)
@@ -135,11 +137,19 @@ class _Exchange:
             if message["type"] == "http.disconnect" and not self._answering:
                 self._leave()
                 await asyncio.sleep(0)  # here, if it is cancelled
+            return message
         finally:
-            self._reader = None
-        if self._soon is None:
-            self._soon = self._loop.call_soon(self._listen)
-        return message
+            self._readers = _without(self._readers, reader)
+            if self._soon is None and not self._answering:  # one that was cancelled has kept nobody from leaving
+                self._soon = self._loop.call_soon(self._listen)
+
+    async def _arrival(self) -> None:
+        arrived = self._loop.create_future()
+        self._arrived += (arrived,)
+        try:
+            await arrived
+        finally:
+            self._arrived = _without(self._arrived, arrived)
 
     def send(self, message: Message) -> Awaitable[None]:
         self._answering = True
@@ -147,7 +157,7 @@ class _Exchange:
 
     def _listen(self) -> None:
         self._soon = None
-        busy = self._answering or self._left or self._reader or self._listening
+        busy = self._answering or self._left or self._readers or self._listening
         if not busy and self._ahead_bytes < READ_AHEAD:
             self._listening = True
             self._listener = listen(self._receive, self._heard)
@@ -163,13 +173,14 @@ class _Exchange:
                 self._left = True
         stop = message is None or self._left or self._answering
         self._listening = not stop and self._ahead_bytes < READ_AHEAD
-        if self._arrived is not None and not self._arrived.done():
-            self._arrived.set_result(None)
+        for arrived in self._arrived:
+            if not arrived.done():
+                arrived.set_result(None)
         return self._listening
 
     def _leave(self) -> None:
         """Cancel the app; but one that listens in a task of its own is told, and knows better (Quart)."""
-        if not self._left and self._reader in (None, self._task):
+        if not self._left and all(reader is self._task for reader in self._readers):
             self._cancelled = True
             self._task.cancel()
         self._left = True
@@ -193,3 +204,9 @@ class _Exchange:
             self._task.uncancel()
         # They hold this object, and it them: cut, so that no request waits for the garbage collector.
         self._soon = self._listener = None
+
+
+def _without(items: tuple[T, ...], one: T) -> tuple[T, ...]:
+    """Without the first that is *one*."""
+    at = items.index(one)
+    return items[:at] + items[at + 1 :]

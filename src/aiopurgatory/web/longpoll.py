@@ -223,6 +223,7 @@ class LongPolling(Generic[K]):
                 return 0
             with suppress(PurgatoryFullError):
                 self._purgatory.watch(_Linger(self._purgatory, key, self._lingering, self._policy.linger), [self])
+                self._lingering.add(key)
                 return 0
         return self._purgatory.check_and_complete(key)
 
@@ -292,7 +293,6 @@ class _Linger(DelayedOperation[None]):
     def __init__(self, purgatory: Purgatory, key: Hashable, lingering: set[Hashable], timeout: float) -> None:
         super().__init__(timeout)
         self.purgatory, self.key, self.lingering = purgatory, key, lingering
-        lingering.add(key)
 
     def try_complete(self) -> bool:
         return False
