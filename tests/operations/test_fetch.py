@@ -253,6 +253,19 @@ async def test_fetch_of_items_counts_items(purgatory: Purgatory) -> None:
     assert await feed.fetch(1, 2, 30.0) == ["b", "c"]
 
 
+async def test_fetch_past_the_end_of_one_source_takes_nothing_from_the_others(purgatory: Purgatory) -> None:
+    class Lenient(Log):
+        def readable(self, offset: int) -> int:
+            return len(self.data) - offset
+
+    short, long = Lenient(b"ab"), Lenient(b"abc")
+    op = purgatory.watch(
+        DelayedFetch({"short": (short, 5), "long": (long, 0)}, 30.0, min_bytes=1, max_bytes=2), ["long"]
+    )
+    assert op.outcome is Outcome.COMPLETED
+    assert (await op)["long"] == b"ab"
+
+
 async def test_fetch_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="positions must name at least one source, got none"):
         DelayedFetch({}, 1.0)

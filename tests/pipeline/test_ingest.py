@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal.schema import OPERATIONS
 from aiopurgatory.pipeline import tables
 from aiopurgatory.pipeline.ingest import Counts, LostRowsError, ingest
+from aiopurgatory.pipeline.survey import survey
 
 from .journals import NOON, expired, operation, snapshot, write
 
@@ -289,3 +290,21 @@ def test_counts_that_do_not_add_up_refused() -> None:
     Counts(rows_in=10, rows_out=5, duplicates=1, set_aside={"a": 2}, other_days=1, rows_of_files_set_aside=1).check()
     with pytest.raises(LostRowsError, match="rows must come out as they went in"):
         Counts(rows_in=10, rows_out=9).check()
+
+
+def test_ingest_file_that_comes_meanwhile_is_of_the_next_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, clean = tmp_path / "journal", str(tmp_path / "clean")
+    write(journal, [operation(0)])
+
+    def look(*args: Any) -> DataFrame:
+        seen = survey(*args)
+        write(journal, [operation(1)], "host-1-1")
+        return seen
+
+    monkeypatch.setattr("aiopurgatory.pipeline.ingest.survey", look)
+    counts = ingest(spark, str(journal), clean)["operations"]
+    assert (counts.rows_in, counts.rows_out) == (1, 1)
+    monkeypatch.undo()
+    assert ingest(spark, str(journal), clean)["operations"].rows_out == 2

@@ -202,3 +202,28 @@ def test_report_no_rows_in_these_days_says_so(spark: SparkSession, tmp_path: Pat
 def test_report_nothing_ingested_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PurgatoryError, match=r"no clean table in .*: aiopurgatory pipeline ingest makes it"):
         report(spark, str(tmp_path), str(tmp_path / "out"))
+
+
+def test_report_of_one_day_compares_and_knows_what_waited_at_midnight(spark: SparkSession, tmp_path: Path) -> None:
+    day, journal, clean, out = timedelta(days=1), tmp_path / "journal", tmp_path / "clean", tmp_path / "out"
+    late = NOON.replace(hour=23, minute=59, second=30)
+    overnight = {"waited_us": 60_000_000, "timeout_us": 90_000_000}
+    write(journal, [operation(n) for n in range(100)])
+    write(journal, [operation(100 + n, watched_at=NOON + day) for n in range(200)], "1", at=NOON + day)
+    write(journal, [operation(300 + n, watched_at=late, **overnight) for n in range(3)], "2", at=NOON + day)
+    write(journal, [operation(400, watched_at=late + day, **overnight)], "3", at=NOON + 2 * day)
+    counts = [(NOON, 1000), (NOON + day, 1007), (NOON + day + 60 * SECOND, 3)]  # the last one was opened anew
+    for name, (at, purged) in enumerate(counts):
+        write(journal, [snapshot(at, purged=purged)], str(name), table="statistics", at=at)
+    ingest(spark, str(journal), str(clean))
+    report(spark, str(clean), str(out), first=(NOON + day).date(), last=(NOON + day).date())
+
+    def table(name: str) -> DataFrame:
+        return spark.read.parquet(str(out / name))
+
+    changed = table("changes").where("measure = 'operations'").collect()
+    assert [(row.date, row.before, row.now) for row in changed] == [((NOON + day).date(), 100.0, 203.0)]
+    minutes = {row.minute.strftime("%d %H:%M"): row.pending_peak for row in table("minutes").collect()}
+    assert minutes == {"22 00:00": 3.0, "22 12:00": 0.0, "22 23:59": 1.0}
+    assert [row.date for row in table("days").collect()] == [(NOON + day).date()]
+    assert [row.purged for row in table("work").orderBy("minute").collect()] == [7, 3]

@@ -98,7 +98,7 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
         readable = 0
         for source, offset in self.positions.values():
             try:
-                readable += source.readable(offset)
+                readable += max(source.readable(offset), 0)  # one that is past its end takes nothing from the others
             except SourceError:
                 return True
         return readable >= self._min_bytes
@@ -108,7 +108,7 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
         left = self._max_bytes
         for key, (source, offset) in self.positions.items():
             try:
-                size = min(source.readable(offset), left)
+                size = min(max(source.readable(offset), 0), left)
                 answers[key] = source.read(offset, size)
                 left -= size
             except SourceError as exc:

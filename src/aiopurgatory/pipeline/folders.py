@@ -29,7 +29,7 @@ def replace(spark: SparkSession, new: str, old: str, pattern: str) -> None:
         inside = _place(spark, f"{old}/{root.relativize(found.getPath().toUri()).getPath()}")[1]
         system.mkdirs(inside.getParent())
         system.delete(inside, True)
-        system.rename(found.getPath(), inside)
+        _rename(system, found.getPath(), inside)
 
 
 def write(spark: SparkSession, path: str, text: str) -> None:
@@ -42,7 +42,7 @@ def write(spark: SparkSession, path: str, text: str) -> None:
     finally:
         file.close()
     system.delete(place, False)  # some stores do not rename onto a file
-    system.rename(new, place)
+    _rename(system, new, place)
 
 
 def read(spark: SparkSession, path: str) -> str:
@@ -53,6 +53,11 @@ def read(spark: SparkSession, path: str) -> str:
         return bytes(file.readAllBytes()).decode()
     finally:
         file.close()
+
+
+def _rename(system: Any, old: Any, new: Any) -> None:
+    if not system.rename(old, new):  # some say so, and do not raise
+        raise OSError(f"{old} could not be renamed to {new}")
 
 
 def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -10,7 +10,8 @@ silently: rows in = rows out + duplicates + set aside, or the stage fails.
                                      OUT/ingest.json, the counts
 
 Run again, it replaces the days that it finds, so a late file is taken in by the next run. With --first and --last only
-these days are made anew; the journal must still hold them, and the days before and after.
+these days are made anew; the journal must still hold them, and the days before and after: the file in which a day ends has rows of
+the next one. So when old days of the journal have been deleted, run with --first, a day after the oldest that is left.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class _Source:
     """The files of one table of the journal, and what the survey says about them."""
 
     spark: SparkSession
+    surveyed: DataFrame
     path: str
     table: Table
     days: tuple[date | None, date | None]
@@ -131,7 +133,10 @@ class _Source:
     suspects: list[str]
 
     def rows(self) -> DataFrame:
-        """table.raw + file_date, file, row_index, of all files but the bad ones."""
+        """table.raw + file_date, file, row_index, of the files that were surveyed but the bad ones.
+
+        A file that came in since then is of the next run.
+        """
         raw = self.table.raw.add("date", "date").add("hour", "string")
         days = ",".join(f"date={day}" for day in self.dates)
         reader = self.spark.read.schema(raw).option("basePath", self.path).option("ignoreCorruptFiles", True)
@@ -144,7 +149,7 @@ class _Source:
             F.col("date").alias("file_date"),
             file.alias("file"),
             F.col("_metadata.row_index").alias("row_index"),
-        )
+        ).join(F.broadcast(self.surveyed.select("file").distinct()), "file", "left_semi")
 
     def copies(self) -> DataFrame:
         """Judged rows + copy. Only rows of files that overlap with another are compared with each other."""
@@ -183,7 +188,7 @@ def _ingest(spark: SparkSession, path: str, out: str, table: Table, first: date 
             row.file: row.problem for row in surveyed.where("problem IS NOT NULL").select("file", "problem").collect()
         }
         suspects = [row.file for row in delivered_twice(surveyed).limit(_MANY + 1).collect()] if table.counter else []
-        source = _Source(spark, path, table, (first, last), sorted(dates), bad, suspects)
+        source = _Source(spark, surveyed, path, table, (first, last), sorted(dates), bad, suspects)
         total = surveyed.agg(F.count_distinct("file"), F.sum("rows")).collect()[0]
         counts = Counts(files=total[0], rows_in=total[1] or 0)
         stage = f"{out}/.ingest/{table.name}"

@@ -123,9 +123,15 @@ def minutes(activity: DataFrame, pending: DataFrame) -> DataFrame:
 
 
 def work(statistics: DataFrame) -> DataFrame:
-    """Statistics -> purgatory, minute, WORK: what was done in it by all instances, from counters that only grow."""
+    """Statistics -> purgatory, minute, WORK: what was done in it by all instances, from counters that grow.
+
+    One that is less than before is that of a purgatory opened anew under its name.
+    """
     order = Window.partitionBy("purgatory", "instance").orderBy("at")
-    grown = [(F.col(name) - F.coalesce(F.lag(name).over(order), F.lit(0))).alias(name) for name in WORK]
+    before = {name: F.lag(name).over(order) for name in WORK}
+    grown = [
+        F.when(F.col(name) >= was, F.col(name) - was).otherwise(F.col(name)).alias(name) for name, was in before.items()
+    ]
     rows = statistics.select("purgatory", F.date_trunc("minute", "at").alias("minute"), *grown)
     return rows.groupBy("purgatory", "minute").agg(*(F.sum(name).alias(name) for name in WORK))
 

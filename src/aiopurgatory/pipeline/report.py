@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from datetime import date, timedelta
 from typing import Final
 
 from pyspark import StorageLevel, inheritable_thread_target
@@ -24,10 +24,11 @@ from pyspark.sql import functions as F
 from . import folders
 from .minutes import KEYS, MEASURES, activity, hot_keys, measured, minutes, pending, top_keys, work
 from .session import session
-from .tables import OPERATIONS, STATISTICS, read_clean
+from .tables import OPERATIONS, STATISTICS, between, read_clean
 
 TABLES: Final = ("minutes", "days", "changes", "hot_keys", "work")
 TOP: Final = 20
+_ONE_DAY: Final = timedelta(days=1)
 # In these a change matters; of a handful of operations none does.
 _COMPARED: Final = (
     "operations",
@@ -74,37 +75,42 @@ def report(
     """
     from .page import page  # it needs matplotlib, which machines that only stream need not have
 
-    operations = read_clean(spark, clean, OPERATIONS, first=first, last=last)
+    # The day before, to compare with; and of the day after what was waiting at midnight.
+    wide = {"first": first and first - _ONE_DAY, "last": last and last + _ONE_DAY}
+    around = read_clean(spark, clean, OPERATIONS, **wide)
+    asked = between(F.col("date"), first, last)
+    operations = around.where(asked)
     # Kept by minute: what is asked of a minute needs no other shuffle.
-    counts = activity(operations).repartition("minute", *KEYS).persist(StorageLevel.MEMORY_AND_DISK)
+    counts = activity(around).repartition("minute", *KEYS).persist(StorageLevel.MEMORY_AND_DISK)
+    made = minutes(counts, pending(around)).persist(StorageLevel.MEMORY_AND_DISK)
+    by_day = days(counts, made).persist(StorageLevel.MEMORY_AND_DISK)
     keys = top_keys(operations, top).persist(StorageLevel.MEMORY_AND_DISK)
 
     def by_minute() -> None:
-        _save(minutes(counts, pending(operations)), f"{out}/minutes", *KEYS, "minute")
-        _save(days(counts, spark.read.parquet(f"{out}/minutes")), f"{out}/days", "date", *KEYS)
+        _save(made.where(asked), f"{out}/minutes", *KEYS, "minute")
+        _save(by_day.where(asked), f"{out}/days", "date", *KEYS)
         largest = (F.desc("date"), F.desc(F.abs("change")), *KEYS, "measure")
-        _save(changes(spark.read.parquet(f"{out}/days")), f"{out}/changes", *largest)
+        _save(changes(by_day).where(asked), f"{out}/changes", *largest)
 
     def by_key() -> None:
         _save(hot_keys(operations, keys), f"{out}/hot_keys", "purgatory", "place")
 
     def by_snapshot() -> None:
         if folders.exists(spark, f"{clean}/{STATISTICS.name}"):
-            snapshots = read_clean(spark, clean, STATISTICS, first=first, last=last)
-            _save(work(snapshots), f"{out}/work", "purgatory", "minute")
+            done = work(read_clean(spark, clean, STATISTICS, **wide))
+            _save(done.where(between(F.to_date("minute"), first, last)), f"{out}/work", "purgatory", "minute")
         else:
             folders.remove(spark, f"{out}/work")
 
     try:
         # Side by side: while one is planned, the other runs.
         with ThreadPoolExecutor(2) as pool:
-            for made in [
-                pool.submit(inheritable_thread_target(spark)(make)) for make in (by_minute, by_key, by_snapshot)
-            ]:
-                made.result()
+            within = inheritable_thread_target(spark)
+            for running in [pool.submit(within(make)) for make in (by_minute, by_key, by_snapshot)]:
+                running.result()
     finally:
-        counts.unpersist()
-        keys.unpersist()
+        for kept in (counts, made, by_day, keys):
+            kept.unpersist()
     folders.write(spark, f"{out}/report.html", page(spark, out))
 
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts], args.old)
     with session("simulate", scratch=args.out, master=args.master, memory=args.memory) as spark:
         found = simulate(spark.read.parquet(args.trace), settings, shards=args.shards)
-        found.coalesce(1).write.mode("overwrite").parquet(f"{args.out}/simulations")
+        found.repartition(1).write.mode("overwrite").parquet(f"{args.out}/simulations")
     print(f"{len(settings)} settings of {args.shards} processes are in {args.out}/simulations")
 
 
