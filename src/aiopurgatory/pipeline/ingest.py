@@ -10,8 +10,8 @@ silently: rows in = rows out + duplicates + set aside, or the stage fails.
                                      OUT/ingest.json, the counts
 
 Run again, it replaces the days that it finds, so a late file is taken in by the next run. With --first and --last only
-these days are made anew; the journal must still hold them, and the days before and after: the file in which a day ends has rows of
-the next one. So when old days of the journal have been deleted, run with --first, a day after the oldest that is left.
+these days are made anew; the journal must still hold them, and the days before and after: the file in which a day ends
+has rows of the next one. When old days of the journal are deleted, run with --first, a day after the oldest one left.
 """
 
 from __future__ import annotations
