@@ -92,7 +92,7 @@ types: $(READY)  ## mypy --strict and pyright
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
-bench: $(READY) $(FASTEST_BENCH_READY)  ## every design side by side, and the figures of the README: less than 20 minutes
+bench: $(READY) $(FASTEST_BENCH_READY)  ## every design side by side, and the figures of the README: 20 to 25 minutes
 	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH)
 
 bench-full: $(READY) $(FASTEST_BENCH_READY)  ## the same at every rate and size, up to 5M timers: more than an hour

@@ -224,6 +224,6 @@ def test_report_of_one_day_compares_and_knows_what_waited_at_midnight(spark: Spa
     changed = table("changes").where("measure = 'operations'").collect()
     assert [(row.date, row.before, row.now) for row in changed] == [((NOON + day).date(), 100.0, 203.0)]
     minutes = {row.minute.strftime("%d %H:%M"): row.pending_peak for row in table("minutes").collect()}
-    assert minutes == {"22 00:00": 3.0, "22 12:00": 0.0, "22 23:59": 1.0}
+    assert minutes == {"22 00:00": 3.0, "22 12:00": 200.0, "22 23:59": 1.0}
     assert [row.date for row in table("days").collect()] == [(NOON + day).date()]
     assert [row.purged for row in table("work").orderBy("minute").collect()] == [7, 3]
