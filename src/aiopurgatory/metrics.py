@@ -125,7 +125,7 @@ class Metrics(HistogramObserver):
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        super().__init__()
+        super().__init__(self._new_series)
         self._kinds: set[str] = set()
         self._retired: dict[str, tuple[Statistics, list[Series]]] = {}
         self._shared = _Shared(registry) if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
@@ -155,7 +155,7 @@ class Metrics(HistogramObserver):
                 _merged(kept + series),
             )
 
-    def make_series(self, purgatory: Purgatory, kind: type) -> Series:
+    def _new_series(self, purgatory: Purgatory, kind: type) -> Series:
         name = kind.__qualname__
         if name not in self._kinds and len(self._kinds) >= MAX_KINDS:
             name = OTHER

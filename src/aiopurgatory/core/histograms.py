@@ -73,22 +73,18 @@ class Series:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HistogramObserver(Observer):
-    """Counts what ends in the purgatories that are open. To be subclassed: who makes the series names them."""
+    """Counts what ends in the purgatories that are open.
 
-    def __init__(self) -> None:
+    Args: make_series: makes what counts the operations of a class in a purgatory, when the first of them has ended.
+    """
+
+    def __init__(self, make_series: Callable[[Any, type], Series]) -> None:
         self.open: dict[Rules | None, dict[type, Series]] = {}
+        self._make_series = make_series
         # What ended last: mostly, what ends next is of the same.
         self._owner: Rules | None = None
         self._kind: type | None = None
         self._series: Series | None = None
-
-    # to override: no abstractmethod, which aborts the process when mypyc compiles it (2.4.1)
-
-    def make_series(self, purgatory: Any, kind: type) -> Series:
-        """What counts the operations of class *kind*, the first of which has just ended."""
-        raise NotImplementedError
-
-    # of an observer
 
     def opened(self, purgatory: Any) -> None:
         self.open[purgatory] = {}
@@ -118,6 +114,6 @@ class HistogramObserver(Observer):
         if of_kind is None:
             return None
         if kind not in of_kind:
-            of_kind[kind] = self.make_series(purgatory, kind)
+            of_kind[kind] = self._make_series(purgatory, kind)
         self._owner, self._kind, self._series = purgatory, kind, of_kind[kind]
         return self._series

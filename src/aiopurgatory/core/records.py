@@ -71,16 +71,28 @@ class Records:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Recorder(Observer):
-    """To be subclassed by who takes the records away.
+    """Keeps records of what ends, for who takes them away.
 
     Args:
         capacity: rows until records are full; others are begun if the last full ones have been taken.
         shares: of the operations of each outcome that are kept.
         keep_keys: the repr of the first key, too.
         time: tells the time of day.
+        hash_key: the hash of a key that is not among the hashes.
+        number: the number of a class of operations that is new in a purgatory.
+        filled: called when there are full records to be taken.
     """
 
-    def __init__(self, capacity: int, shares: list[float], keep_keys: bool, time: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        shares: list[float],
+        keep_keys: bool,
+        time: Callable[[], float],
+        hash_key: Callable[[Any], int],
+        number: Callable[[Any, type], int],
+        filled: Callable[[], object],
+    ) -> None:
         self.is_recording = False
         #: Rows that could not be kept.
         self.dropped_rows = 0
@@ -92,28 +104,15 @@ class Recorder(Observer):
         self._samples = min(shares) < 1.0
         self._keep_keys = keep_keys
         self._time = time
+        self._hash_key = hash_key
+        self._new_number = number
+        self._filled = filled
         self._sequence = 0  # of what ends next
         # What ended last: mostly, what ends next is of the same.
         self._owner: Rules | None = None
         self._kind: type | None = None
         self._number = 0
         self._filling = Records(0, self._samples)
-
-    # to override: no abstractmethod, which aborts the process when mypyc compiles it (2.4.1)
-
-    def hash_key(self, key: Any) -> int:
-        """The hash of *key*, which is not among the hashes."""
-        raise NotImplementedError
-
-    def number(self, purgatory: Any, kind: type) -> int:
-        """The number of a class of operations that is new in *purgatory*."""
-        raise NotImplementedError
-
-    def filled(self) -> None:
-        """There are full records to be taken."""
-        raise NotImplementedError
-
-    # for who takes them
 
     def take_records(self) -> Records:
         """The full ones, else what there is; new ones are begun."""
@@ -132,7 +131,7 @@ class Recorder(Observer):
 
     def _put_aside(self) -> None:
         self.full = self._begin_records()
-        self.filled()
+        self._filled()
 
     def closed(self, purgatory: Any) -> None:
         self.open.pop(purgatory, None)
@@ -155,7 +154,7 @@ class Recorder(Observer):
             try:
                 key_hash = self.hashes[keys[0]]
             except KeyError:
-                key_hash = self.hash_key(keys[0])
+                key_hash = self._hash_key(keys[0])
             if kind is not self._kind or owner is not self._owner:
                 self._find(owner, kind)
             if self._keep_keys:
@@ -181,7 +180,7 @@ class Recorder(Observer):
         try:
             number = self.open[owner][kind]
         except KeyError:
-            number = self.number(owner, kind)
+            number = self._new_number(owner, kind)
         self._owner = owner if owner in self.open else None  # one that is closed is not kept
         self._kind = kind if owner in self.open else None
         self._number = number

@@ -98,7 +98,7 @@ class Journal(Recorder):
         if len(salt) > 64:
             raise ValueError(f"salt must be of 64 bytes at most, got {len(salt)}")
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
-        super().__init__(rows_per_file, shares, keep_keys, time.time)
+        super().__init__(rows_per_file, shares, keep_keys, time.time, self._hash_of, self._number_of, self._wake_writer)
         self.folder = Path(folder)
         #: Names this run of this process, in every row and file.
         self.instance = ""
@@ -129,7 +129,7 @@ class Journal(Recorder):
     ) -> None:
         """Write what there is; what ends later is dropped."""
         self.is_recording = False
-        self.filled()
+        self._wake_writer()
         if self._task is not None:
             await asyncio.wait([self._task])
         await self._write_rest()  # the task may have been cancelled, with everything else that ran
@@ -162,7 +162,7 @@ class Journal(Recorder):
         if was_open and self.is_recording:
             self._snapshot(purgatory)
 
-    def hash_key(self, key: Any) -> int:
+    def _hash_of(self, key: Any) -> int:
         text = shown(key).encode()
         found = int.from_bytes(blake2b(text, digest_size=8, key=self._salt).digest(), "little", signed=True)
         if len(text) <= LONGEST_REMEMBERED:  # longer ones are not kept alive
@@ -171,14 +171,14 @@ class Journal(Recorder):
             self.hashes[key] = found
         return found
 
-    def number(self, purgatory: Purgatory, kind: type) -> int:
+    def _number_of(self, purgatory: Purgatory, kind: type) -> int:
         names = (purgatory.statistics().name, kind.__qualname__)
         found = self._series.setdefault(names, len(self._series))
         if purgatory in self.open:
             self.open[purgatory][kind] = found
         return found
 
-    def filled(self) -> None:
+    def _wake_writer(self) -> None:
         if self._wake is not None:
             self._wake.set()
 

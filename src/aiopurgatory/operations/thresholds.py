@@ -163,7 +163,7 @@ class ThresholdOperation(DelayedOperation[T]):
     def leave(self) -> None:
         """To override: out of those lists."""
         # No abstractmethod: nothing looks at those when a subclass of a compiled class is instantiated.
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must override leave()")
 
     def on_cancel(self) -> None:
         self.leave()
