@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
@@ -37,6 +39,28 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     form = "compiled" if aiopurgatory.COMPILED else "interpreted"
     return f"aiopurgatory: {form}, {aiopurgatory.__file__}"
+
+
+def _reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def _shut_down(client: socket.socket) -> None:
+    client.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def reset() -> Callable[[socket.socket], None]:
+    """Hang up without a goodbye."""
+    return _reset
+
+
+@pytest.fixture(params=[socket.socket.close, _reset, _shut_down], ids=["close", "reset", "shut_down"])
+def leave(request: pytest.FixtureRequest) -> Callable[[socket.socket], None]:
+    """Hang up, in each way that a client can."""
+    way: Callable[[socket.socket], None] = request.param
+    return way
 
 
 @pytest.fixture

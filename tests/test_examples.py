@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -276,20 +275,6 @@ def test_poll_wait_is_clamped(module: Callable[[str], ModuleType], wait: float, 
     assert module("longpoll_server").POLICY.applied(wait) == timeout
 
 
-def close(client: socket.socket) -> None:
-    client.close()
-
-
-def reset(client: socket.socket) -> None:
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
-
-
-def shut_down(client: socket.socket) -> None:
-    client.shutdown(socket.SHUT_WR)
-
-
-@pytest.mark.parametrize("leave", [close, reset, shut_down])
 def test_hang_up_frees_the_operation_at_once(served: Served, leave: Callable[[socket.socket], None]) -> None:
     clients = served.park(20)
     for client in clients[:15]:
@@ -300,7 +285,6 @@ def test_hang_up_frees_the_operation_at_once(served: Served, leave: Callable[[so
     served.wait_for(pending=0, keys=0, cancelled=20)
 
 
-@pytest.mark.parametrize("leave", [close, reset, shut_down])
 def test_hang_up_before_parking_leaves_nothing(served: Served, leave: Callable[[socket.socket], None]) -> None:
     for _ in range(20):
         leave(served.send("GET /topics/orders?offset=0&wait=30"))

@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -102,19 +101,6 @@ def read(client: socket.socket) -> Answered:
         while chunk := client.recv(65536):
             raw += chunk
     return Answered(raw)
-
-
-def close(client: socket.socket) -> None:
-    client.close()
-
-
-def reset(client: socket.socket) -> None:
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
-
-
-def shut_down(client: socket.socket) -> None:
-    client.shutdown(socket.SHUT_WR)
 
 
 def allow_open_files() -> int:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +14,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web.longpoll import LongPolling, Policy
 
-from .parts import Served, allow_open_files, read, reset
+from .parts import Served, allow_open_files, read
 
 CROWD = 10_000
 
@@ -30,7 +31,9 @@ def park(served: Served, number: int) -> list[socket.socket]:
     ("server", "number"),
     [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-h11", CROWD // 10), ("hypercorn-uvloop-0", CROWD // 10)],
 )
-def test_crowd_hangs_up_at_once_and_nothing_stays_then_stop_answers_another(server: str, number: int) -> None:
+def test_crowd_hangs_up_at_once_and_nothing_stays_then_stop_answers_another(
+    server: str, number: int, reset: Callable[[socket.socket], None]
+) -> None:
     allow_open_files()
     with Served(server, "apps:starlette") as served:
         for client in park(served, number):

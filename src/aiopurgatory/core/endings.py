@@ -170,9 +170,9 @@ def expire(op: Operation) -> bool:
 
 
 def missed_trigger(op: Operation) -> bool:
-    """Did *op* complete in the last try at its deadline, and had nobody checked a key of it?"""
+    """Had nobody checked a key of *op*, which completed in the last try at its deadline?"""
     rules = op._op_owner
-    if not op._op_due or rules is None or rules._expiring:
+    if rules is None or rules._expiring:
         return False
     for key in op._op_keys:
         if key in rules._soon:

@@ -133,6 +133,9 @@ class Recorder(Observer):
         self.full = self._begin_records()
         self._filled()
 
+    def opened(self, purgatory: Any) -> None:
+        self.open[purgatory] = {}
+
     def closed(self, purgatory: Any) -> None:
         self.open.pop(purgatory, None)
         self._owner = self._kind = None

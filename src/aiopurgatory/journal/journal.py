@@ -153,9 +153,6 @@ class Journal(Recorder):
 
     # the observer
 
-    def opened(self, purgatory: Purgatory) -> None:
-        self.open[purgatory] = {}
-
     def closed(self, purgatory: Purgatory) -> None:
         was_open = purgatory in self.open
         super().closed(purgatory)
