@@ -339,6 +339,34 @@ async def test_linger_with_nobody_there_parks_nothing(purgatory: Purgatory, coun
     assert (await polls.now()).status == 200
 
 
+async def test_linger_parks_nothing_for_what_nobody_polls(clock: ManualClock, counters: Counters) -> None:
+    async with Purgatory(clock=clock, max_pending=2) as purgatory:
+        polls = Polls(purgatory, counters, linger=5.0)
+        poll = polls.start()
+        await settle()
+        assert [polls.publish(f"other-{number}") for number in range(10)] == [0] * 10
+        assert purgatory.num_delayed == 1
+        assert polls.publish() == 0  # this one lingers
+        assert not poll.done()
+        await clock.advance(5.0)
+        assert (await poll).status == 200
+        assert polls.publish() == 0
+        assert purgatory.num_delayed == 0
+
+
+async def test_linger_is_for_each_key_of_a_poll(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    both = [polls.start(keys=["n", "m"]), polls.start(keys=["m"], client="ann")]
+    await settle()
+    counters.values["n"] = 1
+    assert polls.polling.notify("m") == 0
+    await clock.advance(4.0)
+    assert not any(poll.done() for poll in both)
+    await clock.advance(1.0)
+    assert [(await poll).status for poll in both] == [200, 200]
+    assert (polls.polling._polled, polls.polling._clients) == ({}, {})
+
+
 async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, counters: Counters) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
         polls = Polls(purgatory, counters, linger=5.0)

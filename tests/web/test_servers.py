@@ -228,6 +228,15 @@ def test_stop_of_hypercorn_with_workers_answers_every_poll_in_the_end() -> None:
             assert 1 <= int(answer.headers["retry-after"]) <= 3
 
 
+def test_client_of_a_hypercorn_worker_leaves_and_its_poll_is_cancelled_at_once() -> None:
+    with Served("hypercorn-asyncio-1", "apps:starlette", quiet=False) as served:
+        clients = [served.poll("orders", 0) for _ in range(20)]
+        served.wait_for(pending=20)
+        for client in clients:
+            client.close()
+        served.wait_for(pending=0, keys=0, cancelled=20)
+
+
 def test_stop_signal_with_nobody_there_ends_the_server() -> None:
     with Served("uvicorn-uvloop-httptools", "apps:starlette") as served:
         served.wait_for(pending=0)

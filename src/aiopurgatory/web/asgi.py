@@ -35,7 +35,8 @@ class LongPollApp:
     Starlette's BaseHTTPMiddleware, behind which nothing is heard of the client.
 
     A client that leaves: no server cancels a handler for that. It shows in ``receive()`` alone, which is listened to
-    here, beside the app, from when the handler first has to wait until it begins to answer.
+    here, beside the app, from when the handler first has to wait until it begins to answer: what comes of a body
+    meanwhile is kept for the handler, and with READ_AHEAD bytes unread, listening pauses.
 
     A server that stops: *purgatory* is closed at once, which ends everything in it. Under uvicorn, and hypercorn
     without worker processes, that is when the signal comes. Hypercorn's workers get none: their polls are answered 503

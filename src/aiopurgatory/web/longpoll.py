@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar, final
+from typing import Generic, NamedTuple, Protocol, TypeVar, final
 
 from ..errors import PurgatoryClosedError, PurgatoryError, PurgatoryFullError
 from ..operation import DelayedOperation
@@ -55,9 +56,7 @@ class Source(Protocol[K_contra]):
         ...
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An HTTP answer, to be handed to the framework."""
 
     status: int
@@ -157,6 +156,8 @@ class LongPolling(Generic[K]):
         self._read = lru_cache(SHARED_BODIES)(source.read)
         #: The parked polls of each client that was named.
         self._clients: dict[Hashable, dict[K, _Poll[K]]] = {}
+        #: How many parked polls watch each key; with a linger alone.
+        self._polled: Counter[Hashable] = Counter()
         #: Keys that something has happened to, but not long enough ago.
         self._lingering: set[Hashable] = set()
 
@@ -177,7 +178,8 @@ class LongPolling(Generic[K]):
 
         Args:
             resource: what is polled; the source is asked for it.
-            headers: of the request. Read are Prefer and, if *since* is None, If-None-Match.
+            headers: of the request. Read are Prefer and, if *since* is None, If-None-Match: what ``get()`` has of
+                them, which of several lines is the first.
             query: of the request. Read is ``wait``: seconds, before what Prefer says.
             since: the version that the client has, if it tells by other means than If-None-Match.
             keys: to watch; None: *resource* alone.
@@ -200,17 +202,19 @@ class LongPolling(Generic[K]):
                     poll = _Poll(self._version, resource, version, self._policy.timeout(wait))
                     if keys is None:
                         keys = (resource,)
-                    if client is None:
+                    if client is None and not self._policy.linger:
                         await self._purgatory.watch(poll, keys)
                     else:
-                        await self._park(poll, keys, client)
+                        await self._park(poll, set(keys), client)
             return self._answer(resource, known, 304 if since is None else 204, None if asked is None else wait)
         except GoneError as exc:
             return self._refusal(410, str(exc))
         except _ReplacedError as exc:
             return self._refusal(409, str(exc))
-        except (PurgatoryFullError, PurgatoryClosedError) as exc:
+        except PurgatoryFullError as exc:
             return self._refusal(503, str(exc))
+        except PurgatoryClosedError:
+            return self._refusal(503, "")  # all polls at once, and a body would be another write for each of them
 
     def notify(self, key: Hashable) -> int:
         """Something has happened to *key*: answer the polls that it concerns, after ``Policy.linger``.
@@ -218,33 +222,54 @@ class LongPolling(Generic[K]):
         Returns: how many were answered at once. From other threads, ``loop.call_soon_threadsafe()`` this. Without a
         linger, the purgatory's own checks (``..._soon``, ``..._threadsafe``) serve as well.
         """
-        if self._policy.linger > 0 and self._purgatory.num_delayed > 0:
-            if key in self._lingering:
-                return 0
+        if key in self._lingering:
+            return 0
+        if key in self._polled:
             with suppress(PurgatoryFullError):
                 self._purgatory.watch(_Linger(self._purgatory, key, self._lingering, self._policy.linger), [self])
                 self._lingering.add(key)
                 return 0
         return self._purgatory.check_and_complete(key)
 
-    async def _park(self, poll: _Poll[K], keys: Iterable[Hashable], client: Hashable) -> None:
+    async def _park(self, poll: _Poll[K], keys: set[Hashable], client: Hashable) -> None:
+        """Park *poll*, and keep the books of clients and of what may linger."""
+        if client is not None:
+            self._make_room(poll.resource, client)
+        self._purgatory.watch(poll, keys)
+        if client is not None:
+            self._clients.setdefault(client, {})[poll.resource] = poll
+        if self._policy.linger > 0:
+            self._polled.update(keys)
+        try:
+            await poll
+        finally:
+            if self._policy.linger > 0:
+                self._forget_keys(keys)
+            if client is not None:
+                self._forget_client(poll, client)
+
+    def _make_room(self, resource: K, client: Hashable) -> None:
+        """Raises: PurgatoryFullError: *client* has too many polls, and none for *resource* to replace."""
         mine = self._clients.get(client, {})
-        older = mine.get(poll.resource)
+        older = mine.get(resource)
         limit = self._policy.max_per_client
         if older is None and limit is not None and len(mine) >= limit:
             raise PurgatoryFullError(f"{limit} polls of this client wait already")
         if older is not None:
             older.fail(_ReplacedError("the same client polls anew"))
-        self._purgatory.watch(poll, keys)
-        self._clients[client] = mine
-        mine[poll.resource] = poll
-        try:
-            await poll
-        finally:
-            if mine.get(poll.resource) is poll:
-                del mine[poll.resource]
-                if not mine:
-                    del self._clients[client]
+
+    def _forget_client(self, poll: _Poll[K], client: Hashable) -> None:
+        mine = self._clients.get(client, {})
+        if mine.get(poll.resource) is poll:  # and not a newer one
+            del mine[poll.resource]
+            if not mine:
+                del self._clients[client]
+
+    def _forget_keys(self, keys: set[Hashable]) -> None:
+        self._polled.subtract(keys)
+        for key in keys:
+            if not self._polled[key]:
+                del self._polled[key]
 
     def _answer(self, resource: K, known: tuple[str, ...], nothing_new: int, told: float | None) -> Answer:
         version = self._version(resource)
@@ -260,9 +285,11 @@ class LongPolling(Generic[K]):
         return Answer(200, body, headers)
 
     def _refusal(self, status: int, why: str) -> Answer:
-        headers = {"cache-control": "no-store", "content-type": "text/plain; charset=utf-8"}
+        headers = {"cache-control": "no-store"}
         if status == 503:
             headers["retry-after"] = str(random.randint(*self._policy.retry_after))
+        if why:
+            headers["content-type"] = "text/plain; charset=utf-8"
         return Answer(status, why.encode(errors="replace"), headers)
 
 
