@@ -87,6 +87,31 @@ def test_log_normal_of_two_humps_is_said_not_to_fit() -> None:
     assert found.largest_gap > 0.2
 
 
+@pytest.mark.parametrize("last_try", [0.1, 0.5, 0.95])
+def test_log_normal_with_last_tries_is_said_to_fit(last_try: float) -> None:
+    random = np.random.default_rng(7)
+    logs = random.normal(log(200_000), 1.0, 200_000)
+    limits = random.choice(np.log([100_000, 1_000_000, 30_000_000]), len(logs))
+    keep = (logs > limits) | (random.random(len(logs)) < 0.25)  # of those that completed, a quarter is in the journal
+    weights = np.where(logs > limits, 1.0, 4.0)
+    found = log_normal(times_of(logs[keep], limits[keep], weights[keep], last_try))
+    assert found is not None
+    assert found.fits
+    assert found.largest_gap < 0.03
+    for percent, ms in found.seen_ms.items():
+        assert ms == pytest.approx(exp(float(np.quantile(logs, percent / 100))) / 1000, rel=0.1)
+
+
+@pytest.mark.parametrize("last_try", [0.1, 0.5, 0.95])
+def test_log_normal_of_two_humps_with_last_tries_does_not_fit(last_try: float) -> None:
+    random = np.random.default_rng(8)
+    logs = random.normal(np.log(random.choice([1_000, 1_000_000], 20_000)), 0.2)
+    found = log_normal(times_of(logs, random.choice(np.log([100_000, 30_000_000]), len(logs)), None, last_try))
+    assert found is not None
+    assert not found.fits
+    assert found.largest_gap > 0.15
+
+
 def test_log_normal_of_nothing_completed_is_none() -> None:
     assert log_normal(times_of(np.array([5.0, 6.0]), np.array([1.0, 1.0]))) is None
 
@@ -113,6 +138,21 @@ def test_kaplan_meier_equals_the_textbook(pairs: list[tuple[int, int]]) -> None:
         share *= 1 - (here & done).sum() / (np.floor(ends * BINS) >= number).sum()
         assert found == pytest.approx(share)
         assert edge == (number + 1) / BINS
+
+
+def test_kaplan_meier_spreads_what_was_shorter() -> None:
+    exact = dict.fromkeys((10, 20, 30), 1.0)
+
+    def survival(*shorter: tuple[int, float], longer: float = 0.0) -> list[float]:
+        pairs = np.array([(number / BINS, weight) for number, weight in shorter])
+        times = Times(3.0, 0.0, 0.0, np.array([[20.5 / BINS, longer]]), pairs, exact, 3.0)
+        return [round(float(each), 4) for each in _kaplan_meier(times)[0]]
+
+    assert survival((10, 1.0)) == [0.5, 0.25, 0.0]  # it can only be one of the first
+    assert survival((5, 1.0)) == [0.5, 0.25, 0.0]  # it is not known when before that
+    assert survival((35, 3.0)) == [0.6667, 0.3333, 0.0]  # it may be any, so that it says nothing
+    assert survival((25, 1.0)) == [0.625, 0.25, 0.0]  # half of it each: (1 + 0.5) / 4
+    assert survival((25, 2.0), longer=1.0) == [0.6667, 0.3333, 0.0]  # 4 of 6 by then, half of them each; then 1 of 1
 
 
 def hours_of(counts: Array, weight: float = 1.0, begin: int = 0) -> tuple[list[Hour], int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from aiopurgatory.pipeline.tables import OPERATIONS, read_clean
 from .journals import NOON, expired, operation, write
 
 MINUTE = timedelta(minutes=1)
+LATE = 10 * MINUTE
 
 
 def streamed(spark: SparkSession, folder: Path, **options: Any) -> tuple[list[str], int]:
@@ -91,22 +93,80 @@ def test_stream_too_many_expire_alert(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
+def test_stream_minute_completed_late_alert(spark: SparkSession, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    write(journal, [expired(n) for n in range(9)], "a")
+    write(journal, [operation(n, watched_at=NOON + MINUTE) for n in range(10, 20)], "b")
+    write(journal, [expired(n) for n in range(20, 31)], "c")
+    said, _ = streamed(spark, tmp_path, band=Band(0.0, 0.2, fewest=10), files=1)
+    assert said == [
+        "ALERT fetch: 100.0% of 20 operations expired in the minute of 2026-11-21 12:00, normal is 0.0% to 20.0%",
+        "normal again: fetch: 0.0% of 10 operations expired in the minute of 2026-11-21 12:01",
+    ]
+
+
 def test_stream_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PurgatoryError, match="journal must be a folder with operations in it"):
         stream(spark, str(tmp_path), str(tmp_path / "out"))
 
 
+def said_of(alarm: Alarm, *looks: tuple[int, float]) -> list[str]:
+    """What is said of a batch, in short: of 100 operations in the minute after noon, a share expired."""
+    lines = [alarm.lines("fetch", NOON + minute * MINUTE, 100, 100 * share) for minute, share in looks]
+    return [re.sub(r"^(ALERT|normal again).* (\d+:\d+)\b.*", r"\1 \2", line) for each in lines for line in each]
+
+
 def test_alarm_speaks_only_when_the_band_is_left_or_entered() -> None:
-    alarm = Alarm(Band(0.1, 0.5, fewest=10))
-    minutes = [f"2026-11-21 12:0{n}" for n in range(7)]
+    alarm = Alarm(Band(0.1, 0.5, fewest=10), LATE)
     shares = [0.3, 0.6, 0.9, 0.5, 0.1, 0.0, 0.2]
-    lines = [alarm.lines("fetch", minute, 100, 100 * share) for minute, share in zip(minutes, shares, strict=True)]
+    lines = [alarm.lines("fetch", NOON + n * MINUTE, 100, 100 * share) for n, share in enumerate(shares)]
     assert [len(each) for each in lines] == [0, 1, 0, 1, 0, 1, 1]
     assert lines[1][0].startswith("ALERT fetch: 60.0%")
     assert lines[3][0].startswith("normal again: fetch: 50.0%")
-    assert alarm.lines("fetch", minutes[3], 100, 99) == []  # it has been spoken of
-    assert alarm.lines("fetch", minutes[6], 9, 9) == []  # too few to say anything
-    assert len(alarm.lines("produce", minutes[0], 10, 10)) == 1
+    assert alarm.lines("fetch", NOON + 6 * MINUTE, 9, 9) == []  # too few to say anything
+    assert len(alarm.lines("produce", NOON, 10, 10)) == 1
+
+
+def test_alarm_minute_completed_late_is_looked_at_again() -> None:
+    alarm = Alarm(Band(fewest=10), LATE)
+    assert alarm.lines("fetch", NOON, 9, 9) == []  # most of it is still to come
+    assert said_of(alarm, (1, 0.2)) == []
+    assert said_of(alarm, (0, 0.9), (1, 0.2)) == ["ALERT 12:00", "normal again 12:01"]
+    assert said_of(alarm, (0, 0.8), (1, 0.3)) == []
+    assert said_of(alarm, (0, 0.4), (1, 0.9)) == ["ALERT 12:01"]
+    assert said_of(alarm, (0, 0.9), (1, 0.9)) == []
+
+
+def test_alarm_while_it_lasts_no_minute_is_said_twice() -> None:
+    alarm = Alarm(Band(), LATE)
+    assert said_of(alarm, (0, 0.1), (1, 0.9), (2, 0.9)) == ["ALERT 12:01"]
+    assert said_of(alarm, (0, 0.9), (1, 0.1), (2, 0.9)) == []  # older ones neither add to it nor end it
+    assert said_of(alarm, (3, 0.1)) == ["normal again 12:03"]
+    assert said_of(alarm, (0, 0.9), (1, 0.9), (2, 0.9), (3, 0.1)) == []
+
+
+def test_alarm_newest_minute_to_and_fro_last_line_is_true() -> None:
+    alarm = Alarm(Band(), LATE)
+    assert said_of(alarm, (0, 0.9), (0, 0.1), (0, 0.9)) == [
+        "ALERT 12:00",
+        "normal again 12:00",
+        "ALERT 12:00",
+    ]
+
+
+def test_alarm_minute_older_than_late_says_nothing() -> None:
+    alarm = Alarm(Band(), LATE)
+    assert said_of(alarm, (11, 0.1), (0, 0.9), (1, 0.9)) == ["ALERT 12:01"]
+
+
+def test_alarm_after_restart_ends_where_it_was() -> None:
+    hour = [(0, 0.9), (1, 0.1), (2, 0.9), (3, 0.9)]
+    said = ["ALERT 12:00", "normal again 12:01", "ALERT 12:02"]
+    alarm = Alarm(Band(), LATE)
+    assert said_of(alarm, *hour) == said
+    again = Alarm(Band(), LATE)
+    assert said_of(again, *hour) == said
+    assert said_of(again, *hour, (4, 0.1)) == ["normal again 12:04"]
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.5, 0.4), (-0.1, 0.5), (0.0, 1.1), (float("nan"), 1.0)])

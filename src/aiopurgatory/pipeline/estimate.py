@@ -103,7 +103,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """The distribution, and how it compares with what was seen (by Kaplan and Meier where something was cut off)."""
+    """The distribution, and how it compares with what was seen (by Turnbull where it is known only in part)."""
 
     p50_ms: float
     sigma: float
@@ -178,14 +178,31 @@ def _hazard(z: Array, log_share: Array) -> Array:
 
 
 def _kaplan_meier(times: Times) -> tuple[Array, Array]:
-    """The share not complete at the upper edges of the bins in which some completed, and those edges."""
+    """The share not complete at the upper edges of the bins in which some completed, and those edges.
+
+    Kaplan and Meier's, where what is known to be shorter than a time is spread over the bins until then as all is
+    found to be spread over them; again and again, until that changes nothing. If none of them is until then, it counts
+    in the first.
+    Source: Turnbull, Nonparametric Estimation of a Survivorship Function with Doubly Censored Data, 1974. Differs: his
+    times may lie between the bins, too; then a single last try that is a bit later than all others pulls down the tail.
+    """
     bins = np.array(sorted(times.histogram))
     done = np.array([times.histogram[each] for each in bins.tolist()])
     cut = times.longer[np.argsort(times.longer[:, 0])]
     # Cut off in a bin counts as cut off at its end.
     before = np.concatenate([[0.0], cut[:, 1].cumsum()])[np.floor(cut[:, 0] * BINS).searchsorted(bins, side="left")]
-    at_risk = times.weight + cut[:, 1].sum() - before - np.concatenate([[0.0], done.cumsum()[:-1]])
-    return np.clip(1 - done / at_risk, 0, 1).cumprod(), (bins + 1) / BINS
+    last = bins.searchsorted(np.floor(times.shorter[:, 0] * BINS), side="right") - 1
+    shorter = np.bincount(np.maximum(last, 0), times.shorter[:, 1], len(bins))
+    everything = times.weight + cut[:, 1].sum() + shorter.sum()
+    spread = np.zeros(len(bins))
+    while True:
+        ended = done + spread
+        at_risk = everything - before - np.concatenate([[0.0], ended.cumsum()[:-1]])
+        survival = np.clip(1 - ended / at_risk, 0, 1).cumprod()
+        new = -np.diff(survival, prepend=1.0) * (shorter / (1 - survival))[::-1].cumsum()[::-1]
+        if np.abs(new - spread).max() <= 1e-6 * everything:
+            return survival, (bins + 1) / BINS
+        spread = new
 
 
 @dataclass(frozen=True, slots=True)

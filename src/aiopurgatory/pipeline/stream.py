@@ -17,7 +17,8 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -126,9 +127,15 @@ def stream(
         raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {journal}")
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _STATES)
     rows = once_each(_judged(_raw(spark, source, files)), late)
-    take = _Taker(out, band or Band(), say)
+    take = _Taker(out, Alarm(band or Band(), _duration(spark, late)), say)
     writer = rows.writeStream.foreachBatch(take).option("checkpointLocation", f"{out}/checkpoint")
     return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
+
+
+def _duration(spark: SparkSession, text: str) -> timedelta:
+    """What Spark takes *text* for."""
+    row = spark.sql("SELECT unix_seconds(timestamp_seconds(0) + CAST(:text AS INTERVAL))", {"text": text}).collect()[0]
+    return timedelta(seconds=row[0])
 
 
 def _raw(spark: SparkSession, source: str, files: int) -> DataFrame:
@@ -165,10 +172,10 @@ def once_each(rows: DataFrame, late: str) -> DataFrame:
 class _Taker:
     """Takes the batches, one by one."""
 
-    def __init__(self, out: str, band: Band, say: Callable[[str], object]) -> None:
+    def __init__(self, out: str, alarm: Alarm, say: Callable[[str], object]) -> None:
         self._out = out
         self._say = say
-        self._alarm = Alarm(band)
+        self._alarm = alarm
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         batch.persist()
@@ -198,10 +205,10 @@ class _Taker:
         made = minutes(added).coalesce(1).persist()
         try:
             made.write.mode("overwrite").partitionBy(*_HOUR).parquet(f"{self._out}/minutes")
-            minute = F.date_format("minute", "yyyy-MM-dd HH:mm").alias("minute")  # in UTC, wherever this runs
-            sums = made.groupBy("purgatory", minute).agg(F.sum("operations"), F.sum("expired"))
-            for name, minute, operations, expired in sums.orderBy("minute", "purgatory").collect():
-                for line in self._alarm.lines(name, minute, operations, expired):
+            second = F.unix_seconds("minute").alias("second")
+            sums = made.groupBy("purgatory", second).agg(F.sum("operations"), F.sum("expired"))
+            for name, second, operations, expired in sums.orderBy("second", "purgatory").collect():
+                for line in self._alarm.lines(name, datetime.fromtimestamp(second, UTC), operations, expired):
                     self._say(line)
         finally:
             made.unpersist()
@@ -217,23 +224,46 @@ def minutes(added: DataFrame) -> DataFrame:
     return measured(added, by).select(*by, *MEASURES)
 
 
+@dataclass(slots=True)
+class _Told:
+    """What was said of a purgatory: whether of an alarm that lasts, and of which minutes it is known."""
+
+    newest: datetime
+    alarmed: bool = False
+    outside: set[datetime] = field(default_factory=set)
+
+
 class Alarm:
-    """Says when the share of expirations leaves its band, and when it is back."""
+    """Says when the share of expirations leaves its band, and when it is back.
 
-    def __init__(self, band: Band) -> None:
+    A minute may grow until rows of it are too late to count: so long it is looked at, and for so long it is remembered
+    that it was outside. Hence a minute that only late rows take out of the band is heard of, and heard of once. The
+    newest minute decides whether an alarm lasts. After a restart, what there was in the hours at hand is said again.
+    """
+
+    def __init__(self, band: Band, late: timedelta) -> None:
         self._band = band
-        self._last: dict[str, tuple[str, bool]] = {}
+        self._late = late
+        self._told: dict[str, _Told] = {}
 
-    def lines(self, purgatory: str, minute: str, operations: float, expired: float) -> list[str]:
-        """What there is to say of a minute. One before the last that was looked at has nothing to say any more."""
-        last, was_outside = self._last.get(purgatory, (minute, False))
-        if minute < last or operations < self._band.fewest:
+    def lines(self, purgatory: str, minute: datetime, operations: float, expired: float) -> list[str]:
+        """What there is to say of a minute as it is now; those of a batch come in their order."""
+        if operations < self._band.fewest:
+            return []
+        told = self._told.setdefault(purgatory, _Told(minute))
+        told.newest = max(told.newest, minute)
+        done = told.newest - self._late - timedelta(minutes=1)  # this and older ones do not grow any more
+        if minute <= done:
             return []
         share = expired / operations
         outside = not self._band.low <= share <= self._band.high
-        self._last[purgatory] = minute, outside
-        if outside == was_outside:
+        decides = minute == told.newest or (outside and minute not in told.outside)
+        told.outside = {each for each in told.outside if each > done} | ({minute} if outside else set())
+        if not decides or outside == told.alarmed:
             return []
-        said = f"{purgatory}: {share:.1%} of {operations:,.0f} operations expired in the minute of {minute}"
+        told.alarmed = outside
+        said = (
+            f"{purgatory}: {share:.1%} of {operations:,.0f} operations expired in the minute of {minute:%Y-%m-%d %H:%M}"
+        )
         normal = f"{self._band.low:.1%} to {self._band.high:.1%}"
         return [f"ALERT {said}, normal is {normal}" if outside else f"normal again: {said}"]
