@@ -258,6 +258,40 @@ def test_ingest_late_file_of_one_day_others_untouched(spark: SparkSession, tmp_p
     assert sequences(spark, tmp_path) == [0, 1, 2, 3, 9]
 
 
+def test_ingest_of_one_day_keeps_what_was_set_aside_of_others_and_counts_strays(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    journal, days = tmp_path / "journal", [NOON + number * DAY for number in range(4)]
+    for number, day in enumerate(days):
+        write(journal, [operation(number, watched_at=day)], f"day-{number}", at=day)
+        (bad := write(journal, [operation(9)], "torn", at=day)).write_bytes(bad.read_bytes()[:-9])
+    shutil.copy(journal / "operations/date=2026-11-21/hour=12/day-0.parquet", journal / "operations/stray.parquet")
+    ingested(spark, tmp_path)
+    bad.unlink()  # of the last day
+    counts = ingested(spark, tmp_path, first=days[3].date())
+    assert (counts.files, counts.files_set_aside, counts.rows_out) == (4, 2, 1)
+    aside = spark.read.parquet(str(tmp_path / "out" / "quarantine" / "files")).collect()
+    names = Counter(Path(row.file).stem for row in aside)
+    assert names == {"torn": 3, "stray": 1}
+    assert {row.file_date for row in aside} == {None, *(day.date() for day in days[:3])}
+
+
+def test_ingest_day_that_can_be_read_no_more_is_there_no_more(spark: SparkSession, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    file = write(journal, [operation(0)])
+    write(journal, [operation(1, watched_at=NOON + 2 * DAY, waited_us=-1)], "other", at=NOON + 2 * DAY)
+    write(journal, [operation(2, purgatory="other", watched_at=NOON + 2 * DAY)], "third", at=NOON + 2 * DAY)
+    ingested(spark, tmp_path)
+    assert sequences(spark, tmp_path) == [0, 2]
+    file.write_bytes(b"no parquet")
+    write(journal, [operation(2, waited_us=-1, watched_at=NOON + 2 * DAY)], "third", at=NOON + 2 * DAY)
+    counts = ingested(spark, tmp_path, first=NOON.date(), last=NOON.date())
+    assert (counts.rows_out, counts.files_set_aside) == (0, 1)
+    assert sequences(spark, tmp_path) == [2]
+    assert ingested(spark, tmp_path).set_aside == {"waited_us is negative": 2}
+    assert sequences(spark, tmp_path) == []
+
+
 def test_ingest_statistics_once_each(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write(journal, [operation(0)])

@@ -9,9 +9,10 @@ silently: rows in = rows out + duplicates + set aside, or the stage fails.
                                      OUT/quarantine/{operations,statistics,files}/
                                      OUT/ingest.json, the counts
 
-Run again, it replaces the days that it finds, so a late file is taken in by the next run. With --first and --last only
-these days are made anew; the journal must still hold them, and the days before and after: the file in which a day ends
-has rows of the next one. When old days of the journal are deleted, run with --first, a day after the oldest one left.
+Run again, it replaces the days that it finds: a late file is taken in by the next run, and what can be read no more is
+gone by then. With --first and --last only these days are made anew; the journal must still hold them, and the days
+before and after: the file in which a day ends has rows of the next one. When old days of the journal are deleted, run
+with --first, a day after the oldest one left.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pyspark.sql import functions as F
 from aiopurgatory.errors import PurgatoryError
 
 from . import folders
-from .rules import reason
+from .rules import NO_NAME, reason
 from .session import session
 from .survey import delivered_twice, survey
 from .tables import DAY, OPERATIONS, STATISTICS, Table, between
@@ -128,7 +129,10 @@ class _Source:
     path: str
     table: Table
     days: tuple[date | None, date | None]
-    dates: list[str]
+    #: The days of all its files, those asked for and those beside them; None: of files that lie in no day's folder.
+    seen: list[date | None]
+    #: Those of files that can be read.
+    dates: list[date]
     bad: dict[str, str]
     suspects: list[str]
 
@@ -167,6 +171,17 @@ class _Source:
         good = self.copies().where("reason IS NULL AND copy = 1").withColumn("date", self.day())
         return good.where(between(F.col("date"), *self.days)).select(*self.table.clean.names)
 
+    def made_anew(self) -> list[date]:
+        """The days asked for that the journal has files of."""
+        first, last = self.days
+        return [day for day in self.seen if day and not (first and day < first) and not (last and day > last)]
+
+    def forget(self, place: str) -> None:
+        """Remove what earlier runs have set aside in *place* that this run looked at again."""
+        everything = self.days == (None, None)
+        for old in [place] if everything else [f"{place}/file_date={day or NO_NAME}" for day in self.seen]:
+            folders.remove(self.spark, old)
+
     def day(self) -> Column:
         return F.date_from_unix_date(F.floor(self.table.at() / DAY).cast("int"))
 
@@ -176,27 +191,33 @@ def _surveyed(spark: SparkSession, path: str, table: Table, first: date | None, 
     day = F.regexp_extract("file", r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$", 1)
     rows = survey(spark, path, table).withColumn("file_date", F.try_to_timestamp(day, F.lit("yyyy-MM-dd")).cast("date"))
     beside = between(F.col("file_date"), first and first - _ONE_DAY, last and last + _ONE_DAY)
-    stray = F.when(F.col("file_date").isNull(), "lies in no folder of a day and an hour")
-    return rows.where(beside).withColumn("problem", F.coalesce(stray, "problem"))
+    nowhere = F.col("file_date").isNull()
+    stray = F.when(nowhere, "lies in no folder of a day and an hour")
+    return rows.where(beside | nowhere).withColumn("problem", F.coalesce(stray, "problem"))
 
 
 def _ingest(spark: SparkSession, path: str, out: str, table: Table, first: date | None, last: date | None) -> Counts:
     surveyed = _surveyed(spark, path, table, first, last).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        dates = [str(row[0]) for row in surveyed.where("problem IS NULL").select("file_date").distinct().collect()]
+        seen = surveyed.groupBy("file_date").agg(F.bool_or(F.col("problem").isNull()).alias("readable")).collect()
+        dates = sorted(row.file_date for row in seen if row.readable)
         bad = {
             row.file: row.problem for row in surveyed.where("problem IS NOT NULL").select("file", "problem").collect()
         }
         suspects = [row.file for row in delivered_twice(surveyed).limit(_MANY + 1).collect()] if table.counter else []
-        source = _Source(spark, surveyed, path, table, (first, last), sorted(dates), bad, suspects)
+        source = _Source(
+            spark, surveyed, path, table, (first, last), [row.file_date for row in seen], dates, bad, suspects
+        )
         total = surveyed.agg(F.count_distinct("file"), F.sum("rows")).collect()[0]
         counts = Counts(files=total[0], rows_in=total[1] or 0)
         stage = f"{out}/.ingest/{table.name}"
         if dates:
             _stage(source, surveyed, stage, counts)
-            _write_bad_rows(source, out, counts)
+        _write_bad_rows(source, out, counts)
         _write_bad_files(source, surveyed, out, counts)
         counts.check()
+        for day in source.made_anew():
+            folders.remove(spark, f"{out}/{table.name}/date={day}")
         folders.replace(spark, stage, f"{out}/{table.name}", "date=*/purgatory=*")
     finally:
         surveyed.unpersist()
@@ -236,9 +257,7 @@ def _left_out(source: _Source, counts: Counts) -> int:
 def _write_bad_rows(source: _Source, out: str, counts: Counts) -> None:
     """Replace what earlier runs set aside of the same files."""
     place = f"{out}/quarantine/{source.table.name}"
-    everything = source.days == (None, None)
-    for old in [place] if everything else [f"{place}/file_date={day}" for day in source.dates]:
-        folders.remove(source.spark, old)
+    source.forget(place)
     if not counts.set_aside:
         return
     rows = judged(source.rows(), source.table).where("reason IS NOT NULL").drop("row_index")
@@ -249,13 +268,14 @@ def _write_bad_rows(source: _Source, out: str, counts: Counts) -> None:
 
 def _write_bad_files(source: _Source, surveyed: DataFrame, out: str, counts: Counts) -> None:
     place = f"{out}/quarantine/files/table={source.table.name}"
-    folders.remove(source.spark, place)
+    source.forget(place)
     counts.files_set_aside = len(source.bad)
     counts.rows_of_files_set_aside = _rows_of(surveyed, source.bad)
     if source.bad:
-        known = surveyed.groupBy("file").agg(F.sum("rows").alias("rows"))
+        known = surveyed.groupBy("file", "file_date").agg(F.sum("rows").alias("rows"))
         problems = source.spark.createDataFrame(list(source.bad.items()), "file string, problem string")
-        problems.join(known, "file", "left").coalesce(1).write.mode("overwrite").parquet(place)
+        rows = problems.join(known, "file", "left").coalesce(1)
+        rows.write.mode("overwrite").partitionBy("file_date").parquet(place)
 
 
 def _rows_of(surveyed: DataFrame, files: dict[str, str]) -> int:
