@@ -31,7 +31,10 @@ class Answered:
 
 
 class Served:
-    """A server process: *server* is ``uvicorn-LOOP-HTTP``, ``hypercorn-LOOP-WORKERS`` or ``aiohttp-LOOP``."""
+    """A server process: *server* is ``uvicorn-LOOP-HTTP``, ``hypercorn-LOOP-WORKERS`` or ``aiohttp-LOOP``.
+
+    ``thread-LOOP-HTTP`` is uvicorn in a thread that is not the main one.
+    """
 
     def __init__(self, server: str, app: str, quiet: bool = True) -> None:
         self.quiet = quiet

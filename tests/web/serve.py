@@ -8,6 +8,7 @@ import socket
 import sys
 from contextlib import suppress
 from importlib import import_module
+from threading import Thread
 from typing import Any
 
 
@@ -58,6 +59,10 @@ def main() -> None:
     name, *how = server.split("-")
     if name == "uvicorn":
         uvicorn(make(app), how[0], how[1], listener)
+    elif name == "thread":
+        thread = Thread(target=uvicorn, args=(make(app), how[0], how[1], listener))
+        thread.start()
+        thread.join()
     elif name == "hypercorn":
         hypercorn(app, how[0], how[1], listener)
     else:

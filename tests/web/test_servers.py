@@ -228,8 +228,9 @@ def test_stop_of_hypercorn_with_workers_answers_every_poll_in_the_end() -> None:
             assert 1 <= int(answer.headers["retry-after"]) <= 3
 
 
-def test_client_of_a_hypercorn_worker_leaves_and_its_poll_is_cancelled_at_once() -> None:
-    with Served("hypercorn-asyncio-1", "apps:starlette", quiet=False) as served:
+@pytest.mark.parametrize("server", ["hypercorn-asyncio-1", "thread-uvloop-httptools"])
+def test_client_of_a_worker_or_a_thread_leaves_and_its_poll_is_cancelled_at_once(server: str) -> None:
+    with Served(server, "apps:starlette", quiet=False) as served:
         clients = [served.poll("orders", 0) for _ in range(20)]
         served.wait_for(pending=20)
         for client in clients:
