@@ -40,8 +40,9 @@ class LongPollApp:
 
     A server that stops: *purgatory* is closed at once, which ends everything in it. Under uvicorn, and hypercorn
     without worker processes, that is when the signal comes. Hypercorn's workers get none: their polls are answered 503
-    when the server cancels them, after its ``graceful_timeout``. A server in a thread that is not the main one gets
-    none, either: close the purgatory yourself.
+    when the server cancels them, after its ``graceful_timeout``; from Python 3.12 on it does so on uvloop alone, and on
+    asyncio waits for them to end (hypercorn #308). A server in a thread that is not the main one gets none, either:
+    close the purgatory yourself.
 
     Args:
         purgatory: started with the app (lifespan, or the first request), closed with it.
