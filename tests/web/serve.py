@@ -35,6 +35,7 @@ def hypercorn(app: str, loop: str, workers: str, listener: socket.socket) -> Non
     config.worker_class = loop
     config.workers = int(workers)
     config.graceful_timeout = 0.5 if workers != "0" else 10.0
+    config.backlog = 4096
     config.loglevel = "WARNING"
     config.errorlog = "-"
     run(config)
