@@ -218,8 +218,8 @@ def test_stop_signal_answers_every_poll_at_once(case: tuple[str, str], number: i
 
 
 def test_stop_of_hypercorn_with_workers_answers_every_poll_in_the_end() -> None:
-    # Its workers get no signal; and when it cancels them, it says so at length. On asyncio, from Python 3.12 on, it does
-    # not: it waits for the polls to end (hypercorn #308).
+    # Its workers get no signal; and when it cancels them, it says so at length. On asyncio, from Python 3.12 on, it
+    # waits for the polls to end instead (hypercorn #308).
     with Served("hypercorn-uvloop-1", "apps:starlette", quiet=False) as served:
         clients = [served.poll("orders", 0) for _ in range(20)]
         served.wait_for(pending=20)
