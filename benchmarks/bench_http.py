@@ -155,11 +155,11 @@ async def latency(server: Server, args: argparse.Namespace) -> dict[str, float]:
     free = asyncio.Queue[Connection]()
     for poster in posters:
         free.put_nowait(poster)
-    loop, latencies, versions = asyncio.get_running_loop(), [], [0] * args.polls
+    latencies, versions = list[float](), [0] * args.polls
     posted_at = [0.0] * args.polls
 
     def answered(topic: int, poll: asyncio.Future[bytes]) -> None:
-        latencies.append(loop.time() - posted_at[topic])
+        latencies.append(time.monotonic() - posted_at[topic])
         versions[topic] += 1
         follow(topic)
 
