@@ -99,6 +99,19 @@ async def test_row_for_each_ending(tmp_path: Path, clock: ManualClock) -> None:
     assert all(abs((row["watched_at"] - before).total_seconds()) < 60 for row in found)
 
 
+async def test_rows_of_purgatories_and_kinds_that_take_turns(tmp_path: Path) -> None:
+    async with (
+        Journal(tmp_path) as journal,
+        Purgatory("one", observers=[journal]) as one,
+        Purgatory("two", observers=[journal]) as two,
+    ):
+        turns = [(one, Fetch), (two, Fetch), (two, Produce), (one, Produce), (one, Fetch)]
+        for purgatory, kind in turns * 3:
+            purgatory.watch(kind(), ["key"]).force_complete()
+    expected = [("one" if purgatory is one else "two", kind.__name__) for purgatory, kind in turns * 3]
+    assert [(row["purgatory"], row["kind"]) for row in rows(tmp_path)] == expected
+
+
 async def test_key_hash_is_the_same_for_equal_salts(tmp_path: Path) -> None:
     hashes = []
     for number, (key, salt) in enumerate([("a", b""), ("a", b""), ("b", b""), ("a", b"salt")]):
