@@ -227,6 +227,18 @@ async def test_body_is_read_ahead_only_so_far(purgatory: Purgatory) -> None:
     assert [seen[7] for seen in app.seen] == list("01234567")
 
 
+async def test_stand_in_that_always_has_a_message_does_not_hold_up_the_loop(purgatory: Purgatory) -> None:
+    app = App("wait", "answer")
+    server = Server(app, purgatory)
+    server.body(*[b""] * 1_000)
+    running = server.start()
+    await settle()
+    assert server.messages.qsize() > 900
+    app.gate.set()
+    await running
+    assert server.statuses == [200]
+
+
 async def test_question_whether_the_client_left_loses_nothing(purgatory: Purgatory) -> None:
     """As Starlette's is_disconnected() asks: by a receive() that is cancelled where it has to wait."""
     seen: list[Any] = []

@@ -23,6 +23,8 @@ _NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
 
 #: Bytes of a body that are read before the app asks for them: no more, so that a server can slow down its client.
 READ_AHEAD = 1 << 16
+#: What a message counts for beside its body: a stand-in for a server may have one for whoever asks, without end.
+_MESSAGE = 1 << 10
 
 
 @final
@@ -133,7 +135,7 @@ class _Exchange:
             if self._ahead:
                 message, *rest = self._ahead
                 self._ahead = tuple(rest)
-                self._ahead_bytes -= len(message.get("body", b""))
+                self._ahead_bytes -= _weight(message)
             else:
                 message = await self._receive()
             if message["type"] == "http.disconnect" and not self._answering:
@@ -168,7 +170,7 @@ class _Exchange:
         if message is not None:
             # A poll waits for long and has no body: the message that they all share is two hundred bytes less for each.
             self._ahead += (_NO_BODY if message == _NO_BODY else message,)
-            self._ahead_bytes += len(message.get("body", b""))
+            self._ahead_bytes += _weight(message)
             if message["type"] == "http.disconnect":
                 if not self._answering:
                     self._leave()
@@ -206,6 +208,10 @@ class _Exchange:
             self._task.uncancel()
         # They hold this object, and it them: cut, so that no request waits for the garbage collector.
         self._soon = self._listener = None
+
+
+def _weight(message: Message) -> int:
+    return _MESSAGE + len(message.get("body", b""))
 
 
 def _without(items: tuple[T, ...], one: T) -> tuple[T, ...]:
