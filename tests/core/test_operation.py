@@ -169,6 +169,7 @@ async def test_cancel_msg_reaches_the_awaiter(purgatory: Purgatory, msg: object,
 
 
 async def test_try_complete_not_overridden_fails(purgatory: Purgatory) -> None:
+    """Whoever misspells it hears of it at once: no type checker looks at everybody's code."""
     with pytest.raises(NotImplementedError, match="try_complete"):
         await purgatory.watch(DelayedOperation[None](3.0), ["key"])
 

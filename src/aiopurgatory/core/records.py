@@ -184,8 +184,8 @@ class Recorder(Observer):
             number = self.open[owner][kind]
         except KeyError:
             number = self._new_number(owner, kind)
-        self._owner = owner if owner in self.open else None  # one that is closed is not kept
-        self._kind = kind if owner in self.open else None
+        is_open = owner in self.open  # one that is closed is not kept alive
+        self._owner, self._kind = (owner, kind) if is_open else (None, None)
         self._number = number
 
 

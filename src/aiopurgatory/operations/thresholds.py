@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from copy import copy
 from heapq import heappop, heappush
@@ -160,10 +161,9 @@ class ThresholdOperation(DelayedOperation[T]):
 
     __slots__ = ()
 
+    @abstractmethod  # mypy sees to it; Python does not, for a subclass of a compiled class
     def leave(self) -> None:
-        """To override: out of those lists."""
-        # No abstractmethod: nothing looks at those when a subclass of a compiled class is instantiated.
-        raise NotImplementedError(f"{type(self).__name__} must override leave()")
+        """Out of those lists."""
 
     def on_cancel(self) -> None:
         self.leave()
