@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,19 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"here", "journal", "clean", "report"}
     assert not list((tmp_path / "here").iterdir())
     assert not list(tmp_path.glob("*/.spark-*"))
+
+
+@pytest.mark.slow
+def test_command_on_a_terminal_shows_its_progress(tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "aiopurgatory", "pipeline", "ingest", "journal", "clean", "--master", "local[1]"]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, cwd=tmp_path)
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # which is how Linux says that nobody writes to it any more
+        while part := os.read(ours, 1024):
+            shown += part
+    os.close(ours)
+    assert running.wait() == 0
+    assert b"[Stage " in shown

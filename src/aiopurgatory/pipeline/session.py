@@ -31,7 +31,6 @@ _EVERYWHERE: Final = {
 # On this machine alone: a cluster has its own.
 _HERE: Final = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -86,6 +85,7 @@ def session(
                 f'"-Dlog4j2.configurationFile={log_settings.as_uri()}" "-Djava.io.tmpdir={folder}" -XX:-UsePerfData'
             )
             builder = builder.master(master).config(map=dict(_HERE if master.startswith("local") else {}))
+            builder = builder.config("spark.ui.showConsoleProgress", sys.stderr.isatty())  # a bar, where somebody looks
             builder = builder.config("spark.driver.memory", memory)
             builder = builder.config("spark.driver.extraJavaOptions", f"{options} {java_options}".strip())
             builder = builder.config("spark.local.dir", str(folder))
