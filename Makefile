@@ -46,8 +46,7 @@ test-forms: test-interpreted test-compiled
 
 SUITE := $(BIN)/pytest -m "not spark" -n 2
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/web/test_crowds.py tests/web/test_inspector.py \
-	tests/web/test_inspector_page.py tests/web/test_servers.py
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/web/inspector tests/web/test_crowds.py tests/web/test_servers.py
 
 test-interpreted: $(READY) browser  ## the suite against the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)

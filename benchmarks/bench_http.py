@@ -1,4 +1,4 @@
-"""python benchmarks/bench_http.py memory|rate|latency|herd [COMPETITOR ...]: long polls over HTTP.
+"""python benchmarks/bench_http.py memory|rate|latency|herd [COMPETITOR ...]: measure long polls over HTTP.
 
     memory   bytes of the server's memory for each parked poll
     rate     polls that are parked, published to and answered: per second, and the server's CPU time for each

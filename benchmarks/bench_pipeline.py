@@ -1,4 +1,4 @@
-"""python benchmarks/bench_pipeline.py --rows 1000000 10000000: rows/s of ingest and report on a generated journal.
+"""python benchmarks/bench_pipeline.py --rows 1000000 10000000: measure rows/s of ingest and report on a journal.
 
 Each size runs in a process of its own on local[2]; the heap of the driver is 1 GB, and all of Spark runs in it. A
 session that has just begun spends half of its time on loading and compiling what it is to run. So both stages run twice

@@ -1,4 +1,4 @@
-"""python benchmarks/bench_requests.py --competitor ours --workload many --rate 100000: one point of the seed's figures.
+"""python benchmarks/bench_requests.py --competitor ours --workload many --rate 100000: measure one point of a plot.
 
 Plays one trace to one competitor in this process, and prints a line of JSON. For what comes from where, see run.py.
 """

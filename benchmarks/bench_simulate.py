@@ -1,4 +1,4 @@
-"""python benchmarks/bench_simulate.py: the rates of generate and simulate, a line of JSON for each.
+"""python benchmarks/bench_simulate.py: measure the rates of generate and simulate, a line of JSON for each.
 
 The rate of a simulation is held against that of the benchmark for the same setting, both per second of CPU time: once
 for the very trace that is simulated, and once asked for more than it can do, which spares it most wake-ups and, of the

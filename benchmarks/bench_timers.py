@@ -1,4 +1,4 @@
-"""python benchmarks/bench_timers.py -o timers.json: micro-benchmarks of the timers, on pyperf, in CPU time.
+"""python benchmarks/bench_timers.py -o timers.json: measure the timers with pyperf, in CPU time.
 
 PYTHONPATH=build/compiled measures our compiled form. To measure the others compiled, too, copy this folder, compile
 there (mypyc --strict peers/timers*.py) and run the copy.

@@ -1,7 +1,7 @@
-"""python benchmarks/run.py --compiled build/compiled --peers build/peers: every measurement, several times over.
+"""python benchmarks/run.py --compiled build/compiled --peers build/peers: run every measurement, several times.
 
 Each is a process of its own, and all of them take turns, round by round. What they print becomes results.jsonl, one
-line per measurement and round; results.py makes RESULTS.md and the plots of that. --only, --full and --smoke choose.
+line per measurement and round, and that becomes RESULTS.md and the plots. --only, --full and --smoke choose.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 from uuid import uuid4
 
-import plan
+import jobs
 import pyperf  # type: ignore[import-untyped]
-import results
-from plan import Job
+from jobs import Job
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from tables import writer
+from tables.results import is_sustained
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent / "src"
@@ -78,7 +79,7 @@ class Bench:
         for job in series:
             if failures < patience or job.always:
                 last = self.run(job, number)[-1]
-                failures += job.rated and not results.is_sustained(last)
+                failures += job.rated and not is_sustained(last)
             yield job
 
 
@@ -103,9 +104,9 @@ def run_all(bench: Bench, chosen: list[list[Job]], rounds: int, patience: int) -
 
 def run_at_once(bench: Bench, chosen: list[list[Job]]) -> None:
     """Where nothing is measured, as many at a time as there are cores."""
-    jobs = [job for series in chosen for job in series]
+    flat = [job for series in chosen for job in series]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in bench.progress.track(pool.map(lambda job: bench.run(job, 0), jobs), total=len(jobs)):
+        for _ in bench.progress.track(pool.map(lambda job: bench.run(job, 0), flat), total=len(flat)):
             pass
 
 
@@ -123,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compiled", type=Path, default=SOURCES, metavar="DIR", help="the compiled library")
     parser.add_argument("--peers", type=Path, default=HERE, metavar="DIR", help="this folder with its peers compiled")
-    parser.add_argument("--only", choices=plan.TABLES, action="append", help="only this table, or these")
+    parser.add_argument("--only", choices=jobs.TABLES, action="append", help="only this table, or these")
     parser.add_argument("--rounds", type=int, default=3)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="every rate and size: more than an hour")
@@ -132,8 +133,8 @@ def main() -> None:
     args = parser.parse_args()
 
     name = "smoke" if args.smoke else "full" if args.full else "normal"
-    how = plan.SIZES[name]
-    chosen = [series for series in plan.series(how) if not args.only or series[0].table in args.only]
+    how = jobs.SIZES[name]
+    chosen = [series for series in jobs.series(how) if not args.only or series[0].table in args.only]
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     console = Console()
     args.output.mkdir(parents=True, exist_ok=True)
@@ -147,11 +148,11 @@ def main() -> None:
             else:
                 run_all(bench, chosen, args.rounds, how.patience)
         except KeyboardInterrupt:
-            sys.exit(f"Stopped. What was measured is in {path}; results.py makes tables of it.")
-    text = results.write([path], args.output)
+            sys.exit(f"Stopped. What was measured is in {path}; write_results.py makes tables of it.")
+    text = writer.write([path], args.output)
     console.print("Everything runs." if args.smoke else text, markup=False)
     if not (args.smoke or args.only):
-        results.publish(args.output, HERE)
+        writer.publish(args.output, HERE)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Long polling over HTTP: topics in memory, polls that wait in a purgatory. python examples/longpoll_server.py
 
     GET /topics/{topic}?offset=N&wait=SECONDS   200 and the records from N on as soon as there are any, else 204
-    POST /topics/{topic}                        appends the JSON body as a record, and answers who waits for it
+    POST /topics/{topic}                        appends the JSON body as a record; answers the polls that wait for it
     GET /statistics                             of the purgatory
 
 As a script it serves a few clients of its own and ends. To serve others: ``Server(create_app(), port=8000).run()``.

@@ -66,10 +66,11 @@ async def main() -> None:
         print(f"a follower has stopped, {time.monotonic() - start:.2f} s: {acked}")
 
         start = time.monotonic()
-        op = payments.replicas.watch(payments.append(), timeout=30.0)
+        acked_by_all = asyncio.create_task(payments.replicas.acked(payments.append(), timeout=30.0))
+        await asyncio.sleep(0)  # it waits
         payments.replicas.fail(NotLeaderError(f"this broker no longer leads {payments.name}"))
         try:
-            await op
+            await acked_by_all
         except NotLeaderError as exc:
             print(f"leadership lost, {time.monotonic() - start:.2f} s: NotLeaderError: {exc}")
 

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import aiopurgatory
-from aiopurgatory.core import rules
+from aiopurgatory.core import parking
+from aiopurgatory.observers import histograms
+from aiopurgatory.operations import watermark
 from aiopurgatory.timer import timer
 
 
@@ -14,5 +16,5 @@ def test_form_is_the_one_asked_for() -> None:
 
 
 def test_compiled_tells_the_truth() -> None:
-    for module in (rules, timer):
+    for module in (parking, histograms, timer, watermark):
         assert (Path(str(module.__file__)).suffix == ".so") is aiopurgatory.COMPILED

@@ -1,1 +1,1 @@
-"""What ours is compared with, each written from its description and at its best settings."""
+"""Implement the competitors, each from its description and at its best settings."""

@@ -1,4 +1,4 @@
-"""What a competitor must offer to be driven."""
+"""Define the interface of a competitor, and what the competitors share."""
 
 from __future__ import annotations
 

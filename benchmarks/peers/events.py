@@ -1,4 +1,4 @@
-"""Requests that wait on an asyncio.Event."""
+"""Let requests wait on an asyncio.Event: one per key, or one for each key of a request as in Ray Serve."""
 
 from __future__ import annotations
 

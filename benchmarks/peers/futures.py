@@ -1,4 +1,4 @@
-"""What asyncio users write: a Future per request in a dict of sets, and asyncio.timeout()."""
+"""Keep a Future per request in a dict of sets, and asyncio.timeout() around it, as asyncio users do."""
 
 from __future__ import annotations
 

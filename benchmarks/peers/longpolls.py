@@ -1,4 +1,4 @@
-"""One long-poll server, with each way to wait: python longpolls.py COMPETITOR LOOP FD
+"""python longpolls.py COMPETITOR LOOP FD: serve long polls, waiting as COMPETITOR does.
 
 GET /{topic}, If-None-Match: "N"    200, the version and its ETag, when the topic is past N; else 304 after 300 s
 POST /{topic}                       the next version

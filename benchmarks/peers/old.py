@@ -1,4 +1,4 @@
-"""Kafka's old purgatory, with the same operation as ours."""
+"""Adapt Kafka's old purgatory, with the same operation as ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aiopurgatory itself."""
+"""Adapt aiopurgatory itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timer designs behind one small interface: a heap, Netty's wheel, Linux's wheel and ours, each with a tick of 1 ms.
+"""Put four timer designs behind one interface: a heap, Netty's wheel, Linux's wheel and ours, each with a 1 ms tick.
 
 Integer time in nanoseconds, handed in; no clock. Written from descriptions, with what a single thread needs and no
 more: what is left out (locks, the hand-over between threads) only makes them quicker.

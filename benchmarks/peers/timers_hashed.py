@@ -1,4 +1,4 @@
-"""Netty's timing wheel, which counts rounds, and the ring of entries that it shares with Linux's.
+"""Implement Netty's timing wheel, and the ring of entries that it shares with Linux's.
 
 What links an entry is inlined in both: in interpreted Python a helper would cost as much as its work.
 """

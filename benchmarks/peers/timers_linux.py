@@ -1,4 +1,4 @@
-"""Linux's timing wheel, which never cascades."""
+"""Implement Linux's timing wheel, without cascades."""
 
 from __future__ import annotations
 

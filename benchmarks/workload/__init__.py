@@ -1,1 +1,1 @@
-"""What arrives, when, and for how long it waits; and a driver that plays it to a competitor."""
+"""Read a trace of requests, and play it to a competitor."""

@@ -1,4 +1,4 @@
-"""Plays a trace to a competitor, open loop: the clock does not wait for a late generator.
+"""Play a trace to a competitor, open loop: the clock does not wait for a late generator.
 
 What is due is worked off in turns of the event loop, and completions have a queue of their own, to the millisecond, in
 which a request is put when it was made: ``latency`` after that it completes, however late it came.

@@ -1,4 +1,4 @@
-"""A trace as the driver wants it."""
+"""Convert a trace into the requests that the driver plays."""
 
 from __future__ import annotations
 

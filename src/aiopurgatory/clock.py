@@ -13,7 +13,9 @@ from typing import Protocol
 class ClockHandle(Protocol):
     """What Clock.call_at() returns."""
 
-    def cancel(self) -> object: ...
+    def cancel(self) -> object:
+        """Do not call."""
+        ...
 
 
 class Clock(Protocol):
@@ -23,10 +25,10 @@ class Clock(Protocol):
         """The time in seconds; never goes back."""
         ...
 
-    def call_at(self, when: float, callback: Callable[[], object]) -> ClockHandle:
-        """Call *callback* once it is *when*, or at once on a later turn of the loop if it is already.
+    def call_at(self, when: float, callback: Callable[[], object], /) -> ClockHandle:
+        """Call *callback* once it is *when*, or on a later loop iteration if it is already.
 
-        Firing early is allowed: the clock task looks at time() again and sleeps on.
+        Firing early is allowed: the clock task asks for the time() again and sleeps on.
         """
         ...
 
@@ -44,7 +46,7 @@ class LoopClock:
         # The clock task's, and not of whoever happens to arm it: hooks see the same variables either way.
         self._context = copy_context()
 
-    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
         # Whole milliseconds, up: uvloop would round to the nearest one, fire early and, for the last fraction, spin.
         # On asyncio nothing is lost, its selector waits in milliseconds.
         return self._loop.call_at(math.ceil(round(when * 1e3, 3)) / 1e3, callback, context=self._context)

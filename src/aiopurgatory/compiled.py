@@ -2,7 +2,7 @@
 
 import sys
 
-from .core import rules
+from .core import parking
 
 # For interpreted subclasses, and an enum; everything else in the two layers is compiled, or nothing is.
 _INTERPRETED = ("aiopurgatory.core.observer", "aiopurgatory.core.outcome")
@@ -15,4 +15,4 @@ if len(_FORMS) > 1:
     raise ImportError("aiopurgatory is installed half compiled, half not; remove stale *.so files or install it anew")
 
 #: Whether the timer and the core run compiled (by mypyc) rather than interpreted. Both give the same results.
-COMPILED: bool = not str(rules.__file__).endswith(".py")
+COMPILED: bool = not str(parking.__file__).endswith(".py")

@@ -6,7 +6,7 @@ class PurgatoryError(Exception):
 
 
 class PurgatoryClosedError(PurgatoryError):
-    """The purgatory is closed: nothing can be watched any more, and what was pending ended with this."""
+    """The purgatory is closed: nothing can be watched until it is started again. Pending operations ended with this."""
 
 
 class PurgatoryFullError(PurgatoryError):

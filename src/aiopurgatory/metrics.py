@@ -29,8 +29,8 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.metrics needs prometheus-client: pip install "aiopurgatory[metrics]"') from exc
 
-from .core.histograms import OUTCOMES, Histogram, HistogramObserver, Series
 from .core.outcome import Outcome
+from .observers.histograms import OUTCOMES, Histogram, HistogramObserver, Series
 from .purgatory import Purgatory
 from .statistics import Statistics
 
@@ -80,8 +80,8 @@ def _levels(statistics: Statistics) -> _Values:
 
 
 def _checks(statistics: Statistics) -> _Values:
-    vain = statistics.checks_in_vain
-    return [(("some",), statistics.checks - vain), (("none",), vain)]
+    misses = statistics.checks_without_effect
+    return [(("hit",), statistics.checks - misses), (("miss",), misses)]
 
 
 _FAMILIES: Final = (
@@ -100,7 +100,7 @@ _FAMILIES: Final = (
     _Family("missed_triggers", "Operations completed only at their deadline, unchecked", _plain("missed_triggers")),
     _Family("refused_operations", "Operations not parked, because of max_pending", _plain("refused")),
     _Family("undelivered_results", "Results given back, because every awaiter had left", _plain("undelivered")),
-    _Family("checks", "Checks of a watched key, by whether they ended an operation", _checks, ("ended",)),
+    _Family("checks", "Checks of a watched key, by whether they ended an operation", _checks, ("result",)),
     _Family("cascaded_operations", "Moves to a finer level of the timing wheel", _plain("cascaded")),
     _Family("wakeups", "Wake-ups of the clock task", _plain("wakeups")),
     _Family("purges", "Sweeps of all watch entries", _plain("purges")),
@@ -149,7 +149,7 @@ class Metrics(HistogramObserver):
         """Keep what a closed purgatory has counted while others of its name are open: no counter may go back."""
         name = statistics.name
         before, kept = self._retired.pop(name, (None, []))
-        if any(cast(Purgatory, rules).statistics().name == name for rules in self.open):
+        if any(purgatory.name == name for purgatory in self.open):
             self._retired[name] = (
                 statistics if before is None else _together(before, statistics),
                 _merged(kept + series),
@@ -160,7 +160,7 @@ class Metrics(HistogramObserver):
         if name not in self._kinds and len(self._kinds) >= MAX_KINDS:
             name = OTHER
         self._kinds.add(name)
-        forward = None if self._shared is None else self._shared.forward(purgatory.statistics().name, name)
+        forward = None if self._shared is None else self._shared.forward(purgatory.name, name)
         return Series(name, WAIT_SECONDS, LATENESS_SECONDS, forward)
 
     def describe(self) -> Iterator[Metric]:
@@ -173,9 +173,7 @@ class Metrics(HistogramObserver):
     def collect(self) -> Iterator[Metric]:
         """Everything there is to show now."""
         # Copies: the scrape may come in another thread.
-        open_ = [
-            (cast(Purgatory, rules).statistics(), list(kinds.values())) for rules, kinds in list(self.open.items())
-        ]
+        open_ = [(purgatory.statistics(), list(kinds.values())) for purgatory, kinds in list(self.open.items())]
         open_ += list(self._retired.values())
         for family in _FAMILIES:
             make = GaugeMetricFamily if family.gauge else CounterMetricFamily

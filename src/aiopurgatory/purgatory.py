@@ -1,32 +1,39 @@
-"""The purgatory as users see it: the rules on an event loop."""
+"""The purgatory as users see it: on an event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
-from .clock import Clock, ClockHandle, LoopClock
-from .core.endings import report
-from .core.moments import NS, reached_at
+from .arguments import require_int, require_not_coroutine, require_plain_function, require_seconds
+from .clock import Clock, LoopClock
+from .clock_task import ClockTask
+from .core.nanoseconds import NS
 from .core.observer import Observer
-from .core.rules import AWAKE, Rules
-from .errors import PurgatoryClosedError
+from .core.parking import CLOSED, FORKED
+from .core.purgatory import Parts, SyncPurgatory, parts_of
+from .handover import Handover
 from .operation import DelayedOperation
-from .statistics import Statistics
-from .timer.delay_queue import NEVER
 
 R = TypeVar("R")
 
-_opened: WeakSet[Purgatory] = WeakSet()
+logger = logging.getLogger("aiopurgatory")
+
+#: The quickest way to ask where we are; before Python 3.12, to ask for the loop costs a call of the kernel.
+_CURRENT_LOOP: Final = asyncio._get_running_loop if sys.version_info >= (3, 12) else None
+
+_started: WeakSet[Purgatory] = WeakSet()
 
 
-class Purgatory(Rules):
+class Purgatory(SyncPurgatory):
     """Holds operations until their condition holds or their time is up, and ends each exactly once.
 
         async with Purgatory("fetch") as purgatory:
@@ -34,38 +41,26 @@ class Purgatory(Rules):
             ...
             purgatory.check_and_complete(("orders", 0))  # from the append path
 
-    It belongs to the event loop it was started in; all methods but check_and_complete_threadsafe() are to be called
-    there. Callbacks may call any of them at any point (I7).
+    It belongs to the event loop it was started in. Call its methods there: from another thread they raise
+    RuntimeError, all but check_and_complete_threadsafe(). Hooks and callbacks may call any of them at any point (I7).
 
     Args:
         name: for messages and metrics.
         tick: seconds; timeouts are rounded up to it, once.
         wheel_size: buckets per level of the timing wheel.
-        purge_interval: 0: an operation that ends leaves all its keys at once. N > 0, Kafka's way: its entries under
-            other keys stay until about N of them are swept together.
+        purge_interval: when to drop an ended operation's entries under its other keys. 0 (default): at once. N: in one
+            sweep per about N ended operations, as Kafka does; measured slower.
         max_pending: refuse to park more operations than this; None for no limit.
-        turn_budget: seconds that expiries, ..._soon checks and purges may take of one turn of the event loop.
+        turn_budget: seconds that expiries, ..._soon checks and purges may take of one loop iteration.
         clock: where the time comes from; None: ``time.monotonic`` and the loop's timer.
         observers: told of each operation that ends.
 
-    Raises: ValueError: an argument out of its range.
+    Raises: TypeError, ValueError: an argument of another type, or out of its range.
 
     Creating one costs no task and no thread.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_clock",
-        "_closed",
-        "_forked",
-        "_handle",
-        "_handle_at",
-        "_handover",
-        "_handover_lock",
-        "_sleep",
-        "_task",
-        "_wakeups",
-    )
+    __slots__ = ("__weakref__", "_clock", "_clock_task", "_given_clock", "_handover")
 
     def __init__(
         self,
@@ -79,78 +74,76 @@ class Purgatory(Rules):
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        _require(_is_float(tick, 1e-9), "tick", "a number of seconds from 1e-9 to 1e6", tick)
-        _require(_is_int(wheel_size, 2), "wheel_size", "an int >= 2", wheel_size)
-        _require(_is_int(purge_interval, 0), "purge_interval", "an int >= 0", purge_interval)
-        _require(max_pending is None or _is_int(max_pending, 1), "max_pending", "an int >= 1, or None", max_pending)
-        _require(_is_float(turn_budget, 1e-9), "turn_budget", "a number of seconds from 1e-9 to 1e6", turn_budget)
+        require_seconds("tick", tick, 1e-9, 1e6)
+        require_int("wheel_size", wheel_size, 2)
+        require_int("purge_interval", purge_interval, 0)
+        if max_pending is not None:
+            require_int("max_pending", max_pending, 1)
+        require_seconds("turn_budget", turn_budget, 1e-9, 1e6)
+        if not isinstance(observers, Iterable):
+            raise TypeError(f"observers must be an iterable of Observer instances, got {observers!r}")
+        told = tuple(observers)
+        for observer in told:
+            if not isinstance(observer, Observer):
+                raise TypeError(f"observers must be instances of Observer, got {observer!r}")
         tick_ns = round(tick * NS)
-        super().__init__(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, tuple(observers))
-        self._clock = clock
-        self._task: asyncio.Task[None] | None = None
-        self._sleep: asyncio.Future[None] | None = None
-        self._handle: ClockHandle | None = None
-        self._handle_at = NEVER
-        self._wakeups = 0
-        self._closed = False
-        self._forked = False
-        self._handover: dict[Hashable, None] = {}
-        # The one lock (I14), and one that a signal handler may take while its thread holds it.
-        self._handover_lock = threading.RLock()
+        super().__init__(
+            Parts(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, told, logger.warning)
+        )
+        self._given_clock = clock
+        self._clock_task: ClockTask | None = None
+        self._handover = Handover()
 
     def __repr__(self) -> str:
-        state = "open" if self._open else "closed" if self._closed else "new"
-        return f"<Purgatory {self._name!r} {state} pending={self._pending} keys={len(self._watchers)}>"
+        state = "open" if self.is_open else "closed" if self._parking.state == CLOSED else "new"
+        return f"<Purgatory {self.name!r} {state} pending={self.num_delayed} keys={len(self._by_key)}>"
 
     # life
 
     async def start(self) -> None:
-        """Start the clock task, in the running loop. A second call does nothing.
+        """Start the clock task, in the running loop; again after a close, in any loop. A second call does nothing.
 
-        Raises: PurgatoryClosedError: it was closed. RuntimeError: it runs in another loop or process.
+        Raises: RuntimeError: it runs in another loop, or was started before a fork.
         """
         loop = asyncio.get_running_loop()
-        if self._open and self._loop is loop:
+        if self.is_open and self._parts.loop.running is loop:
             return
-        if self._task is not None or self._closed:
-            raise self._refusal()
-        if self._clock is None:
-            self._clock = LoopClock()
-        self._open_on(loop, self._clock.time, time.perf_counter, threading.get_ident)
-        self._task = loop.create_task(self._run_clock(), name=f"aiopurgatory-clock-{self._name}")
-        # However it ends: cancelled before its first step, too.
-        self._task.add_done_callback(self._clock_ended)
-        _opened.add(self)
-        self._tell_observers(lambda observer: observer.opened(self))
+        if self.is_open or self._parking.state == FORKED:
+            raise self._parking.refusal()
+        # Refuse first, change state after: nothing is open until all of this went well.
+        clock = LoopClock() if self._given_clock is None else self._given_clock
+        clock.time()
+        self._parts.loop.enter(loop, clock.time, time.perf_counter, threading.get_ident, _CURRENT_LOOP)
+        self._handover.clear()
+        self._clock_task = ClockTask(self._parts, clock, self._clock_ended)
+        self._parking.open()
+        _started.add(self)
+        self._parts.reports.tell(lambda observer: observer.opened(self))
 
     def close(self) -> None:
         """End every pending operation FAILED with PurgatoryClosedError, and stop. A second call does nothing.
 
-        Synchronous, for callbacks and handlers of ``loop.add_signal_handler()``. (One of ``signal.signal()`` may come
-        between any two steps of anything: there, ``loop.call_soon_threadsafe(purgatory.close)``.) Nothing of the
-        purgatory runs later (I13); the clock task ends on the next turn.
+        Synchronous, for callbacks and handlers of ``loop.add_signal_handler()``. (A handler of ``signal.signal()`` may
+        run between any two steps of anything: there, ``loop.call_soon_threadsafe(purgatory.close)``.) Nothing of the
+        purgatory runs later (I13); the clock task ends on the next loop iteration.
+
+        Raises: RuntimeError: called from another thread.
         """
-        if self._closed:
+        if self._parking.state in (CLOSED, FORKED):
             return
-        if self._debug:
-            self._check_thread()
-        self._closed = True
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        self._parts.loop.check_thread()
+        if self._clock_task is not None:
+            self._clock_task.stop()
         try:
-            self._close()
+            self._parking.close()
         finally:
-            self._wake_clock()
-            self._tell_observers(lambda observer: observer.closed(self))
+            self._parts.reports.tell(lambda observer: observer.closed(self))
 
     async def aclose(self) -> None:
         """close(), and wait until the clock task is gone."""
         self.close()
-        task = self._task
-        # A task of a loop that is gone, or of the parent process, would never be done.
-        if task is not None and task is not asyncio.current_task() and self._loop is asyncio.get_running_loop():
-            await asyncio.wait([task])
+        if self._clock_task is not None:
+            await self._clock_task.wait()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -163,16 +156,38 @@ class Purgatory(Rules):
 
     # use
 
-    async def wait_for(self, predicate: Callable[[], R], keys: Iterable[Hashable], timeout: float | None) -> R:
-        """Wait until *predicate*, asked at each check of one of *keys*, returns something true.
+    async def wait_for(
+        self,
+        predicate: Callable[[], R],
+        keys: Iterable[Hashable],
+        timeout: float | None,
+        *,
+        on_undelivered: Callable[[R], object] | None = None,
+    ) -> R:
+        """Wait until *predicate*, called at each check of one of *keys*, returns something true.
 
-        Args: timeout: seconds, or None.
+        A predicate that takes something, such as ``lambda: queue and queue.popleft()``, needs *on_undelivered*: if the
+        task is cancelled in the very loop iteration in which the predicate became true, the value reaches nobody.
+
+        Args:
+            timeout: seconds, or None. 0 or less: call *predicate* once, and do not wait.
+            on_undelivered: called with a value that a cancelled task did not take, to put it back.
+
         Returns: the first true value.
-        Raises: TimeoutError: it was still false at the deadline; whatever *predicate* or watch() raises.
+        Raises: TimeoutError: it was still false at the deadline. TypeError: a function is an ``async def``. What
+            *predicate* or watch() raises.
         """
-        op = self.watch(_PredicateWait(predicate, timeout), keys)
+        if on_undelivered is not None:
+            require_plain_function("on_undelivered", on_undelivered)
+        if isinstance(timeout, (int, float)) and timeout <= 0:
+            value = predicate()
+            require_not_coroutine("predicate", value)
+            if value:
+                return value
+            raise TimeoutError(f"the predicate was false, and there was no time to wait: {timeout} s")
+        op = _PredicateWait(predicate, timeout, on_undelivered)
         try:
-            value = await op
+            value = await self.watch(op, keys)
             expired = op.expired
         finally:
             del op  # what is raised keeps this frame, and the operation keeps what is raised
@@ -181,174 +196,54 @@ class Purgatory(Rules):
         return value
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
-        """check_and_complete_soon() for other threads: many calls cost few wake-ups of the loop."""
-        hash(key)  # an unhashable one fails here, not in the loop
-        if not self._open:
-            return
-        with self._handover_lock:
-            first = not self._handover
-            self._handover[key] = None
-        if first:
-            try:
-                self._loop.call_soon_threadsafe(self._take_handover)
-            except RuntimeError:
-                if not self._loop.is_closed():
-                    raise
+        """check_and_complete_soon() for other threads: many calls cost few wake-ups of the loop.
 
-    def statistics(self) -> Statistics:
-        """A snapshot. Cost: a walk over the buckets, never over the operations."""
-        return Statistics(
-            name=self._name,
-            pending=self._pending,
-            watched=self._watchers.entries,
-            keys=len(self._watchers),
-            completed=self._completed,
-            expired=self._expired,
-            cancelled=self._cancelled,
-            failed=self._failed,
-            missed_triggers=self._missed_triggers,
-            refused=self._refused,
-            undelivered=self._undelivered,
-            checks=self._checks,
-            checks_in_vain=self._checks_in_vain,
-            cascaded=self._timer.cascaded,
-            wakeups=self._wakeups,
-            purges=self._purges,
-            purged=self._purged,
-            estimated_total=self._estimated_total if self._purge_interval > 0 else self._pending,
-            levels=self._timer.levels,
-            buckets=len(self._timer.occupied()),
-            pending_by_level=self._timer.pending_by_level(),
-            longest_turn=self._longest_turn,
-        )
+        Raises: TypeError: *key* is not hashable.
+        """
+        hash(key)  # an unhashable one fails here, not in the loop
+        if self.is_open:
+            self._handover.put(key, self._parts.loop.running, self.check_and_complete_soon)
 
     # the clock task
 
-    async def _run_clock(self) -> None:
-        """Sleep until the earliest non-empty bucket, work off what is due, and again (I2, I3)."""
-        while self._open:
-            self._armed = AWAKE
-            if self._turn():
-                await asyncio.sleep(0)  # I8: the loop's turn
-            elif self._open:
-                sleep: asyncio.Future[None] = self._loop.create_future()
-                self._sleep = sleep
-                self._arm_clock()
-                await sleep
-
-    def _arm_clock(self) -> None:
-        """Sleep until what the timer says, and nothing else (I4); one handle at most (I3)."""
-        due = self._timer.next_expiration()
-        if self._handle is not None:
-            if due is None or self._handle_at <= due:
-                # Its bucket was emptied, or is still there. It may fire for nothing, which costs less than to cancel
-                # and arm anew each time that the earliest operation ends.
-                self._armed = self._handle_at
-                return
-            self._handle.cancel()
-            self._handle = None
-        self._armed = NEVER
-        if due is not None:
-            assert self._clock is not None
-            self._armed = self._handle_at = due
-            self._handle = self._clock.call_at(reached_at(due), self._fired)
-
-    def _fired(self) -> None:
-        """The clock task's step, without the two turns of the loop that it takes to wake a task."""
-        self._handle = None
-        self._wakeups += 1
-        sleep = self._sleep
-        if sleep is None or sleep.done():
-            return
-        self._armed = AWAKE
-        try:
-            more = self._turn()
-        except BaseException as exc:
-            if not sleep.done():
-                sleep.set_exception(exc)
-            return
-        if more:
-            self._wake_clock()
-        elif not sleep.done():
-            self._arm_clock()
-
-    def _wake_clock(self) -> None:
-        sleep = self._sleep
-        if sleep is not None and not sleep.done() and not self._loop.is_closed():
-            sleep.set_result(None)
-
-    def _clock_ended(self, task: asyncio.Task[None]) -> None:
-        """Cancelled from outside, or dead: then nobody would ever expire; answer everybody (I13)."""
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            report(self, None, exc, f"the clock task of {self!r} died, and everything pending fails")
-        self.close()
-
-    def _tell_observers(self, tell: Callable[[Observer], None]) -> None:
-        for observer in self._observers:
-            try:
-                tell(observer)
-            except Exception as exc:
-                report(self, None, exc, "observer raised")
-
-    def _is_idle(self) -> bool:
-        """Has the clock task done what there is to do now?"""
-        asleep = self._sleep is not None and not self._sleep.done()
-        return not self._open or (asleep and self._armed != AWAKE)
-
-    def _take_handover(self) -> None:
-        with self._handover_lock:
-            keys = self._handover
-            self._handover = {}
-        for key in keys:
-            self.check_and_complete_soon(key)
-
-    def _refusal(self) -> Exception:
-        if self._closed:
-            return PurgatoryClosedError(f"purgatory {self._name!r} is closed")
-        if self._forked:
-            return RuntimeError(
-                f"purgatory {self._name!r} was started before a fork; start another one in this process"
-            )
-        if self._task is None:
-            return RuntimeError(f"purgatory {self._name!r} is not started; use 'async with' or await start()")
-        return RuntimeError(f"purgatory {self._name!r} belongs to another event loop; start one in each loop")
+    def _clock_ended(self, clock_task: ClockTask, exc: BaseException | None) -> None:
+        """Cancelled from outside, or dead: then nothing would ever expire; answer everybody (I13)."""
+        if exc is not None:
+            self._parts.loop.report(None, exc, f"the clock task of {self!r} died, and everything pending fails")
+        if clock_task is self._clock_task:  # else it was started again meanwhile
+            self.close()
 
 
 class _PredicateWait(DelayedOperation[R]):
-    __slots__ = ("predicate", "value")
+    __slots__ = ("predicate", "put_back", "value")
 
-    def __init__(self, predicate: Callable[[], R], timeout: float | None) -> None:
+    def __init__(
+        self, predicate: Callable[[], R], timeout: float | None, put_back: Callable[[R], object] | None
+    ) -> None:
         super().__init__(timeout)
         self.predicate = predicate
+        self.put_back = put_back
         self.value: R
 
     def try_complete(self) -> bool:
         self.value = self.predicate()
+        require_not_coroutine("predicate", self.value)
         return bool(self.value) and self.force_complete()
 
     def on_complete(self) -> R:
         return self.value
 
-
-def _require(holds: bool, parameter: str, rule: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"{parameter} must be {rule}, got {value!r}")
-
-
-def _is_int(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    def on_undelivered(self, result: R) -> None:
+        if self.put_back is not None and not self.expired:
+            self.put_back(result)
 
 
-def _is_float(value: object, least: float) -> bool:
-    return isinstance(value, (int, float)) and least <= value <= 1e6
-
-
-def _close_to_child() -> None:
+def _leave_to_parent() -> None:
     """I15: the child of a fork has the parent's purgatories but not its loop."""
-    for purgatory in _opened:
-        purgatory._open = False
-        purgatory._forked = True
+    for purgatory in _started:
+        if purgatory.is_open:
+            parts_of(purgatory).parking.leave_to_parent()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_to_child)
+    os.register_at_fork(after_in_child=_leave_to_parent)

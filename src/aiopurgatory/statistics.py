@@ -30,10 +30,10 @@ class Statistics:
     refused: int
     #: Results whose awaiters had all left, given back to on_undelivered().
     undelivered: int
-    #: Walks of check_and_complete() and its like over the waiters of a key; those of a key that nobody watches do not
-    #: count. And how many of them ended nothing.
+    #: Checks of a watched key. Checks of a key that nothing watches do not count.
     checks: int
-    checks_in_vain: int
+    #: Checks of a watched key that ended nothing.
+    checks_without_effect: int
     #: Moves to a finer level of the timing wheel.
     cascaded: int
     #: How often the armed sleep of the clock task ended.

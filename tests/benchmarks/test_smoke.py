@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from plan import COMPETITORS, TABLES
+from jobs import COMPETITORS, TABLES
 
 import aiopurgatory
 

@@ -227,7 +227,7 @@ def test_bench_timers_small_measures_every_design(tmp_path: Path) -> None:
 
 
 def test_precision_quick_only_loops_and_kafka_are_early() -> None:
-    lines = [json.loads(line) for line in run("precision.py", "--timers", "1000", "--quick").splitlines()]
+    lines = [json.loads(line) for line in run("bench_precision.py", "--timers", "1000", "--quick").splitlines()]
     assert {line["part"] for line in lines} == {"virtual_time", "real_time", "wake_ups", "stalls"}
     for line in lines:
         if line.get("design") not in ("loop", "Kafka's rule"):

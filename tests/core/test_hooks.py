@@ -246,7 +246,7 @@ async def test_failure_nobody_awaits_is_reported_once(purgatory: Purgatory, repo
     op = purgatory.watch(Op(1.0), ["key"])
     op.fail(boom)
     assert reports == []
-    await turns(1)
+    await turns(2)
     assert reports == [boom]
     await turns(5)
     assert (reports, await fate(op)) == ([boom], "Boom")

@@ -209,9 +209,10 @@ async def test_watch_registers_without_being_awaited(purgatory: Purgatory) -> No
 
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_watch_ended_before_registers_nothing(purgatory: Purgatory, cancelled: bool) -> None:
-    op = Op(1.0)
-    op.cancel() if cancelled else op.force_complete()
-    assert purgatory.try_complete_else_watch(op, ["key"]) is False
+    op, other = Op(1.0), Op(1.0)
+    for each in (op, other):
+        each.cancel() if cancelled else each.force_complete()
+    assert purgatory.try_complete_else_watch(other, ["key"]) is False
     assert purgatory.watch(op, ["key"]) is op
     assert (op.tries, purgatory.num_delayed, purgatory.watched) == (0, 0, 0)
     assert await fate(op) == ("CancelledError" if cancelled else "result")

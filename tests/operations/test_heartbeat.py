@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
-from aiopurgatory.operations import DelayedHeartbeat, Heartbeats, JoinBarrier
+from aiopurgatory.operations import Heartbeats, JoinBarrier
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
@@ -107,15 +107,25 @@ async def test_on_missed_raising_is_reported(purgatory: Purgatory, clock: Manual
 async def test_cancel_for_key_ends_the_session(sessions: Heartbeats[str], missed: list[str]) -> None:
     sessions.beat("ann")
     (op,) = sessions.purgatory.cancel_for_key(("billing", "ann"))
-    assert isinstance(op, DelayedHeartbeat)
+    assert op.cancelled()
     assert (len(sessions), missed) == (0, [])
     sessions.beat("ann")
     assert len(sessions) == 1
 
 
+async def test_fail_for_key_ends_the_session(sessions: Heartbeats[str], missed: list[str]) -> None:
+    sessions.beat("ann")
+    (op,) = sessions.purgatory.fail_for_key(("billing", "ann"), LookupError())
+    assert isinstance(op.exception(), LookupError)
+    assert ("ann" in sessions, len(sessions), sessions.stop("ann"), missed) == (False, 0, False, [])
+    sessions.beat("ann")
+    assert ("ann" in sessions, len(sessions)) == (True, 1)
+
+
 async def test_purgatory_closed_misses_nobody(sessions: Heartbeats[str], missed: list[str]) -> None:
     sessions.beat("ann")
     sessions.purgatory.close()
+    assert len(sessions) == 0
     with pytest.raises(PurgatoryClosedError):
         sessions.beat("ann")
     assert missed == []
@@ -136,10 +146,21 @@ async def test_excused_member_is_not_missed(purgatory: Purgatory, clock: ManualC
     assert missed == ["ann"]
 
 
+async def test_excused_is_called_at_the_deadline_alone(purgatory: Purgatory, clock: ManualClock) -> None:
+    called: list[str] = []
+    sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=called.append, excused=called.append)  # type: ignore[arg-type]
+    sessions.beat("ann")
+    purgatory.check_and_complete(("billing", "ann"))
+    await clock.advance(2.999)
+    assert called == []
+    await clock.advance(0.001)
+    assert called == ["ann", "ann"]
+
+
 async def test_excused_raising_ends_the_session(purgatory: Purgatory, clock: ManualClock) -> None:
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
-    broken: list[str] = []
+    broken = ["yes"]
     missed: list[str] = []
 
     def excused(member: str) -> bool:
@@ -149,16 +170,40 @@ async def test_excused_raising_ends_the_session(purgatory: Purgatory, clock: Man
 
     sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
     sessions.beat("ann")
-    broken.append("yes")
     await clock.advance(3.0)
-    sessions.beat("bob")
-    await clock.advance(0.0)
-    assert [str(report["exception"]) for report in reports] == ["ann", "bob"]
+    assert [str(report["exception"]) for report in reports] == ["ann"]
     assert (len(sessions), purgatory.num_delayed) == (0, 0)
     broken.clear()
     sessions.beat("ann")
     await clock.advance(3.0)
     assert missed == ["ann"]
+
+
+async def act(member: str) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("function", ["on_missed", "excused"])
+async def test_async_function_is_refused(purgatory: Purgatory, function: str) -> None:
+    functions: Any = {"on_missed": print} | {function: act}
+    with pytest.raises(TypeError, match=f"{function} must be a plain function, not async def"):
+        Heartbeats(purgatory, "billing", timeout=3.0, **functions)
+
+
+@pytest.mark.parametrize("function", ["on_missed", "excused"])
+async def test_function_returning_a_coroutine_is_reported(
+    purgatory: Purgatory, clock: ManualClock, function: str
+) -> None:
+    """Nobody would await it; and as an answer it would be true, for ever."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+    functions: Any = {"on_missed": print} | {function: lambda member: act(member)}
+    sessions = Heartbeats[str](purgatory, "billing", timeout=3.0, **functions)
+    sessions.beat("ann")
+    await clock.advance(3.0)
+    assert len(sessions) == 0
+    (report,) = reports
+    assert f"{function} must be a plain function, not async def" in str(report["exception"])
 
 
 async def test_group_loses_who_misses_a_beat(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -180,9 +225,19 @@ async def test_group_loses_who_misses_a_beat(purgatory: Purgatory, clock: Manual
     assert (await group.join("bob")).members == ("bob",)
 
 
-@pytest.mark.parametrize("timeout", [-1, float("nan")])
-async def test_heartbeats_with_bad_timeout_are_refused(purgatory: Purgatory, timeout: float) -> None:
-    with pytest.raises(ValueError, match="timeout must be >= 0 s"):
+@pytest.mark.parametrize(
+    ("timeout", "error", "message"),
+    [
+        (-1, ValueError, "timeout must be >= 0 s, got -1"),
+        (float("nan"), ValueError, "timeout must be >= 0 s, got nan"),
+        ("3", TypeError, "timeout must be a number of seconds, got '3'"),
+        (True, TypeError, "timeout must be a number of seconds, got True"),
+    ],
+)
+async def test_heartbeats_with_bad_timeout_are_refused(
+    purgatory: Purgatory, timeout: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
         Heartbeats(purgatory, "billing", timeout=timeout, on_missed=print)
 
 

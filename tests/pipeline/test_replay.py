@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
+from aiopurgatory.core.purgatory import parts_of
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.model import FEW, MANY, Workload
 from aiopurgatory.pipeline.replay import Replay, replay
@@ -82,7 +83,7 @@ async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[
         counts = {
             "cascades": known.cascaded,
             "wakeups": known.wakeups,
-            "heap_operations": purgatory._timer.heap_operations,
+            "heap_operations": parts_of(purgatory).deadlines.timer.heap_operations,
             "purges": known.purges,
         }
         check_invariants(purgatory)  # not before: it drops emptied buckets from the delay queue, which is counted

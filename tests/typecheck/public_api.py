@@ -7,13 +7,15 @@ from typing import assert_type
 from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, Statistics
 from aiopurgatory.operations import DelayedFetch as DelayedReads
 from aiopurgatory.operations import (
+    Feed,
     Generation,
     Heartbeats,
     JoinBarrier,
     Replicas,
     SourceError,
     ThresholdWatchers,
-    Topic,
+    Watermark,
+    WatermarkWait,
     produce,
 )
 from aiopurgatory.testing import ManualClock
@@ -66,24 +68,44 @@ def timer() -> None:
 
 
 class Log:
-    def readable(self, offset: int) -> int:
+    def readable(self, position: int) -> int:
         return 0
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
+    def read(self, position: int, size: int) -> bytes:
         return b""
 
 
+class EndedLog:
+    def read(self, position: int, size: int) -> list[str]:
+        return []
+
+
+class Reading(WatermarkWait):
+    def on_expiration(self) -> None:
+        print(self.watermark.value, self.target)
+
+
 async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
-    topic = Topic(purgatory, key, Log())
-    assert_type(topic, Topic[tuple[str, int], bytes])
-    assert_type(await topic.fetch(0, 1, 30.0), bytes)
-    fetch = purgatory.watch(DelayedReads({"orders": (Log(), 0)}, 30.0, min_bytes=1, max_bytes=None), ["orders"])
+    feed = Feed(purgatory, key, Log())
+    assert_type(feed, Feed[tuple[str, int], bytes])
+    assert_type(await feed.fetch(0, min_bytes=1, timeout=30.0), bytes)
+    end = Watermark(7)
+    end.value += 1
+    assert_type(end.value, int)
+    ended = Feed(purgatory, "orders", EndedLog(), end=end)
+    assert_type(ended, Feed[str, list[str]])
+    assert_type(await ended.fetch(0, timeout=None), list[str])
+    fetch = purgatory.watch(DelayedReads({"orders": (Log(), 0)}, timeout=30.0, max_bytes=None), ["orders"])
     assert_type(await fetch, dict[str, bytes | SourceError])
+    reading = purgatory.watch(Reading(end, 9, timeout=1.0), ["orders"])
+    assert_type(reading, Reading)
+    assert_type(await reading, int)
 
     replicas = Replicas(purgatory, "orders", ["leader", 1], min_in_sync=2)
     assert_type(await replicas.acked(7, timeout=30.0), int)
     watchers = ThresholdWatchers(purgatory, "log")
-    assert_type(await watchers.watch(7), int)
+    assert_type(await watchers.reached(7, timeout=None), int)
+    assert_type(await watchers.watch(7, timeout=None), int)
     required = {"orders": (replicas, 7)}
     assert_type(await produce(purgatory, required, timeout=1.0), dict[str, Exception | None])
     assert_type(await produce(purgatory, {1: OSError(), 2: (watchers, 7)}, timeout=1.0), dict[int, Exception | None])

@@ -3,113 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import anyio
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.asgi import READ_AHEAD, ASGIApp, LongPollApp, Scope, Send, _Exchange
-from aiopurgatory.web.listening import Message, Receive
-from aiopurgatory.web.stopping import on_stop_signal
+from aiopurgatory.web.asgi import READ_AHEAD, LongPollApp, Scope, Send, _Exchange
+from aiopurgatory.web.disconnect import Message, Receive
 
-DISCONNECT: Message = {"type": "http.disconnect"}
+from .by_hand import DISCONNECT, App, Server, settle
 
-
-class Server:
-    """One request, as a server has it."""
-
-    #: Is receive() one that need not be listened to in a task?
-    plain = False
-
-    def __init__(self, app: ASGIApp, purgatory: Purgatory) -> None:
-        self.app = LongPollApp(app, purgatory)
-        self.messages: asyncio.Queue[Message] = asyncio.Queue()
-        self.sent: list[Message] = []
-        self.receiving = 0
-
-    async def receive(self) -> Message:
-        assert self.receiving == 0, "two at once"
-        self.receiving += 1
-        try:
-            return await self.messages.get()
-        finally:
-            self.receiving -= 1
-
-    async def send(self, message: Message) -> None:
-        self.sent.append(message)
-
-    def body(self, *parts: bytes, more: bool = False) -> None:
-        for i, part in enumerate(parts):
-            self.messages.put_nowait({"type": "http.request", "body": part, "more_body": more or i + 1 < len(parts)})
-
-    def start(self) -> asyncio.Task[None]:
-        return asyncio.ensure_future(self.run())
-
-    async def run(self) -> None:
-        receive = functools.partial(self.receive)
-        if self.plain:
-            receive.__module__ = "uvicorn.protocols.http"
-        await self.app({"type": "http"}, receive, self.send)
-
-    @property
-    def statuses(self) -> list[int]:
-        return [message["status"] for message in self.sent if "status" in message]
-
-
-class App:
-    """Notes what happens to it."""
-
-    def __init__(self, *steps: str) -> None:
-        self.steps = steps
-        self.seen: list[str] = []
-        self.gate = asyncio.Event()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            for step in self.steps:
-                if step == "wait":
-                    await self.gate.wait()
-                elif step == "pause":
-                    await settle()
-                elif step == "receive":
-                    message = await receive()
-                    self.seen.append(message["type"].removeprefix("http.") + message.get("body", b"").decode()[:9])
-                else:
-                    await self.respond(step, send)
-        except asyncio.CancelledError:
-            self.seen.append("cancelled")
-            raise
-
-    async def respond(self, step: str, send: Send) -> None:
-        if step in ("answer", "begin"):
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-        if step == "answer":
-            await send({"type": "http.response.body", "body": b""})
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
+pytestmark = pytest.mark.usefixtures("handlers")
 
 
 @pytest.fixture(autouse=True, params=["task", "plain"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "plain", request.param == "plain")
-
-
-@pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 async def test_app_that_answers_at_once_is_not_listened_to(purgatory: Purgatory) -> None:
@@ -414,120 +325,3 @@ async def test_other_scopes_pass(purgatory: Purgatory) -> None:
     scope = {"type": "websocket"}
     await server.app(scope, server.receive, server.send)
     assert seen == [(scope, server.receive, server.send)]
-
-
-# life
-
-
-async def test_lifespan_opens_and_closes_the_purgatory() -> None:
-    purgatory = Purgatory()
-    states = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        states.append(repr(purgatory))
-
-    server = Server(app, purgatory)
-    await server.app({"type": "lifespan"}, server.receive, server.send)
-    states.append(repr(purgatory))
-    assert [state.split()[2] for state in states] == ["open", "closed"]
-    await server.run()  # too late, but the app's affair
-
-
-async def test_app_without_lifespan_is_served_all_the_same() -> None:
-    purgatory = Purgatory()
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            raise ValueError("no lifespan")
-        await purgatory.wait_for(lambda: True, ["key"], 1.0)
-
-    server = Server(app, purgatory)
-    with pytest.raises(ValueError, match="no lifespan"):
-        await server.app({"type": "lifespan"}, server.receive, server.send)
-    await server.run()
-    await purgatory.aclose()
-
-
-async def test_first_request_opens_the_purgatory() -> None:
-    purgatory = Purgatory()
-    await Server(App("answer"), purgatory).run()
-    assert "open" in repr(purgatory)
-    await purgatory.aclose()
-
-
-# signals
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_stop_signal_closes_before_the_server_sees_the_next_turn(number: int) -> None:
-    order: list[str] = []
-    signal.signal(number, lambda *_: order.append("server"))
-    undo = on_stop_signal(lambda: order.append("closed"))
-    signal.raise_signal(number)
-    assert order == ["server"]
-    await asyncio.sleep(0.01)
-    assert order == ["server", "closed"]
-    undo()
-    signal.raise_signal(number)
-    await asyncio.sleep(0.01)
-    assert order == ["server", "closed", "server"]
-
-
-async def test_stop_signal_handled_by_the_loop_reaches_both() -> None:
-    order: list[str] = []
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, order.append, "loop")
-    try:
-        undo = on_stop_signal(lambda: order.append("closed"))
-        signal.raise_signal(signal.SIGTERM)
-        await asyncio.sleep(0.02)
-        assert sorted(order) == ["closed", "loop"]
-        undo()
-        signal.raise_signal(signal.SIGTERM)
-        await asyncio.sleep(0.02)
-        assert sorted(order) == ["closed", "loop", "loop"]
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-
-
-async def test_stop_signal_that_nobody_handles_is_left_alone() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    on_stop_signal(lambda: None)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-
-
-async def test_stop_signal_handler_put_on_top_stays() -> None:
-    def below(number: int, frame: FrameType | None) -> None: ...
-    def on_top(number: int, frame: FrameType | None) -> None: ...
-
-    signal.signal(signal.SIGTERM, below)
-    undo = on_stop_signal(lambda: None)
-    signal.signal(signal.SIGTERM, on_top)
-    undo()
-    assert signal.getsignal(signal.SIGTERM) is on_top
-
-
-def test_stop_signal_after_the_loop_is_gone_reaches_the_server() -> None:
-    order: list[str] = []
-    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
-
-    async def main() -> None:
-        on_stop_signal(lambda: order.append("closed"))
-
-    asyncio.run(main())
-    signal.raise_signal(signal.SIGTERM)
-    assert order == ["server"]
-
-
-def test_stop_signal_in_another_thread_is_left_alone() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    async def main() -> Callable[[], None]:
-        return on_stop_signal(lambda: None)
-
-    thread = threading.Thread(target=lambda: asyncio.run(main())())
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -14,7 +14,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web.longpoll import LongPolling, Policy
 
-from .parts import Served, allow_open_files, read
+from .helpers import Served, allow_open_files, read
 
 CROWD = 10_000
 

@@ -1,78 +1,18 @@
-"""How long polls wait and what they are answered, without a server: on a clock that stands still."""
+"""How long polls wait and how they are answered, without a server: on a clock that stands still."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
-from aiopurgatory.web.longpoll import Answer, GoneError, LongPolling, Policy
+from aiopurgatory.web.longpoll import LongPolling, Policy
 
-
-class Counters:
-    """Each resource is a number that goes up."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, int] = {}
-        self.reads: list[tuple[str, str | None, str]] = []
-
-    def version(self, resource: str) -> str:
-        if resource == "broken":
-            raise LookupError("no such counter")
-        if self.values.get(resource, 0) < 0:
-            raise GoneError(f"{resource} was compacted")
-        return "a b" if resource == "spaced" else str(self.values.get(resource, 0))
-
-    def read(self, resource: str, since: str | None, version: str) -> bytes:
-        self.reads.append((resource, since, version))
-        if since == "old":
-            raise GoneError("old is gone")
-        return f"{resource} {since} {version}".encode()
-
-
-@pytest.fixture
-def counters() -> Counters:
-    return Counters()
-
-
-class Polls:
-    """Polls of one LongPolling, and a publisher."""
-
-    def __init__(self, purgatory: Purgatory, counters: Counters, **policy: Any) -> None:
-        self.counters = counters
-        self.policy = Policy(**{"jitter": 0.0, **policy})
-        self.polling = LongPolling(purgatory, counters, policy=self.policy)
-
-    def start(self, resource: str = "n", known: str | None = '"0"', **more: Any) -> asyncio.Task[Answer]:
-        headers = {} if known is None else {"if-none-match": known}
-        headers |= {"prefer": f"wait={more.pop('wait')}"} if "wait" in more else {}
-        return asyncio.create_task(self.polling.answer(resource, headers, **more))
-
-    async def now(self, resource: str = "n", known: str | None = '"0"', **more: Any) -> Answer:
-        """The answer to a poll that must not wait."""
-        async with asyncio.timeout(1):
-            return await self.start(resource, known, **more)
-
-    def publish(self, resource: str = "n") -> int:
-        self.counters.values[resource] = self.counters.values.get(resource, 0) + 1
-        return self.polling.notify(resource)
-
-
-@pytest.fixture
-async def polls(purgatory: Purgatory, counters: Counters) -> AsyncIterator[Polls]:
-    yield Polls(purgatory, counters)
-    assert purgatory.num_delayed == 0
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
+from .polls import Counters, Polls, settle
 
 # the policy
 
@@ -181,7 +121,7 @@ async def test_poll_by_since_ends_with_204(polls: Polls, clock: ManualClock) -> 
     assert (await polls.now(since="0")).body == b"n 0 1"
 
 
-async def test_poll_keeps_its_deadline_when_a_check_is_in_vain(polls: Polls, clock: ManualClock) -> None:
+async def test_poll_keeps_its_deadline_when_a_check_has_no_effect(polls: Polls, clock: ManualClock) -> None:
     poll = polls.start(wait=8)
     for _ in range(7):
         await clock.advance(1.0)
@@ -296,172 +236,6 @@ async def test_poll_of_several_keys_ends_at_any_of_them(polls: Polls, counters: 
     counters.values["sum"] = 1
     assert polls.polling.notify("b") == 1
     assert (await poll).body == b"sum 0 1"
-
-
-# linger
-
-
-async def test_linger_batches_what_happens_after_the_first_event(
-    purgatory: Purgatory, counters: Counters, clock: ManualClock
-) -> None:
-    polls = Polls(purgatory, counters, linger=0.5)
-    poll = polls.start()
-    await settle()
-    assert [polls.publish() for _ in range(3)] == [0, 0, 0]
-    await clock.advance(0.499)
-    assert not poll.done()
-    polls.publish()
-    await clock.advance(0.001)
-    assert (await poll).headers["etag"] == '"4"'
-    assert purgatory.num_delayed == 0
-    second = polls.start(known='"4"')
-    await settle()
-    polls.publish()
-    await clock.advance(0.5)
-    assert (await second).status == 200
-
-
-async def test_linger_counts_against_the_deadline(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
-    polls = Polls(purgatory, counters, linger=5.0)
-    poll = polls.start(wait=3)
-    await clock.advance(2.0)
-    polls.publish()
-    await clock.advance(1.0)
-    assert (await poll).status == 200
-    await clock.advance(5.0)
-    assert purgatory.num_delayed == 0
-
-
-async def test_linger_with_nobody_there_parks_nothing(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters, linger=5.0)
-    assert polls.publish() == 0
-    assert purgatory.num_delayed == 0
-    assert (await polls.now()).status == 200
-
-
-async def test_linger_parks_nothing_for_what_nobody_polls(clock: ManualClock, counters: Counters) -> None:
-    async with Purgatory(clock=clock, max_pending=2) as purgatory:
-        polls = Polls(purgatory, counters, linger=5.0)
-        poll = polls.start()
-        await settle()
-        assert [polls.publish(f"other-{number}") for number in range(10)] == [0] * 10
-        assert purgatory.num_delayed == 1
-        assert polls.publish() == 0  # this one lingers
-        assert not poll.done()
-        await clock.advance(5.0)
-        assert (await poll).status == 200
-        assert polls.publish() == 0
-        assert purgatory.num_delayed == 0
-
-
-async def test_linger_is_for_each_key_of_a_poll(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
-    polls = Polls(purgatory, counters, linger=5.0)
-    both = [polls.start(keys=["n", "m"]), polls.start(keys=["m"], client="ann")]
-    await settle()
-    counters.values["n"] = 1
-    assert polls.polling.notify("m") == 0
-    await clock.advance(4.0)
-    assert not any(poll.done() for poll in both)
-    await clock.advance(1.0)
-    assert [(await poll).status for poll in both] == [200, 200]
-    assert (polls.polling._polled, polls.polling._clients) == ({}, {})
-
-
-async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, counters: Counters) -> None:
-    async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        polls = Polls(purgatory, counters, linger=5.0)
-        for known in ('"0"', '"1"'):
-            poll = polls.start(known=known)
-            await settle()
-            assert polls.publish() == 1
-            assert (await poll).status == 200
-
-
-async def test_linger_cut_short_by_closing_says_nothing(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters, linger=5.0)
-    poll = polls.start()
-    await settle()
-    polls.publish()
-    purgatory.close()
-    assert (await poll).status == 503
-    assert polls.publish() == 0
-
-
-# limits
-
-
-async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgatory: Purgatory) -> None:
-    older, elsewhere, somebody = (
-        polls.start(client="ann"),
-        polls.start("other", client="ann"),
-        polls.start(client="bob"),
-    )
-    await settle()
-    newer = polls.start(client="ann")
-    assert (await older).status == 409
-    assert purgatory.num_delayed == 3
-    polls.publish()
-    assert [(await poll).status for poll in (newer, somebody)] == [200, 200]
-    polls.publish("other")
-    assert (await elsewhere).status == 200
-    assert polls.polling._clients == {}
-
-
-async def test_polls_of_nobody_in_particular_do_not_replace(polls: Polls) -> None:
-    both = [polls.start(), polls.start()]
-    await settle()
-    assert polls.publish() == 2
-    assert [(await poll).status for poll in both] == [200, 200]
-
-
-async def test_client_with_too_many_polls_is_refused(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters, max_per_client=2, retry_after=(4, 6))
-    parked = [polls.start(name, client="ann") for name in ("a", "b")]
-    await settle()
-    refused = await polls.now("c", client="ann")
-    assert (refused.status, refused.body) == (503, b"2 polls of this client wait already")
-    assert 4 <= int(refused.headers["retry-after"]) <= 6
-    assert (await polls.now("c", client="ann", known=None)).status == 200  # which need not wait
-    parked.append(polls.start("c", client="bob"))
-    parked.append(polls.start("a", client="ann"))
-    assert (await parked[0]).status == 409
-    for name in ("a", "b", "c"):
-        polls.publish(name)
-    assert [(await poll).status for poll in parked] == [409, 200, 200, 200]
-    assert polls.polling._clients == {}
-
-
-@pytest.mark.parametrize("ending", ["cancel", "expire", "close"])
-async def test_client_is_forgotten_however_its_poll_ends(
-    polls: Polls, purgatory: Purgatory, clock: ManualClock, ending: str
-) -> None:
-    poll = polls.start(client="ann")
-    await settle()
-    how: dict[str, Callable[[], Any]] = {
-        "cancel": poll.cancel,
-        "expire": purgatory.expire_all,
-        "close": purgatory.close,
-    }
-    how[ending]()
-    await settle()
-    assert poll.done()
-    assert polls.polling._clients == {}
-
-
-async def test_full_purgatory_refuses_at_once(clock: ManualClock, counters: Counters) -> None:
-    async with Purgatory(clock=clock, max_pending=2) as purgatory:
-        polls = Polls(purgatory, counters)
-        parked = [polls.start(), polls.start(client="ann")]
-        await settle()
-        for client in (None, "bob"):
-            refused = await polls.now(client=client)
-            assert refused.status == 503
-            assert 1 <= int(refused.headers["retry-after"]) <= 3
-        parked.append(polls.start(client="ann"))  # her older one makes room
-        await settle()
-        assert polls.publish() == 2
-        assert [(await poll).status for poll in parked] == [200, 409, 200]
-        assert polls.polling._clients == {}
 
 
 # the end

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from .parts import Served, read
+from .helpers import Served, read
 
 # The two event loops, parsers and ways to start hypercorn; behind BaseHTTPMiddleware or not.
 SERVERS = [
@@ -195,6 +195,15 @@ def test_client_polls_anew_and_its_older_poll_ends(served: Served) -> None:
     served.wait_for(pending=1)
     served.ask("POST /polls/anew", body="x")
     assert read(newer).status == 200
+
+
+@each([case for case in SERVERS if case[1] == "app_fastapi:app"])
+def test_poll_is_answered_by_publishing_in_a_thread(served: Served) -> None:
+    clients = [served.poll("threads", 0) for _ in range(3)]
+    served.wait_for(pending=3)
+    refusal = served.ask("POST /threads/threads", body="x")
+    assert refusal.body == b"notify() must be called in the loop's thread; from here, use notify_threadsafe(key)"
+    assert {read(client).body for client in clients} == {b'["threads", "0", "1"]'}
 
 
 # the server stops

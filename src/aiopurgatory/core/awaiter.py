@@ -1,75 +1,80 @@
-"""What ``await operation`` waits on."""
+"""The operation as a future, and everything that waits for one."""
 
 from __future__ import annotations
 
+from asyncio.exceptions import CancelledError, InvalidStateError
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast, final
 
-from .endings import CANCELLED, cancel, give_back, take_result
+from mypy_extensions import mypyc_attr
+
+from .endings import cancel, check_thread, complete, fail
+from .faults import require_error
+from .operation import (
+    COMPLETED,
+    Awaiters,
+    Operation,
+    add_awaiter,
+    awaiters_of,
+    handle_undelivered,
+    is_cancelled,
+    is_pending,
+    is_ready,
+    is_trying,
+    mark_retrieved,
+    message_of,
+    owner_of,
+    raises_of,
+    retrieve_failure,
+    take_result,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from contextvars import Context
-
-    from .operation import Operation
-
-
-def wait(op: Operation | None) -> Generator[Awaiter, None, object]:
-    """``await op``. A generator, because a compiled one can end without a traceback, which costs more than all else."""
-    assert op is not None  # it is, until the end
-    awaiter = None if op._op_ready else Awaiter(op)
-    if awaiter is not None:
-        try:
-            while not is_ready(op):
-                awaiter._asyncio_future_blocking = True
-                yield awaiter
-        except BaseException:
-            awaiter.leave()
-            raise
-    op._op_awaiters = None  # taken: who leaves from now on leaves nothing behind
-    if not op._op_raises:
-        return take_result(op)
-    # What is raised keeps this frame, and the operation keeps what is raised: the frame must keep neither, or all three
-    # wait for the gc. (None, not del: mypyc 2.4 starts a parameter that is deleted somewhere as unset.)
-    op._op_retrieved = True
-    failure: object = op._op_result
-    op = awaiter = None
-    try:
-        raise cast(BaseException, failure)
-    finally:
-        failure = None
-
-
-def is_ready(op: Operation) -> bool:
-    return op._op_ready
 
 
 @final
-class Awaiter:
-    """One awaiting task: the future that it is told to wait for.
+class Awaiter(Awaiters):
+    """One awaiting task, or one callback to be called when the operation is done.
 
     asyncio waits for anything that follows the protocol of ``asyncio.isfuture``: it takes what a coroutine yields,
     sees ``_asyncio_future_blocking``, and calls add_done_callback(). This object holds that callback and little else.
-    Against an ``asyncio.Future`` it is small; and ``task.cancel()`` arrives here, in the call, so that from that
-    instant the operation is cancelled and out of all lists, and there is never an operation that looks pending but
-    whose awaiter is gone.
+    Against an ``asyncio.Future`` it is small; and ``task.cancel()`` arrives here, in the call. From that instant the
+    operation is cancelled and out of all lists: it is never pending while its awaiter is gone.
 
-    The awaiters of one operation are a chain; the first one, ``op._op_awaiters``, keeps its end and its count until
-    somebody has taken the result.
+    The awaiters of one operation are a chain. The operation knows the first one, the head, which keeps the chain's
+    end and its count.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_last", "_next", "_op", "_waiting")
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_callback",
+        "_context",
+        "_head",
+        "_is_task",
+        "_last",
+        "_left",
+        "_next",
+        "_op",
+        "_waiting",
+    )
 
-    def __init__(self, op: Operation) -> None:
+    def __init__(self, op: Operation, is_task: bool) -> None:
         self._op = op
-        self._asyncio_future_blocking = False
+        self._is_task = is_task
+        self._asyncio_future_blocking = is_task
+        self._left = False  # of a head: a task of the chain has left
         self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
         self._next: Awaiter | None = None
         self._last: Awaiter | None = None  # of a head with others behind it: the last of them
         self._waiting = 0  # of a head: how many of the chain have neither taken the result nor left
-        head = op._op_awaiters
+        head = cast("Awaiter | None", awaiters_of(op))
+        self._head: Awaiter | None = head  # None: itself
         if head is None:
-            op._op_awaiters = head = self
+            head = self
+            add_awaiter(op, self)
         else:
             last = head._last or head
             last._next = head._last = self
@@ -80,28 +85,37 @@ class Awaiter:
 
     # what the task sees
 
-    @property
-    def _loop(self) -> object:
-        owner = self._op._op_owner
-        return None if owner is None else owner._loop
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # A future to isinstance(), too: anyio does not cancel a task whose future is done in this very iteration.
+        owner = owner_of(self._op)
+        return Awaiter if owner is None else type(owner.loop.done)
+
+    def get_loop(self) -> Any:
+        owner = owner_of(self._op)
+        return None if owner is None else owner.loop.running
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         self._callback = callback
         self._context = context
 
-    def cancel(self, msg: object = None) -> bool:
+    def block(self) -> None:
+        """Be waited for once more."""
+        self._asyncio_future_blocking = True
+
+    def cancel(self, msg: Any = None) -> bool:
         return cancel(self._op, msg)
 
     def done(self) -> bool:
-        return self._op._op_ready
+        return is_ready(self._op)
 
     def cancelled(self) -> bool:
-        return self._op._op_outcome is CANCELLED
+        return is_cancelled(self._op)
 
-    # what the operation and wait() see
+    # what the operation sees
 
     def wake_all(self) -> None:
-        """The operation has ended: resume the tasks, in the order in which they came."""
+        """The operation has ended: resume the tasks and call the callbacks, in the order in which they came."""
         self._last = None
         awaiter: Awaiter | None = self
         while awaiter is not None:
@@ -110,27 +124,189 @@ class Awaiter:
             awaiter._wake()
             awaiter = after
 
-    def all_left(self) -> bool:
+    def is_empty(self) -> bool:
         return self._waiting == 0
+
+    def all_left(self) -> bool:
+        return self._left and self._waiting == 0
+
+    def _wake(self) -> None:
+        callback, context, owner = self._callback, self._context, owner_of(self._op)
+        if callback is None or owner is None:
+            return
+        self._callback = self._context = None
+        # A task looks at the future it is woken with for an exception, and that is quickest with a real one. One that
+        # is done serves for all: what they get, they get from the operation.
+        owner.loop.call_soon(callback, owner.loop.done if self._is_task else self._op, context)
+
+    # what else there is
 
     def leave(self) -> None:
         """The task was cancelled after the operation had ended, or its coroutine was thrown away."""
         self._callback = self._context = None
-        head = self._op._op_awaiters
-        if head is not None:
-            head._waiting -= 1
-            if head._waiting == 0 and self._op._op_ready:
-                give_back(self._op)
+        head = self._head or self
+        head._left = True
+        head._waiting -= 1
+        if head._waiting == 0 and is_ready(self._op):
+            handle_undelivered(self._op)
 
-    def _wake(self) -> None:
-        callback, context, owner = self._callback, self._context, self._op._op_owner
-        if callback is None or owner is None:
-            return
-        self._callback = self._context = None
-        try:
-            # The task looks at the future it is woken with for an exception, and that is quickest with a real one. One
-            # that is done serves for all: what they get, they get from wait().
-            owner._call_soon(callback, owner._done, context=context)
-        except RuntimeError:
-            if not owner._loop.is_closed():  # else its tasks will never run again
-                raise
+    def remove(self, callback: Callable[[Any], object]) -> int:
+        """Forget *callback* in the chain whose head this is. Returns: how often it was there."""
+        found = 0
+        awaiter: Awaiter | None = self
+        while awaiter is not None:
+            if not awaiter._is_task and awaiter._callback == callback:
+                awaiter._callback = awaiter._context = None
+                found += 1
+            awaiter = awaiter._next
+        self._waiting -= found
+        return found
+
+
+def begin_wait(op: Operation) -> Awaiter | None:
+    """What an awaiting task is to yield until *op* is ready; None if it is. Raises: RuntimeError: it never will be."""
+    if is_ready(op):
+        return None
+    if owner_of(op) is None:
+        raise RuntimeError(never_watched(op))
+    return Awaiter(op, True)
+
+
+def take(op: Operation | None) -> Any:
+    """The result of the ready *op*; what it raises is raised."""
+    assert op is not None  # it is, until the end
+    if is_cancelled(op):
+        raise cancelled_error(op)
+    if not raises_of(op):
+        return take_result(op)
+    # What is raised keeps this frame, and the operation keeps what is raised: the frame must keep neither, or all three
+    # wait for the gc. (None, not del: mypyc 2.4 starts a parameter that is deleted somewhere as unset.)
+    failure: BaseException | None = retrieve_failure(op)
+    op = None
+    try:
+        raise cast(BaseException, failure)
+    finally:
+        failure = None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class AwaitableOperation(Operation):
+    """An operation that is a future by asyncio's own protocol; see DelayedOperation.
+
+    What CPython's documentation says of ``asyncio.Future`` holds for the methods of the same name.
+    """
+
+    __slots__ = ()
+
+    def force_complete(self) -> bool:
+        """End it as COMPLETED and run on_complete().
+
+        Returns: True for the one call that ended it, False for all others.
+        Raises: RuntimeError: called from another thread.
+        Cost: O(1), and O(1) per key. Invariants: I5, I6, I15.
+        """
+        if not is_pending(self):
+            return False
+        if not is_trying(self):
+            check_thread(self)
+        complete(self, COMPLETED)
+        return True
+
+    def fail(self, exc: Exception) -> bool:
+        """End it as FAILED: awaiting tasks get *exc*.
+
+        Returns: True if this call ended it.
+        Raises: TypeError: *exc* is no instance of Exception, or a StopIteration. RuntimeError: called from another
+            thread.
+        """
+        require_error(exc)
+        if not is_pending(self):
+            return False
+        check_thread(self)
+        fail(self, exc)
+        return True
+
+    def cancel(self, msg: Any = None) -> bool:
+        """End it as CANCELLED, gone from every key at once: awaiting tasks get CancelledError(*msg*).
+
+        Returns: True if this call ended it.
+        Raises: RuntimeError: called from another thread.
+        """
+        return cancel(self, msg)
+
+    @property
+    def _asyncio_future_blocking(self) -> bool:
+        """Makes ``asyncio.isfuture()`` true. The task that awaits sets it on an Awaiter, never on the operation."""
+        return False
+
+    def result(self) -> Any:
+        """The result.
+
+        Raises: what an await would; asyncio.InvalidStateError while it is pending.
+        """
+        self._check_ready()
+        return take(self)
+
+    def exception(self) -> BaseException | None:
+        """What an await would raise; None if it would return.
+
+        Raises: asyncio.CancelledError: it was cancelled; asyncio.InvalidStateError while it is pending.
+        """
+        self._check_ready()
+        if is_cancelled(self):
+            raise cancelled_error(self)
+        return retrieve_failure(self) if raises_of(self) else None
+
+    def add_done_callback(self, callback: Callable[[Any], object], /, *, context: Context | None = None) -> None:
+        """Call *callback* with the operation, on the next loop iteration after it has ended.
+
+        A failure of an operation with callbacks is not reported to the loop's exception handler: they look after it.
+
+        Args: context: to call it in; None: a copy of the current one.
+        Raises: RuntimeError: it was never watched.
+        """
+        owner = owner_of(self)
+        if owner is None:
+            raise RuntimeError(never_watched(self))
+        if context is None:
+            context = copy_context()
+        if is_ready(self):
+            mark_retrieved(self)
+            owner.loop.call_soon(callback, self, context)
+        else:
+            Awaiter(self, False).add_done_callback(callback, context=context)
+
+    def remove_done_callback(self, callback: Callable[[Any], object], /) -> int:
+        """Forget *callback*. Returns: how often it had been added."""
+        head = None if is_ready(self) else awaiters_of(self)
+        return 0 if head is None else cast(Awaiter, head).remove(callback)
+
+    def get_loop(self) -> Any:
+        """The event loop of the purgatory that it was watched in. Raises: RuntimeError: it was never watched."""
+        owner = owner_of(self)
+        if owner is None:
+            raise RuntimeError(never_watched(self))
+        return owner.loop.running
+
+    def _make_cancelled_error(self) -> CancelledError:
+        """For asyncio.gather()."""
+        return cancelled_error(self)
+
+    @property
+    def _cancel_message(self) -> Any:
+        """For asyncio.gather()."""
+        return message_of(self) if is_cancelled(self) else None
+
+    def _check_ready(self) -> None:
+        if not is_ready(self):
+            raise InvalidStateError(f"{self!r} has no result yet")
+
+
+def never_watched(op: Operation) -> str:
+    return f"{op!r} was never watched and would never end; pass it to Purgatory.watch() first"
+
+
+def cancelled_error(op: Operation) -> CancelledError:
+    """What the cancelled *op* raises."""
+    msg = message_of(op)
+    return CancelledError() if msg is None else CancelledError(msg)

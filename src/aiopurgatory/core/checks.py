@@ -1,79 +1,215 @@
-"""Something happened to a key: who waits there is asked."""
+"""Checks: the state behind a key has changed, so the operations waiting under it are tried."""
 
 from __future__ import annotations
 
+from asyncio.exceptions import CancelledError
+from collections import OrderedDict
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final, cast
+from sys import maxsize
+from typing import Final, cast, final
 
-from .endings import COMPLETED, FAILED, attempt
-from .watchers import listed
-
-if TYPE_CHECKING:
-    from .operation import Operation
-    from .rules import Rules
+from .alarm import Alarm
+from .endings import attempt
+from .loop import Loop
+from .operation import COMPLETED, FAILED, PENDING, Operation, is_pending, keys_of, state_of
+from .watchers import Watchers, listed, oldest
 
 #: Stands for every key among those to be checked.
 EVERY_KEY: Final = object()
+#: The limit of a check that ends as many as are willing.
+ALL: Final = maxsize
+#: Waiters that a check with a limit takes at first: to wake one must not cost a copy of the list of all.
+FIRST_SLICE: Final = 16
 
 
-def count_check(rules: Rules, ended: int) -> None:
-    rules._checks += 1
-    if ended == 0:
-        rules._checks_in_vain += 1
+@final
+class Checks:
+    """Args: drops_stale: with deferred purging, a check drops the ended operations that it meets."""
+
+    __slots__ = (
+        "_alarm",
+        "_drops_stale",
+        "_loop",
+        "_nested",
+        "_soon",
+        "_soon_ended",
+        "_soon_key",
+        "_soon_limit",
+        "_soon_ops",
+        "_uncounted",
+        "_walking",
+        "_watchers",
+        "checks",
+        "without_effect",
+    )
+
+    def __init__(self, loop: Loop, alarm: Alarm, watchers: Watchers, drops_stale: bool) -> None:
+        self._loop: Final = loop
+        self._alarm: Final = alarm
+        self._watchers: Final = watchers
+        self._drops_stale: Final = drops_stale
+        #: Checks of a watched key so far, and how many of them ended nothing.
+        self.checks = 0
+        self.without_effect = 0
+        self._walking = False
+        # Keys to check when the running check is through, and on the next iterations; with the limit of each.
+        self._nested: OrderedDict[Hashable, int] = OrderedDict()
+        self._soon: OrderedDict[Hashable, int] = OrderedDict()
+        # The key that the checks of ..._soon are at: the operations not tried yet, the next one last.
+        self._soon_key: Hashable = None
+        self._soon_ops: list[Operation] = []
+        self._soon_limit = ALL
+        self._soon_ended = 0
+        self._uncounted = False
+
+    def check(self, key: Hashable, entry: object, limit: int, counted: bool = True) -> int:
+        """Try everything in *entry*, which waits under *key*, until *limit* have ended. Returns: how many that ended.
+
+        A check from inside a check is queued and run when this one is through: a chain of any length neither recurses
+        nor loses a link (I7). Queued twice, it is run once, after the later call; the limits add up.
+        """
+        self._loop.check_thread()
+        if self._walking:
+            mark(self._nested, key, limit)
+            return 0
+        self._walking = True
+        try:
+            ended = self._try_all(key, entry, limit)
+            if counted:
+                self._count(ended)
+            while self._nested:
+                key, limit = self._nested.popitem(last=False)
+                entry = self._watchers.by_key.get(key)
+                if entry is not None or key is EVERY_KEY:
+                    self._count(self._try_all(key, entry, limit))
+        except BaseException:
+            # On its way out; what it cut off is not lost.
+            mark(self._soon, key, limit)
+            for key, limit in self._nested.items():
+                mark(self._soon, key, limit)
+            self._nested.clear()
+            self._alarm.wake()
+            raise
+        finally:
+            self._walking = False
+        return ended
+
+    def check_all(self) -> int:
+        return self.check(EVERY_KEY, None, ALL, self._watchers.pending > 0)
+
+    def mark(self, key: Hashable, limit: int) -> None:
+        """Check *key* on the next iteration."""
+        self._loop.check_thread()
+        if key in self._watchers.by_key:
+            self._mark(key, limit)
+
+    def mark_all(self) -> None:
+        """Check every key on the next iterations."""
+        self._loop.check_thread()
+        if self._watchers.pending > 0:
+            self._mark(EVERY_KEY, ALL)
+
+    def has_work(self) -> bool:
+        """Is there something marked, or half done?"""
+        return bool(self._soon) or bool(self._soon_ops)
+
+    def work(self, share: float) -> bool:
+        """Check what is marked, for *share* seconds. Returns: whether the key that it is at has more."""
+        turn_time = self._loop.turn_time
+        stop = turn_time() + share
+        while True:
+            while self._soon_ops:
+                op = self._soon_ops.pop()
+                try:  # noqa: SIM105 suppress() is a call
+                    self._soon_ended += self.check(self._soon_key, op, ALL, False)
+                except CancelledError:
+                    pass  # the failure of an operation; it must not pass for a cancellation of the clock task (I11)
+                if self._soon_ended >= self._soon_limit:
+                    self._soon_ops.clear()
+                if turn_time() >= stop:
+                    return True
+            if self._uncounted:
+                self._uncounted = False
+                self._count(self._soon_ended)
+            if not self._soon:
+                self._soon_key = None
+                return False
+            self._begin_next()
+
+    def is_about_to_check(self, op: Operation) -> bool:
+        """Is a key of *op* marked, or being checked in slices that have not reached *op* perhaps?"""
+        keys = keys_of(op)
+        if EVERY_KEY in self._soon:
+            return True
+        for key in keys:
+            if key in self._soon:
+                return True
+        return bool(self._soon_ops) and (self._soon_key is EVERY_KEY or self._soon_key in keys)
+
+    def clear(self) -> None:
+        """Forget what is marked: nothing waits."""
+        self._soon_ops.clear()
+        self._nested.clear()
+        self._soon.clear()
+
+    def _mark(self, key: Hashable, limit: int) -> None:
+        mark(self._soon, key, limit)
+        self._alarm.wake()
+
+    def _begin_next(self) -> None:
+        # Unmarked before it is walked: marked again meanwhile, it is walked once more.
+        self._soon_key, self._soon_limit = self._soon.popitem(last=False)
+        if self._soon_key is EVERY_KEY:
+            self._soon_ops = self._watchers.all_pending()
+        else:
+            self._soon_ops = self._watchers.waiting(self._soon_key)
+        self._soon_ops.reverse()
+        self._uncounted = bool(self._soon_ops)
+        self._soon_ended = 0
+
+    def _count(self, ended: int) -> None:
+        self.checks += 1
+        if ended == 0:
+            self.without_effect += 1
+
+    def _try_all(self, key: Hashable, entry: object, limit: int) -> int:
+        """Try the operations in *entry*, oldest first, as it is now: later ones have seen a later state (I12)."""
+        if entry is not None and not isinstance(entry, dict):
+            return self._try_one(key, cast(Operation, entry))
+        if limit != ALL:
+            return self._try_some(key, entry, limit)
+        ended = 0
+        for op in self._watchers.all_pending() if key is EVERY_KEY else listed(entry):
+            ended += self._try_one(key, op)
+        return ended
+
+    def _try_some(self, key: Hashable, entry: object, limit: int) -> int:
+        ended = 0
+        tried: set[int] = set()
+        for ops in (oldest(entry, limit + FIRST_SLICE), listed(entry)):
+            for op in ops:
+                if ended == limit:
+                    return ended
+                if id(op) not in tried:
+                    tried.add(id(op))
+                    ended += self._try_one(key, op)
+            entry = self._watchers.by_key.get(key)
+        return ended
+
+    def _try_one(self, key: Hashable, op: Operation) -> int:
+        """Try *op*, waiting under *key*, unless it has ended; 1 if that ended it."""
+        if is_pending(op):
+            state = attempt(op)
+            ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled
+        else:
+            state = state_of(op)
+            ended = 0
+        if self._drops_stale and state != PENDING:
+            self._watchers.drop(op, key)
+        return ended
 
 
-def check(rules: Rules, key: Hashable, entry: object, counted: bool = True) -> int:
-    """Try everything in *entry*, which waits under *key*; how many of them that ended.
-
-    A check from inside a check is queued and run when this one is through: a chain of any length neither recurses nor
-    loses a link (I7). Queued twice counts once: it is run after the later call.
-    """
-    if rules._debug:
-        rules._check_thread()
-    if rules._walking:
-        rules._nested[key] = None
-        return 0
-    rules._walking = True
-    try:
-        ended = try_all(rules, key, entry)
-        if counted:
-            count_check(rules, ended)
-        while rules._nested:
-            key = rules._nested.popitem(last=False)[0]
-            entry = rules._watchers.get(key)
-            if entry is not None or key is EVERY_KEY:
-                count_check(rules, try_all(rules, key, entry))
-    except BaseException:
-        # On its way out; what it cut off is not lost.
-        rules._soon[key] = None
-        rules._soon.update(rules._nested)
-        rules._nested.clear()
-        rules._wake_clock()
-        raise
-    finally:
-        rules._walking = False
-    return ended
-
-
-def try_all(rules: Rules, key: Hashable, entry: object) -> int:
-    """Try every operation in *entry*, oldest first, as it is now: who comes later has seen a later state (I12)."""
-    ended = 0
-    if entry is not None and not isinstance(entry, dict):
-        ended = try_one(rules, key, cast("Operation", entry))
-    else:
-        for op in rules._watchers.pending() if key is EVERY_KEY else listed(entry):
-            ended += try_one(rules, key, op)
-    return ended
-
-
-def try_one(rules: Rules, key: Hashable, op: Operation) -> int:
-    """Try *op*, waiting under *key*, unless it has ended; 1 if that ended it."""
-    outcome = op._op_outcome
-    ended = 0
-    if outcome is None:
-        outcome = attempt(op)
-        if outcome is COMPLETED or outcome is FAILED:
-            ended = 1
-    if rules._purge_interval > 0 and outcome is not None:
-        rules._watchers.drop(op, key)
-    return ended
+def mark(marked: OrderedDict[Hashable, int], key: Hashable, limit: int) -> None:
+    """Add *key* to *marked*; the limits of one key add up."""
+    before = marked.get(key, 0)
+    marked[key] = min(before + limit, ALL) if before != ALL else ALL

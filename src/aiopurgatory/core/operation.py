@@ -1,144 +1,429 @@
-"""The delayed operation, as far as it is compiled; the public, generic class is aiopurgatory.DelayedOperation."""
+"""The delayed operation: its state and its hooks.
+
+The state belongs to this module. Others read and write it through the functions here. They are no methods: a method of
+a class that interpreted code subclasses is looked up by name at each call, even from compiled code.
+"""
 
 from __future__ import annotations
 
-from asyncio.exceptions import InvalidStateError
+from asyncio.exceptions import CancelledError
+from collections.abc import Hashable
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from types import TracebackType
+from typing import Any, Final, cast, final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import mypyc_attr, u8
 
-from ..timer.ring import Entry
-from .awaiter import Awaiter, wait
-from .endings import CANCELLED, COMPLETED, EXPIRED, cancel, cancelled_error, complete, fail, take_result
-from .moments import timeout_seconds
+from ..timer.ring import Entry, deadline_of
+from .faults import require_plain
+from .loop import Loop
+from .nanoseconds import NS, timeout_seconds
+from .outcome import Outcome
 
-if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable
+# The state of an operation as a number: one byte of it, and quick to compare.
+PENDING: Final = 0
+COMPLETED: Final = 1
+EXPIRED: Final = 2
+CANCELLED: Final = 3
+FAILED: Final = 4
+OUTCOMES: Final[tuple[Outcome | None, ...]] = (
+    None,
+    Outcome.COMPLETED,
+    Outcome.EXPIRED,
+    Outcome.CANCELLED,
+    Outcome.FAILED,
+)
 
-    from .outcome import Outcome
-    from .rules import Rules
+
+class Awaiters:
+    """Everything that waits for one operation to end, as far as the operation knows it."""
+
+    def wake_all(self) -> None:
+        raise NotImplementedError
+
+    def is_empty(self) -> bool:
+        """Does none of them wait any more?"""
+        raise NotImplementedError
+
+    def all_left(self) -> bool:
+        """Is it empty because tasks left, so that nobody takes the result?"""
+        raise NotImplementedError
+
+
+class Owner:
+    """The purgatory, as far as an operation that waits in it knows it."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop: Final = loop
+
+    def detach(self, op: Operation, every_key: bool) -> None:
+        """Take the parked *op* out of the timer and of its keys; *every_key*: also where purging is deferred."""
+        raise NotImplementedError
+
+    def ended(self, op: Operation, outcome: u8, unattended: bool) -> None:
+        """Count it, and tell the observers. *unattended*: nothing waits for *op*."""
+        raise NotImplementedError
+
+    def left(self, op: Operation) -> None:
+        """Every awaiter left before it had the failure of *op*."""
+        raise NotImplementedError
+
+    def undelivered(self) -> None:
+        """Count a result that no awaiter took."""
+        raise NotImplementedError
+
+    def missed_trigger(self, op: Operation) -> bool:
+        """Had nobody checked a key of *op*, which completed by the last try at its deadline?"""
+        raise NotImplementedError
+
+
+@final
+class Failure:
+    """An exception to raise, and the traceback it came with: each raise begins with that, so that it cannot grow."""
+
+    __slots__ = ("exc", "traceback")
+
+    def __init__(self, exc: BaseException) -> None:
+        self.exc = exc
+        self.traceback: TracebackType | None = exc.__traceback__
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Entry):
-    """See DelayedOperation. The prefix of the private names keeps them apart from those of users' subclasses."""
+    """Something that ends when its condition holds or its time is up, exactly once; see DelayedOperation.
+
+    The prefix of the private names keeps them apart from those of users' subclasses.
+    """
 
     __slots__ = (
-        "_op_awaiters",
         "_op_due",
         "_op_keys",
         "_op_number",
-        "_op_outcome",
         "_op_owner",
         "_op_raises",
         "_op_ready",
         "_op_result",
         "_op_retrieved",
+        "_op_state",
         "_op_timeout",
+        "_op_trying",
         "_op_watched_at",
     )
 
     def __init__(self, timeout: object) -> None:
         super().__init__()
+        self._op_state: u8 = PENDING
         self._op_ready = False  # the result is known; not yet while on_complete runs
-        self._op_raises = False  # the result is an exception to raise
+        self._op_raises = False  # the result is a Failure
         self._op_retrieved = False  # somebody has seen the result
         self._op_due = False  # time is up, and try_complete has not put it off
+        self._op_trying = False  # try_complete runs
         self._op_timeout = timeout_seconds(timeout)
         self._op_watched_at = -inf  # until it is parked
+        self._op_owner: Owner | None = None  # set when it is watched, and kept
         self._op_keys: tuple[Hashable, ...] = ()
         self._op_number: object = None  # an int, once it shares a key; see Watchers
-        self._op_outcome: Outcome | None = None
-        self._op_result: object = None
-        self._op_awaiters: Awaiter | None = None
-        self._op_owner: Rules | None = None  # set when it is watched, and kept
+        self._op_result: object = None  # the first of its Awaiters until it is ready
 
     # to override
 
-    def try_complete(self) -> object:
-        # Required, and no abstractmethod: nothing looks at those when a compiled class is instantiated. A default of
-        # False would let a misspelt override wait for its timeout, silently; so it says so, at the first watch().
+    def try_complete(self) -> Any:
+        """Override this: ``return condition and self.force_complete()``.
+
+        Called up to twice by ``watch()``, on every check of one of its keys, and a last time at the deadline; never
+        after the operation has ended. Keep it synchronous and cheap. It must not take a lock that the caller of
+        ``check_and_complete()`` holds.
+
+        Returns: whether it ended the operation.
+        """
+        # No abstractmethod: nothing looks at those when a compiled class is instantiated. A default of False would let
+        # a misspelt override wait for its timeout, silently; so it says so, at the first watch().
         raise NotImplementedError(f"{type(self).__name__} must override try_complete()")
 
-    def on_complete(self) -> object:
+    def on_complete(self) -> Any:
+        """Override this to return the result. Called exactly once, when the condition holds or the time is up.
+
+        By then the operation has ended, and has left the timer and its keys. ``self.expired`` tells whether time ran
+        out. It may call any method of the purgatory.
+
+        Returns: the result; None by default.
+        """
         return None
 
-    def on_expiration(self) -> None:
-        pass
+    # These return None. Compiled code would check that by itself, and its message names no remedy.
 
-    def on_cancel(self) -> None:
-        pass
+    def on_expiration(self) -> Any:
+        """Override this to act on a timeout. Called after on_complete(), only if time ended the operation.
 
-    def on_undelivered(self, result: Any) -> None:
-        pass
+        Raise here, for instance TimeoutError, to make awaiting tasks raise.
+        """
 
-    # to call
+    def on_cancel(self) -> Any:
+        """Override this to act on a cancellation. Called once if the operation is cancelled while pending."""
 
-    def force_complete(self) -> bool:
-        if self._op_outcome is not None:
-            return False
-        complete(self, COMPLETED)
-        return True
+    def on_undelivered(self, result: Any) -> Any:
+        """Override this to release what *result* holds, such as a lease or a popped item.
 
-    def fail(self, exc: Exception) -> bool:
-        if not isinstance(exc, Exception) or isinstance(exc, StopIteration):
-            raise TypeError(f"exc must be an instance of Exception other than StopIteration, got {exc!r}")
-        if self._op_outcome is not None:
-            return False
-        fail(self, exc)
-        return True
+        Called once if the operation completed or expired and every task that awaited it was cancelled before it
+        received the result. A result that was fetched, by result() or asyncio.gather() for instance, counts as
+        received.
 
-    def cancel(self, msg: object = None) -> bool:
-        return cancel(self, msg)
+        Args: result: what on_complete() returned.
+        """
+
+    # to read
 
     def done(self) -> bool:
-        return self._op_outcome is not None
+        """Has it ended?"""
+        return self._op_state != PENDING
 
     def cancelled(self) -> bool:
-        return self._op_outcome is CANCELLED
-
-    def result(self) -> object:
-        self._check_ready()
-        return take_result(self)
-
-    def exception(self) -> BaseException | None:
-        self._check_ready()
-        if self._op_outcome is CANCELLED:
-            raise cancelled_error(self)
-        if not self._op_raises:
-            return None
-        self._op_retrieved = True
-        return cast(BaseException, self._op_result)
+        """Was it cancelled?"""
+        return self._op_state == CANCELLED
 
     @property
     def outcome(self) -> Outcome | None:
-        return self._op_outcome
+        """How it ended; None while it is pending."""
+        return OUTCOMES[self._op_state]
 
     @property
     def expired(self) -> bool:
-        return self._op_outcome is EXPIRED
+        """Did time end it?"""
+        return self._op_state == EXPIRED
 
     @property
     def timeout(self) -> float | None:
+        """Seconds; None for no deadline."""
         return None if self._op_timeout == inf else self._op_timeout
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
+        """The keys that it waits under; empty before and after."""
         return self._op_keys
 
-    def __await__(self) -> Generator[object, None, object]:
-        if self._op_owner is None and not self._op_ready:
-            raise RuntimeError(f"{self!r} was never watched and would never end; pass it to Purgatory.watch() first")
-        return wait(self)
-
     def __repr__(self) -> str:
-        if self._op_outcome is not None:
-            state = self._op_outcome.value
-        else:
-            state = "new" if self._op_owner is None else "pending"
-        return f"<{type(self).__name__} {state} timeout={self.timeout}>"
+        state = "new" if self._op_owner is None else "pending"
+        outcome = OUTCOMES[self._op_state]
+        if outcome is not None:
+            state = outcome.value
+        keys = f" keys={self._op_keys!r}" if self._op_keys else ""
+        return f"<{type(self).__name__} {state} timeout={self.timeout}{keys}>"
 
-    def _check_ready(self) -> None:
-        if not self._op_ready:
-            raise InvalidStateError(f"{self!r} has no result yet")
+
+# its life before the end
+
+
+def adopt(op: Operation, owner: Owner, keys: tuple[Hashable, ...]) -> None:
+    op._op_owner = owner
+    op._op_keys = keys
+
+
+def leave_untouched(op: Operation) -> None:
+    """Undo adopt(): *op* was refused, and may be watched later, or elsewhere."""
+    op._op_owner = None
+    op._op_keys = ()
+    op._op_number = None
+
+
+def set_trying(op: Operation, trying: bool) -> None:
+    op._op_trying = trying
+
+
+def is_trying(op: Operation) -> bool:
+    """Does its try_complete() run?"""
+    return op._op_trying
+
+
+def mark_due(op: Operation) -> None:
+    op._op_due = True
+
+
+def mark_parked(op: Operation, now: float) -> None:
+    op._op_watched_at = now
+
+
+def set_timeout(op: Operation, seconds: float) -> None:
+    op._op_timeout = seconds
+    op._op_due = False
+
+
+def set_number(op: Operation, number: object) -> None:
+    op._op_number = number
+
+
+def add_awaiter(op: Operation, head: Awaiters) -> None:
+    """Note the first of the awaiters of *op*, which is not ready."""
+    op._op_result = head
+
+
+# its state, for other modules
+
+
+def is_pending(op: Operation) -> bool:
+    return op._op_state == PENDING
+
+
+def is_cancelled(op: Operation) -> bool:
+    return op._op_state == CANCELLED
+
+
+def is_parked(op: Operation) -> bool:
+    """Was the *op* put under its keys, and into the timer if it has a deadline? (Another flag would cost 8 bytes.)"""
+    return op._op_watched_at > -inf
+
+
+def is_ready(op: Operation) -> bool:
+    """Is its result known?"""
+    return op._op_ready
+
+
+def is_due(op: Operation) -> bool:
+    """Is its time up?"""
+    return op._op_due
+
+
+def is_retrieved(op: Operation) -> bool:
+    return op._op_retrieved
+
+
+def state_of(op: Operation) -> int:
+    return op._op_state
+
+
+def owner_of(op: Operation) -> Owner | None:
+    return op._op_owner
+
+
+def keys_of(op: Operation) -> tuple[Hashable, ...]:
+    return op._op_keys
+
+
+def number_of(op: Operation) -> object:
+    return op._op_number
+
+
+def seconds_of(op: Operation) -> float:
+    """Its timeout; inf for none."""
+    return op._op_timeout
+
+
+def watched_at(op: Operation) -> float:
+    return op._op_watched_at
+
+
+def deadline_seconds(op: Operation) -> float | None:
+    return None if op._op_timeout == inf else deadline_of(op) / NS
+
+
+def awaiters_of(op: Operation) -> Awaiters | None:
+    """The first of its awaiters, while it is not ready."""
+    return cast("Awaiters | None", op._op_result)
+
+
+def failure_of(op: Operation) -> BaseException | None:
+    """What the ended *op* raises, if it is no cancellation. Does not count as retrieved."""
+    return cast(Failure, op._op_result).exc if op._op_raises else None
+
+
+def waited(op: Operation, now: float) -> float:
+    """Seconds since *op* was parked; 0 if the first try ended it."""
+    return now - op._op_watched_at if is_parked(op) else 0.0
+
+
+def lateness(op: Operation, now: float) -> float:
+    """Seconds since the deadline; 0 if there is none, or if expire_all() came before it."""
+    return 0.0 if op._op_timeout == inf else max(now - deadline_of(op) / NS, 0.0)
+
+
+def missed_trigger(op: Operation) -> bool:
+    """Did the ended *op* complete by its last try, though nobody had checked a key of it?"""
+    owner = op._op_owner
+    return op._op_due and owner is not None and owner.missed_trigger(op)
+
+
+# its end
+
+
+def unlink(op: Operation, outcome: u8, every_key: bool) -> None:
+    """Mark the pending *op* as ended, and take it out of the timer and of its keys.
+
+    Args: every_key: leave all keys now; else deferred purging may leave entries for later.
+    """
+    op._op_state = outcome  # I5: every other ending finds it ended from here on
+    owner = op._op_owner
+    if owner is not None and is_parked(op):
+        owner.detach(op, every_key)
+
+
+def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
+    """Make the result of the ended *op* known: wake its awaiters, have it counted and observed, drop its keys."""
+    head = awaiters_of(op)
+    op._op_state = outcome
+    op._op_result = result
+    op._op_raises = raises
+    op._op_ready = True
+    if head is not None:
+        head.wake_all()
+    owner = op._op_owner
+    try:
+        if owner is not None:
+            owner.ended(op, outcome, head is None or head.is_empty())
+    finally:
+        op._op_keys = ()
+    if head is not None and outcome != FAILED and head.all_left():
+        handle_undelivered(op)
+
+
+# its result
+
+
+def take_result(op: Operation) -> object:
+    """The result of the ready *op*, which is neither cancelled nor raises. It counts as retrieved."""
+    op._op_retrieved = True
+    return op._op_result
+
+
+def raises_of(op: Operation) -> bool:
+    """Does the ready *op* raise, other than a cancellation?"""
+    return op._op_raises
+
+
+def retrieve_failure(op: Operation) -> BaseException:
+    """What the ready *op* raises, with the traceback that it came with. It counts as retrieved."""
+    op._op_retrieved = True
+    failure = cast(Failure, op._op_result)
+    return failure.exc.with_traceback(failure.traceback)
+
+
+def message_of(op: Operation) -> object:
+    """The message of the cancelled *op*."""
+    return op._op_result
+
+
+def mark_retrieved(op: Operation) -> None:
+    """Nobody need be told of its failure."""
+    op._op_retrieved = True
+
+
+def handle_undelivered(op: Operation) -> None:
+    """Every awaiter of the ready *op* has left, and none took its result."""
+    if op._op_retrieved or op._op_state == CANCELLED:
+        return
+    owner = op._op_owner
+    if op._op_state == FAILED:
+        if owner is not None:
+            owner.left(op)
+    elif not op._op_raises:
+        if owner is not None:
+            owner.undelivered()
+        try:
+            require_plain(op.on_undelivered(op._op_result), op, "on_undelivered")
+        except (Exception, CancelledError) as exc:
+            report(op, exc, "on_undelivered raised")
+
+
+def report(op: Operation, exc: BaseException, message: str) -> None:
+    """Hand *exc*, which no caller can be given, to the loop's exception handler."""
+    owner = op._op_owner
+    if owner is not None:
+        owner.loop.report(op, exc, message)

@@ -1,78 +1,329 @@
-"""The way in: to be tried, registered, given a timeout, and tried again."""
+"""The way in and out: an operation is tried, registered, given a timeout and tried again; or refused; or ended."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from math import inf
-from typing import TYPE_CHECKING
+from typing import Any, Final, final
 
-from ..errors import PurgatoryFullError
-from .endings import attempt
-from .moments import rounded_down, rounded_up
+from mypy_extensions import u8
 
-if TYPE_CHECKING:
-    from .operation import Operation
-    from .rules import Rules
+from ..errors import PurgatoryClosedError, PurgatoryFullError
+from .checks import Checks
+from .deadlines import Deadlines
+from .endings import attempt, call_each_then_raise, publish_cancelled, publish_failure
+from .faults import COROUTINE, require_error
+from .loop import Loop
+from .operation import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    PENDING,
+    Operation,
+    Owner,
+    adopt,
+    is_due,
+    is_parked,
+    is_pending,
+    is_retrieved,
+    keys_of,
+    leave_untouched,
+    mark_parked,
+    mark_retrieved,
+    owner_of,
+    set_timeout,
+    unlink,
+)
+from .purging import Purging
+from .reports import Reports
+from .watchers import Watchers
+
+# The states of a purgatory.
+NEW: Final = 0
+OPEN: Final = 1
+CLOSED: Final = 2
+FORKED: Final = 3
 
 
-def park(rules: Rules, op: Operation, keys: Iterable[Hashable]) -> bool:
-    """Try, register under every key, arm the timeout, try again. True iff *op* ended on the way.
+@final
+class Parking(Owner):
+    """Args: max_pending: refuse to park more operations than this; None for no limit."""
 
-    The first try saves the registration. The second comes after it, so that no event is missed: what happened before
-    is seen by the second try, and what happens later finds the operation under its key. Two tries, not one per key.
+    __slots__ = (
+        "_checks",
+        "_deadlines",
+        "_max_pending",
+        "_purging",
+        "_reports",
+        "_watchers",
+        "cancelled",
+        "completed",
+        "expired",
+        "failed",
+        "missed",
+        "refused",
+        "state",
+        "undelivered_results",
+    )
 
-    Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch; differs: what a try raises ends the operation.
-    """
-    # I15: a loop that runs, and was started in this thread, is the one that runs here. asyncio.get_running_loop() says
-    # the same, but asks the kernel for the process each time on Python 3.11: a sixth of a whole operation.
-    if not rules._open or rules._get_ident() != rules._thread_ident or not rules._is_running():
-        raise rules._refusal()
-    # Refuse first, change state after.
-    watch_keys = checked_keys(keys)
-    if op._op_owner is not None:
-        raise RuntimeError(f"op must be watched only once, got {op!r}")
-    if op._op_outcome is not None:
-        return False
-    op._op_owner = rules
-    op._op_keys = watch_keys
-    if attempt(op) is not None:
+    def __init__(
+        self,
+        loop: Loop,
+        watchers: Watchers,
+        deadlines: Deadlines,
+        checks: Checks,
+        purging: Purging,
+        reports: Reports,
+        max_pending: int | None,
+    ) -> None:
+        super().__init__(loop)
+        self._watchers: Final = watchers
+        self._deadlines: Final = deadlines
+        self._checks: Final = checks
+        self._purging: Final = purging
+        self._reports: Final = reports
+        self._max_pending: Final = max_pending
+        self.state = NEW
+        # How operations ended: one of these moves with each (I5).
+        self.completed = 0
+        self.expired = 0
+        self.cancelled = 0
+        self.failed = 0
+        #: Completed by the last try, though nobody had checked a key.
+        self.missed = 0
+        #: PurgatoryFullError raised; results that no awaiter took.
+        self.refused = 0
+        self.undelivered_results = 0
+
+    # life
+
+    def open(self) -> None:
+        self._deadlines.start()
+        self.state = OPEN
+
+    def close(self) -> None:
+        """Refuse everything from now on, and end what is pending (I13)."""
+        self.state = CLOSED
+        pending = self._watchers.all_pending()
+        for op in pending:  # atomic: no await. All of them, before anybody is told of one
+            unlink(op, FAILED, True)
+        self._watchers.clear()  # stale entries, if purging is deferred
+        self._purging.clear()
+        self._checks.clear()
+        try:
+            call_each_then_raise(pending, self._publish_closed)
+        finally:
+            self._reports.failed_at_last()
+
+    def leave_to_parent(self) -> None:
+        """This is the child of a fork: the loop, and everything that waits, is the parent's (I15)."""
+        self.state = FORKED
+
+    # the way in
+
+    def park(self, candidate: Any, keys: Iterable[Hashable]) -> bool:
+        """Try, register under every key, start the timeout, try again. True iff the operation ended on the way.
+
+        The first try saves the registration. The second comes after it, so that no event is missed: what happened
+        before is seen by the second try, and what happens later finds the operation under its key. Two tries, not one
+        per key.
+
+        Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch; differs: what a try raises ends the operation.
+        """
+        if self.state != OPEN or not self.loop.is_here():
+            raise self.refusal()
+        # Refuse first, change state after.
+        try:
+            op: Operation = candidate  # compiled code checks the class here
+            owner = owner_of(op)
+        except (TypeError, AttributeError):
+            raise not_an_operation(candidate) from None
+        watch_keys = checked_keys(keys)
+        if owner is not None:
+            raise watched_before(candidate)
+        if not is_pending(op):
+            adopt(op, self, ())
+            return False
+        adopt(op, self, watch_keys)
+        if attempt(op) != PENDING:
+            return True
+        full = self._max_pending is not None and self._watchers.pending >= self._max_pending
+        if full or self.state != OPEN:
+            leave_untouched(op)
+            raise self._full() if full else self.refusal()
+        now = self.loop.time()
+        # atomic: no await
+        try:
+            self._watchers.add(op, watch_keys)
+        except BaseException:
+            leave_untouched(op)
+            raise
+        mark_parked(op, now)
+        if self._purging.interval > 0:
+            self._purging.count_watched()
+        # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
+        self._deadlines.arm(op, now)
+        return attempt(op) != PENDING
+
+    def reschedule(self, op: Operation, seconds: float) -> bool:
+        """Start the timeout of *op* anew. Returns: False if it has ended."""
+        if not is_pending(op):
+            return False
+        if owner_of(op) is not self:
+            raise ValueError(f"op must be watched by this purgatory, got {op!r}")
+        self.loop.check_thread()
+        # atomic: no await
+        set_timeout(op, seconds)
+        if is_parked(op):
+            self._deadlines.disarm(op)
+            self._deadlines.arm(op, self.loop.time())
         return True
-    full = rules._max_pending is not None and rules._pending >= rules._max_pending
-    if full or not rules._open:
-        leave_untouched(op)
-        if full:
-            rules._refused += 1
-            raise PurgatoryFullError(f"max_pending is {rules._max_pending}, and as many operations are pending")
-        raise rules._refusal()
-    now = rules._time()
-    # atomic: no await
-    try:
-        rules._watchers.add(op, watch_keys)
-    except BaseException:
-        leave_untouched(op)
-        raise
-    op._op_watched_at = now
-    rules._pending += 1
-    if rules._purge_interval > 0:
-        rules._estimated_total += 1
-        rules._schedule_purge_if_due()
-    # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
-    arm(rules, op, now)
-    return attempt(op) is not None
+
+    def refusal(self) -> Exception:
+        """Why nothing can be watched now."""
+        name = self.loop.name
+        if self.state == CLOSED:
+            return PurgatoryClosedError(f"purgatory {name!r} is closed")
+        if self.state == FORKED:
+            return RuntimeError(f"purgatory {name!r} was started before a fork; start another one in this process")
+        if self.state == NEW:
+            return RuntimeError(f"purgatory {name!r} is not started; use 'async with' or await start()")
+        if self.loop.is_foreign_thread():
+            return RuntimeError(self.loop.wrong_thread())
+        return RuntimeError(f"purgatory {name!r} belongs to another event loop; start one in each loop")
+
+    def _full(self) -> Exception:
+        self.refused += 1
+        limit = self._max_pending
+        return PurgatoryFullError(
+            f"purgatory {self.loop.name!r} is full: {limit} operations pending (max_pending={limit})"
+        )
+
+    # the way out
+
+    def waiting(self, key: Hashable) -> list[Operation]:
+        """The pending operations under *key*, oldest first."""
+        return [op for op in self._watchers.waiting(key) if is_pending(op)]
+
+    def cancel_for_key(self, key: Hashable) -> list[Operation]:
+        """Cancel everything that waits under *key*. Returns: that, in the order of watch()."""
+        ops = self._unlink_for_key(key, CANCELLED)
+        call_each_then_raise(ops, publish_cancelled_unsaid)
+        return ops
+
+    def fail_for_key(self, key: Hashable, exc: Exception) -> list[Operation]:
+        """Fail everything that waits under *key*. Returns: that, in the order of watch()."""
+        require_error(exc)
+        ops = self._unlink_for_key(key, FAILED)
+        for op in ops:
+            publish_failure(op, exc)
+        return ops
+
+    def _unlink_for_key(self, key: Hashable, outcome: u8) -> list[Operation]:
+        self.loop.check_thread()
+        ops = self.waiting(key)
+        for op in ops:  # atomic: no await. All of them first: a hook that calls this again finds nobody
+            unlink(op, outcome, True)
+        return ops
+
+    def _publish_closed(self, op: Operation) -> bool:
+        mark_retrieved(op)  # who closes it knows; the loop's exception handler need not hear of each
+        publish_failure(op, PurgatoryClosedError(f"purgatory {self.loop.name!r} was closed"))
+        return True
+
+    # what operations tell their owner
+
+    def detach(self, op: Operation, every_key: bool) -> None:
+        # atomic: no await
+        self._deadlines.disarm(op)
+        self._watchers.has_ended()
+        if every_key or self._purging.interval == 0:
+            self._watchers.remove(op, keys_of(op))
+        if self._purging.interval > 0:
+            self._purging.schedule_if_due()
+
+    def ended(self, op: Operation, outcome: u8, unattended: bool) -> None:
+        if outcome == COMPLETED:
+            self.completed += 1
+            if is_due(op) and self.missed_trigger(op):
+                self.missed += 1
+                self._reports.missed_trigger(op)
+        elif outcome == EXPIRED:
+            self.expired += 1
+        elif outcome == CANCELLED:
+            self.cancelled += 1
+        else:
+            self.failed += 1
+            if unattended:
+                self.left(op)
+        if self._reports.observers:
+            self._reports.ended(op, outcome)
+
+    def left(self, op: Operation) -> None:
+        if not is_retrieved(op):
+            self._reports.failed(op, self.state == OPEN)
+
+    def undelivered(self) -> None:
+        self.undelivered_results += 1
+
+    def missed_trigger(self, op: Operation) -> bool:
+        return not (self._deadlines.is_expiring_all or self._checks.is_about_to_check(op))
+
+    def verify(self, stale_allowed: bool) -> None:
+        """Check what waits against the timer. Raises: AssertionError: names the invariant that does not hold."""
+        timed = {id(entry) for entry in self._deadlines.timer.verify()}
+        pending, entries = self._watchers.verify(stale_allowed)
+        for op in pending.values():
+            assert is_parked(op), f"I5: {op!r} is listed but not parked"
+            assert owner_of(op) is self, f"I5: {op!r} is listed but waits elsewhere"
+            keys = keys_of(op)
+            assert len(set(keys)) == len(keys) > 0, f"I6: {op!r} has the keys {keys!r}"
+            for key in keys:
+                assert (key, id(op)) in entries, f"I6: {op!r} does not wait under {key!r}"
+            # Tried once more at its deadline, it is out of the timer already.
+            in_step = is_due(op) or (id(op) in timed) == (op.timeout is not None)
+            assert in_step, f"I6: {op!r} and the timer disagree"
+        assert timed <= pending.keys(), "I6: the timer holds operations that wait under no key"
+        if self.state == CLOSED:
+            assert not pending, "I13: closed, and something is pending"
+            assert not entries, "I13: closed, and something is listed"
 
 
-def leave_untouched(op: Operation) -> None:
-    """Refused: it may be watched later, or elsewhere."""
-    op._op_owner = None
-    op._op_keys = ()
-    op._op_number = None
+def publish_cancelled_unsaid(op: Operation) -> bool:
+    publish_cancelled(op, None)
+    return True
+
+
+def watched_before(candidate: Any) -> Exception:
+    if isinstance(candidate, type):  # interpreted code comes so far with a class
+        return not_an_operation(candidate)
+    return RuntimeError(f"op must be watched only once, got {candidate!r}; make a new one for each watch()")
+
+
+def not_an_operation(candidate: Any) -> TypeError:
+    """Why *candidate* cannot be watched, and what to do about it."""
+    if isinstance(candidate, Operation):
+        return TypeError(f"{type(candidate).__name__}.__init__ must call super().__init__(timeout)")
+    if isinstance(candidate, type):
+        name = candidate.__name__
+        return TypeError(f"op must be an instance of DelayedOperation, got the class {name}; make one: {name}(...)")
+    if type(candidate) is COROUTINE:
+        candidate.close()  # else Python warns of it, too
+    return TypeError(
+        f"op must be an instance of DelayedOperation, got {candidate!r}; to wait for a condition, use wait_for()"
+    )
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
     """*keys* as a tuple of distinct hashables, the given one if it is that already."""
-    if isinstance(keys, (str, bytes)):
+    if isinstance(keys, tuple):
+        found = keys
+    elif isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
-    found = keys if isinstance(keys, tuple) else tuple(keys)
+    elif not hasattr(keys, "__iter__"):
+        raise TypeError(f"keys must be an iterable of keys, got {keys!r}; pass [{keys!r}]")
+    else:
+        found = tuple(keys)
     if not found:
         raise ValueError("keys must name at least one key, got none")
     return tuple(dict.fromkeys(found)) if may_repeat(found) else found
@@ -91,18 +342,3 @@ def may_repeat(keys: tuple[Hashable, ...]) -> bool:
     if count == 3:
         return first == second or second == third or third == first
     return len(set(keys)) != count
-
-
-def arm(rules: Rules, op: Operation, now: float) -> None:
-    """Put the parked *op* into the timer: its timeout runs from *now*."""
-    if op._op_timeout == inf:
-        return
-    timer = rules._timer
-    timer.catch_up(rounded_down(now))
-    op._ring_deadline = rounded_up(now + op._op_timeout)
-    if not timer.add(op):
-        # A timeout of 0 is due at once, but never in here: let it be due with the next tick.
-        op._ring_deadline = timer.now + 1
-        timer.add(op)
-    if timer.soonest() < rules._armed:
-        rules._arm_clock()

@@ -1,12 +1,12 @@
-"""Who waits under which key."""
+"""Who waits under which key, and how many operations are pending."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, cast, final
+from itertools import islice
+from typing import cast, final
 
-if TYPE_CHECKING:
-    from .operation import Operation
+from .operation import Operation, is_pending, number_of, set_number
 
 
 @final
@@ -21,27 +21,20 @@ class Watchers:
     same, to leave a key costs a third.
     """
 
-    __slots__ = ("_by_key", "_numbers", "entries")
+    __slots__ = ("_numbers", "by_key", "entries", "pending")
 
     def __init__(self) -> None:
-        self._by_key: dict[Hashable, object] = {}  # Operation | dict[int, Operation]
+        #: What waits under each key: an Operation, or a dict of them by number; see listed() and count_in().
+        self.by_key: dict[Hashable, object] = {}
         self._numbers = 0
         #: Watch entries: an operation under three keys counts three times; with deferred purging, stale ones count.
         self.entries = 0
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._by_key
-
-    def get(self, key: Hashable) -> object:
-        """What waits under *key*, to be passed to listed(); None if nothing does. Cost: O(1)."""
-        return self._by_key.get(key)
+        #: Operations that wait now.
+        self.pending = 0
 
     def add(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
-        """Append *op* under each of *keys*, which are distinct. Cost: O(1) per key."""
-        by_key = self._by_key
+        """Append the pending *op* under each of *keys*, which are distinct. Cost: O(1) per key."""
+        by_key = self.by_key
         added = 0
         try:
             for key in keys:
@@ -50,7 +43,7 @@ class Watchers:
                     if isinstance(entry, dict):
                         entry[self._number(op)] = op
                     else:
-                        other = cast("Operation", entry)
+                        other = cast(Operation, entry)
                         by_key[key] = {self._number(other): other, self._number(op): op}
                 added += 1
         except BaseException:  # a key that cannot be compared: take back what was done
@@ -58,6 +51,11 @@ class Watchers:
             self.remove(op, keys[:added])
             raise
         self.entries += added
+        self.pending += 1
+
+    def has_ended(self) -> None:
+        """One of the pending operations has."""
+        self.pending -= 1
 
     def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
         """Drop *op* under each of *keys*, and keys that nobody watches any more (I6). Cost: O(1) per key."""
@@ -66,13 +64,13 @@ class Watchers:
 
     def drop(self, op: Operation, key: Hashable) -> None:
         """Drop *op* under *key*, if it is there. Cost: O(1)."""
-        by_key = self._by_key
+        by_key = self.by_key
         entry = by_key.get(key)
         if entry is op:
             del by_key[key]
         elif isinstance(entry, dict):
             try:
-                del entry[op._op_number]
+                del entry[number_of(op)]
             except KeyError:
                 return
             if not entry:
@@ -81,31 +79,73 @@ class Watchers:
             return
         self.entries -= 1
 
-    def _number(self, op: Operation) -> object:
-        if op._op_number is None:
-            self._numbers += 1
-            op._op_number = self._numbers
-        return op._op_number
-
-    def keys(self) -> list[Hashable]:
-        return list(self._by_key)
+    def clear(self) -> None:
+        """Drop the entries that ended operations have left."""
+        self.by_key.clear()
+        self.entries = 0
 
     def waiting(self, key: Hashable) -> list[Operation]:
         """The operations under *key* now, oldest first; stale ones are among them. Cost: O(waiters)."""
-        return listed(self._by_key.get(key))
+        return listed(self.by_key.get(key))
 
-    def pending(self) -> list[Operation]:
+    def all_pending(self) -> list[Operation]:
         """Every operation that has not ended, once. Cost: O(entries)."""
         found: dict[int, Operation] = {}
-        for entry in self._by_key.values():
+        for entry in self.by_key.values():
             for op in listed(entry):
-                if op._op_outcome is None:
+                if is_pending(op):
                     found[id(op)] = op
         return list(found.values())
 
+    def verify(self, stale_allowed: bool) -> tuple[dict[int, Operation], set[tuple[Hashable, int]]]:
+        """Check that keys have watchers, that these are pending, and that the counts are right.
+
+        Args: stale_allowed: with deferred purging, ended operations may be listed.
+        Returns: what is pending, by id; and (key, id) of all entries.
+        Raises: AssertionError: names the invariant that does not hold.
+        """
+        pending: dict[int, Operation] = {}
+        entries: set[tuple[Hashable, int]] = set()
+        for key, entry in self.by_key.items():
+            ops = listed(entry)
+            assert ops, f"I6: key {key!r} has no watchers"
+            if isinstance(entry, dict):
+                assert [number_of(op) for op in ops] == list(entry), f"I6: entries of {key!r} do not go by number"
+            for op in ops:
+                entries.add((key, id(op)))
+                if is_pending(op):
+                    pending[id(op)] = op
+                else:
+                    assert stale_allowed, f"I6: {op!r} has ended and is listed under {key!r}"
+        assert len(entries) == self.entries, f"I6: {len(entries)} watch entries, the gauge says {self.entries}"
+        assert len(pending) == self.pending, f"I5: {len(pending)} pending, the gauge says {self.pending}"
+        return pending, entries
+
+    def _number(self, op: Operation) -> object:
+        number = number_of(op)
+        if number is None:
+            self._numbers += 1
+            number = self._numbers
+            set_number(op, number)
+        return number
+
 
 def listed(entry: object) -> list[Operation]:
-    """The operations of what Watchers.get() returned, as they are now."""
+    """The operations of an entry of ``Watchers.by_key``, as they are now."""
     if isinstance(entry, dict):
         return list(entry.values())
-    return [] if entry is None else [cast("Operation", entry)]
+    return [] if entry is None else [cast(Operation, entry)]
+
+
+def oldest(entry: object, most: int) -> list[Operation]:
+    """The same, the oldest *most* of them alone. Cost: O(most)."""
+    if isinstance(entry, dict):
+        return list(islice(entry.values(), most))
+    return [] if entry is None else [cast(Operation, entry)]
+
+
+def count_in(entry: object) -> int:
+    """How many operations listed() gives. Cost: O(1)."""
+    if isinstance(entry, dict):
+        return len(entry)
+    return 0 if entry is None else 1

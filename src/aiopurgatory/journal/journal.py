@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import anyio
 import anyio.to_thread
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.outcome import Outcome
-from ..core.records import OUTCOMES, Recorder, Records, shown
+from ..observers.journal_rows import OUTCOMES, Recorder, shown
 from ..purgatory import Purgatory
 from .schema import SCHEMA_VERSION, STATISTICS
 from .tables import operations_table
@@ -128,7 +128,7 @@ class Journal(Recorder):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Write what there is; what ends later is dropped."""
-        self.is_recording = False
+        self.stop_recording()
         self._wake_writer()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -136,19 +136,16 @@ class Journal(Recorder):
 
     def _begin(self) -> None:
         # Of another loop, or of the process that this was forked from.
-        self.full = None
-        self._filling = Records(self._sequence, self._samples)
         self._snapshots.clear()
-        self.open = {rules: kinds for rules, kinds in self.open.items() if rules is not None and rules._open}
         self._wake = asyncio.Event()
         self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended)
-        self.is_recording = True
+        self.start_recording()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self.is_recording:
-            self.is_recording = False
+            self.stop_recording()
             logger.error("the journal in %s has stopped: its task %r was ended from outside", self.folder, task)
 
     # the observer
@@ -168,12 +165,8 @@ class Journal(Recorder):
             self.hashes[key] = found
         return found
 
-    def _number_of(self, purgatory: Purgatory, kind: type) -> int:
-        names = (purgatory.statistics().name, kind.__qualname__)
-        found = self._series.setdefault(names, len(self._series))
-        if purgatory in self.open:
-            self.open[purgatory][kind] = found
-        return found
+    def _number_of(self, purgatory: str, kind: type) -> int:
+        return self._series.setdefault((purgatory, kind.__qualname__), len(self._series))
 
     def _wake_writer(self) -> None:
         if self._wake is not None:
@@ -194,24 +187,24 @@ class Journal(Recorder):
             if now >= snapshot_at:
                 snapshot_at = now + self._snapshot_seconds
                 for purgatory in self.open:
-                    self._snapshot(cast(Purgatory, purgatory))
+                    self._snapshot(purgatory)
             if now >= file_at or self.full is not None:
                 file_at = now + self._seconds_per_file
                 await self._write_some()
         await self._write_rest()
 
     async def _write_rest(self) -> None:
-        while self.full is not None or self._filling or self._snapshots:
+        while self.full is not None or self.has_rows() or self._snapshots:
             await self._write_some()
 
     async def _write_some(self) -> None:
-        """Hand full records, or what there is, to a thread, and go on with others."""
-        records = self.take_records()
+        """Hand full rows, or what there is, to a thread, and go on with others."""
+        rows = self.take_rows()
         snapshots = list(self._snapshots)
         self._snapshots.clear()
-        if records:
-            make = partial(operations_table, records, self.instance, list(self._series), self._weights)
-            await self._in_thread("operations", records.ended_at[0], make, len(records))
+        if rows:
+            make = partial(operations_table, rows, self.instance, list(self._series), self._weights)
+            await self._in_thread("operations", rows.ended_at[0], make, len(rows))
         if snapshots:
             make = partial(pa.Table.from_pylist, snapshots, STATISTICS)
             await self._in_thread("statistics", snapshots[0]["at"] / 1e6, make, len(snapshots))
@@ -229,7 +222,7 @@ class Journal(Recorder):
         try:
             await anyio.to_thread.run_sync(self._write, kind, begun_at, make, limiter=self._limiter)
         except Exception:
-            self.dropped_rows += rows if kind == "operations" else 0
+            self.count_dropped(rows if kind == "operations" else 0)
             logger.exception("%s of %d rows could not be written to %s", kind, rows, self.folder)
 
     def _write(self, kind: str, begun_at: float, make: Callable[[], pa.Table]) -> None:

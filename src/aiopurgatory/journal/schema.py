@@ -63,7 +63,7 @@ _COUNTS: Final = {
     "refused": "because max_pending were waiting",
     "undelivered": "results that nobody took, given back",
     "checks": "of a key that was watched",
-    "checks_in_vain": "that ended nothing",
+    "checks_without_effect": "that ended nothing",
     "cascaded": "moves to a finer level of the timing wheel",
     "wakeups": "of the clock task",
     "purges": "sweeps of all lists",

@@ -1,4 +1,4 @@
-"""From records to a table by the schema: in a thread, where numpy and Arrow do it all."""
+"""From journal rows to a table by the schema: in a thread, where numpy and Arrow do it all."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.outcome import Outcome
-from ..core.records import KEY_COUNT_UNIT, OUTCOME_UNIT, OUTCOMES, SERIES_UNIT, Records
+from ..observers.journal_rows import KEY_COUNT_UNIT, OUTCOME_UNIT, OUTCOMES, SERIES_UNIT, JournalRows
 from .schema import OPERATIONS, SCHEMA_VERSION
 
 
-def operations_table(records: Records, instance: str, series: list[tuple[str, str]], weights: list[float]) -> pa.Table:
+def operations_table(rows: JournalRows, instance: str, series: list[tuple[str, str]], weights: list[float]) -> pa.Table:
     """Args: series: names of purgatory and class, by number. weights: of the rows of each outcome."""
-    count = len(records)
-    codes = _numbers("i8", records.codes)
+    count = len(rows)
+    codes = _numbers("i8", rows.codes)
     numbers = codes % KEY_COUNT_UNIT // SERIES_UNIT
     outcomes = codes % SERIES_UNIT // OUTCOME_UNIT
-    ended_at, waited = _numbers("f8", records.ended_at), _numbers("f8", records.waited)
-    timeouts = _numbers("f8", records.timeouts)
+    ended_at, waited = _numbers("f8", rows.ended_at), _numbers("f8", rows.waited)
+    timeouts = _numbers("f8", rows.timeouts)
     expired = outcomes == OUTCOMES.index(Outcome.EXPIRED)
     lateness = np.zeros(count)
-    lateness[expired] = records.lateness
-    sequences = _numbers("i8", records.sequences) if records.numbered else records.first + np.arange(count)
+    lateness[expired] = rows.lateness
+    sequences = _numbers("i8", rows.sequences) if rows.numbered else rows.first + np.arange(count)
     columns: dict[str, Any] = {
         "schema_version": np.full(count, SCHEMA_VERSION, "i2"),
         "purgatory": _named(numbers, [name for name, _ in series]),
@@ -31,8 +31,8 @@ def operations_table(records: Records, instance: str, series: list[tuple[str, st
         "sequence": sequences,
         "kind": _named(numbers, [kind for _, kind in series]),
         "key_count": (codes // KEY_COUNT_UNIT).astype("i4"),
-        "key_hash": _numbers("i8", records.key_hashes),
-        "key": pa.array(records.keys, pa.string()) if records.keys else pa.nulls(count, pa.string()),
+        "key_hash": _numbers("i8", rows.key_hashes),
+        "key": pa.array(rows.keys, pa.string()) if rows.keys else pa.nulls(count, pa.string()),
         "watched_at": _microseconds(ended_at - waited).astype("M8[us]"),
         "waited_us": _microseconds(waited),
         "timeout_us": pa.array(_microseconds(timeouts), mask=np.isinf(timeouts)),

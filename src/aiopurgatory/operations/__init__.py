@@ -1,26 +1,27 @@
-"""Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats."""
+"""Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats, waits for a number."""
 
-from .barrier import DelayedJoin, Generation, JoinBarrier, JoinError
-from .fetch import DelayedFetch, Source, SourceError, Topic
-from .heartbeat import DelayedHeartbeat, Heartbeats
-from .replication import DelayedProduce, NotEnoughReplicasError, Replicas, produce
-from .thresholds import ThresholdWait, ThresholdWatchers
+from .barrier import Generation, JoinBarrier, JoinError
+from .fetch import DelayedFetch, Feed
+from .heartbeat import Heartbeats
+from .in_sync import NotEnoughReplicasError
+from .readable import Readable, SourceError
+from .replication import Replicas, produce
+from .thresholds import ThresholdWatchers
+from .watermark import Watermark, WatermarkWait
 
 __all__ = [
     "DelayedFetch",
-    "DelayedHeartbeat",
-    "DelayedJoin",
-    "DelayedProduce",
+    "Feed",
     "Generation",
     "Heartbeats",
     "JoinBarrier",
     "JoinError",
     "NotEnoughReplicasError",
+    "Readable",
     "Replicas",
-    "Source",
     "SourceError",
-    "ThresholdWait",
     "ThresholdWatchers",
-    "Topic",
+    "Watermark",
+    "WatermarkWait",
     "produce",
 ]

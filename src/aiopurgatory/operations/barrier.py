@@ -1,4 +1,4 @@
-"""The join-group barrier: members wait for each other, and go on together as a generation."""
+"""The join-group barrier: members wait for each other, then continue together as a generation."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, TypeVar, final
 
+from ..arguments import require_seconds
+from ..core.outcome import Outcome
 from ..errors import PurgatoryClosedError, PurgatoryError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from .arguments import require_seconds
 
 M = TypeVar("M", bound=Hashable)
 
 
 class JoinError(PurgatoryError):
-    """A join that ends without a generation: its member has left, or has joined anew meanwhile."""
+    """A join that ends without a generation: its member has left, or has joined again meanwhile."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Generation(Generic[M]):
-    """Who goes on together."""
+    """The members that continue together."""
 
-    #: 1 for the first; each change of the group makes a new one.
+    #: 1 for the first. Each change of the group makes a new one.
     number: int
-    #: Who has been in the group for longest comes first, and may lead it: that changes only when the member goes.
+    #: The longest-standing member comes first, and may lead the group: that changes only when it goes.
     members: tuple[M, ...]
-    #: Who was expected and did not come in time.
+    #: Members that were expected and did not join in time.
     dropped: tuple[M, ...]
 
 
@@ -55,7 +56,7 @@ class DelayedJoin(DelayedOperation[None]):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The barrier of a group that knows of nobody to wait for: a delay, and again if somebody new came in it."""
+    """The barrier of a group without members: a delay, and another one if a member joined during it."""
 
     __slots__ = ("_remaining", "_seen")
 
@@ -106,7 +107,7 @@ class MemberJoin(DelayedOperation[Generation[M]]):
         self._group._withdraw(self)
 
     def on_undelivered(self, result: Generation[M]) -> None:
-        # Counted in, but its task was cancelled before it could know: the others must not rely on it.
+        # It was counted in, but its task was cancelled before it could know. The others must not rely on it.
         if self._group.generation is result and not self._group.is_waiting(self.member):
             self._group.leave(self.member)
 
@@ -126,19 +127,23 @@ class JoinBarrier(Generic[M]):
             group.leave("ann")
             assert (await joins[0]).members == ("bob", "cy")  # bob has been there for longer
 
-    The first join of a known group, and every leave, close the barrier: every member must join again, in time. It
-    opens when all have, or at the deadline; who has not come by then is dropped. A group that knows of nobody waits a
-    little for others to come, and again while they do.
+    The first join of a group with members, and every leave, close the barrier: now every member must join again. The
+    barrier opens when all have joined, or at its deadline; members that have not joined by then are dropped. A group
+    without members waits for ``initial_delay``, and again while members join.
+
+    ``purgatory.cancel_for_key(key)`` cancels every waiting join, and ``fail_for_key(key, exc)`` fails each with *exc*,
+    on the next loop iteration: when another server has taken over the group, say.
 
     Args:
-        purgatory: where they wait.
-        key: the watch key of the barrier; cancelling it cancels the joins that wait.
-        rebalance_timeout: seconds that a barrier stays closed, at most; None: until all have come.
-        initial_delay: seconds that an empty group waits for others; anew if somebody came, up to rebalance_timeout in
-            all. 0: not at all.
-        expected: whom to wait for the first time; then there is no initial delay.
+        purgatory: where the joins wait.
+        key: the watch key of the barrier.
+        rebalance_timeout: seconds, >= 0, that a barrier stays closed at most. None: until all members have joined.
+        initial_delay: seconds, >= 0, that a group without members waits for others. It is repeated while members join,
+            for rebalance_timeout in all. 0 (default): no delay.
+        expected: the members to wait for the first time. With these there is no initial delay.
 
-    Raises: TypeError, ValueError: an argument out of its range.
+    Raises: TypeError: an argument of another type. ValueError: a number of seconds is negative or NaN.
+    Cost: of a join, that of watch(). Of opening the barrier, O(members).
 
     Source: Kafka DelayedJoin, InitialDelayedJoin and GroupCoordinator (KIP-134).
     """
@@ -186,35 +191,40 @@ class JoinBarrier(Generic[M]):
 
     @property
     def generation(self) -> Generation[M]:
-        """The latest; before the first, number 0 with nobody."""
+        """The latest. Before the first, number 0 without members."""
         return self._generation
 
     @property
     def members(self) -> tuple[M, ...]:
-        """Who is in the group: has joined, or is expected to."""
+        """The members of the group, those included that have yet to join."""
         return tuple(self._members)
 
     @property
     def is_closed(self) -> bool:
-        """Is it waiting for members to join? Then all should."""
+        """Is it waiting for members to join? Then all of them should."""
         return self._barrier is not None and not self._barrier.done()
 
     def is_waiting(self, member: M) -> bool:
-        """Has *member* joined, and waits for the others?"""
+        """Has *member* joined, and is it waiting for the others?"""
         return self._members.get(member) is not None
 
     async def join(self, member: M) -> Generation[M]:
-        """Wait at the barrier until it opens. Cancelled before, it is as if *member* had not come.
+        """Wait at the barrier until it opens.
+
+        If this is cancelled before, it is as if *member* had not joined.
 
         Returns: the generation that it is in, the same object for all.
-        Raises: JoinError: *member* left meanwhile, or joined anew; whatever watch() raises.
+        Raises: JoinError: *member* left meanwhile, or joined again. TypeError: it is not hashable. What watch() of the
+            purgatory raises.
         """
         return await self._watch(member)
 
     def leave(self, member: M) -> bool:
-        """Do not wait for *member* any longer; the others must join again. Returns: False if it is no member.
+        """Remove *member*. The others must join again.
 
-        Raises: PurgatoryFullError: the barrier cannot be closed; *member* stays.
+        Returns: False if it is no member.
+        Raises: PurgatoryFullError: the barrier cannot be closed, and *member* stays. RuntimeError: called from another
+            thread, or event loop.
         """
         if member not in self._members:
             return False
@@ -262,9 +272,10 @@ class JoinBarrier(Generic[M]):
         except BaseException:
             self._barrier = None
             raise
+        barrier.add_done_callback(self._barrier_ended)
 
     def _open(self) -> None:
-        """Everybody who has joined goes on."""
+        """Every member that has joined continues."""
         # atomic: no await
         self._barrier = None
         joins = [join for join in self._members.values() if join is not None]
@@ -283,8 +294,21 @@ class JoinBarrier(Generic[M]):
             if join is not None:
                 join.cancel()
 
+    def _barrier_ended(self, barrier: DelayedJoin) -> None:
+        """If it has failed, so has every join: no hook tells of that."""
+        if barrier.outcome is not Outcome.FAILED or barrier is not self._barrier:
+            return
+        exc = barrier.exception()
+        assert isinstance(exc, Exception)
+        # atomic: no await
+        self._barrier = None
+        for join in list(self._members.values()):
+            if join is not None:
+                self._withdraw(join)
+                join.fail(exc)
+
     def _withdraw(self, join: MemberJoin[M]) -> None:
-        """*join* was cancelled."""
+        """*join* does not count any more."""
         if join.known:
             self._members[join.member] = None
             self._missing += 1

@@ -29,7 +29,7 @@ MEASURES: Final = (
 )
 WORK: Final = (
     "checks",
-    "checks_in_vain",
+    "checks_without_effect",
     "purges",
     "purged",
     "cascaded",

@@ -65,8 +65,8 @@ class OldPurgatory:
         self.wakeups = 0
         self._purge_interval = purge_interval
         self._watched = 0  # since the last purge
-        self._heap: list[tuple[float, int, OldOperation]] = []
-        self._watchers: dict[Hashable, list[OldOperation]] = {}
+        self.heap: list[tuple[float, int, OldOperation]] = []
+        self.watchers: dict[Hashable, list[OldOperation]] = {}
         self._time: Callable[[], float] = clock.time
         self._call_at: Any = clock.call_at
         self._handle: Any = None
@@ -76,9 +76,9 @@ class OldPurgatory:
         if op.try_complete():
             return op
         for key in keys:
-            waiting = self._watchers.get(key)
+            waiting = self.watchers.get(key)
             if waiting is None:
-                self._watchers[key] = [op]
+                self.watchers[key] = [op]
             else:
                 waiting.append(op)
         self._watched += 1
@@ -86,50 +86,50 @@ class OldPurgatory:
             return op
         op.due = self._time() + op.timeout
         self.pushed += 1
-        heappush(self._heap, (op.due, self.pushed, op))
-        if self._heap[0][2] is op:
+        heappush(self.heap, (op.due, self.pushed, op))
+        if self.heap[0][2] is op:
             self._arm()
         return op
 
     def check(self, key: Hashable) -> None:
         """Complete what can be under *key*, and drop what is satisfied."""
-        waiting = self._watchers.pop(key, None)
+        waiting = self.watchers.pop(key, None)
         if waiting is None:
             return
         left = [op for op in waiting if not op.satisfied and not op.try_complete()]
         if left:
-            self._watchers[key] = left
+            self.watchers[key] = left
 
     def purge(self) -> None:
         """Drop the satisfied from the heap and from every list."""
         self._watched = 0
         self.purges += 1
         self.visited += self.listed()
-        self._heap = [entry for entry in self._heap if not entry[2].satisfied]
-        heapify(self._heap)
-        for key, waiting in list(self._watchers.items()):
+        self.heap = [entry for entry in self.heap if not entry[2].satisfied]
+        heapify(self.heap)
+        for key, waiting in list(self.watchers.items()):
             left = [op for op in waiting if not op.satisfied]
             if left:
-                self._watchers[key] = left
+                self.watchers[key] = left
             else:
-                del self._watchers[key]
+                del self.watchers[key]
 
     def listed(self) -> int:
         """Entries in the heap and in the lists, satisfied or not."""
-        return len(self._heap) + sum([len(waiting) for waiting in self._watchers.values()])
+        return len(self.heap) + sum([len(waiting) for waiting in self.watchers.values()])
 
     def close(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self._heap.clear()
-        self._watchers.clear()
+        self.heap.clear()
+        self.watchers.clear()
 
     def _arm(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        if self._heap:
-            self._handle = self._call_at(min(self._heap[0][0], self._time() + POLL), self._reap)
+        if self.heap:
+            self._handle = self._call_at(min(self.heap[0][0], self._time() + POLL), self._reap)
 
     def _reap(self) -> None:
         """The reaper: purge if it is time, and expire what is due; what is satisfied just leaves."""
@@ -138,9 +138,9 @@ class OldPurgatory:
         if self._watched >= self._purge_interval:
             self.purge()
         now = self._time()
-        while self._heap and self._heap[0][0] <= now:
+        while self.heap and self.heap[0][0] <= now:
             self.popped += 1
-            self._expire(heappop(self._heap)[2])
+            self._expire(heappop(self.heap)[2])
         self._arm()
 
     def _expire(self, op: OldOperation) -> None:

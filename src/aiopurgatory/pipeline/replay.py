@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from aiopurgatory.core.moments import RANGE
+from aiopurgatory.core.nanoseconds import RANGE
 
 from .subjects import OLD, New, Old, Setting, VirtualClock
 

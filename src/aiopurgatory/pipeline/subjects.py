@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -10,10 +12,10 @@ from math import ceil, inf
 from sys import getsizeof
 from typing import Any, Final
 
-from aiopurgatory.core.turns import expire_due, purge_some
+from aiopurgatory.core.operation import number_of
+from aiopurgatory.core.purgatory import Parts, SyncPurgatory
 from aiopurgatory.core.watchers import listed
 from aiopurgatory.operation import DelayedOperation
-from aiopurgatory.purgatory import Purgatory
 
 from .old_purgatory import OldOperation, OldPurgatory
 
@@ -84,31 +86,6 @@ class VirtualClock:
                 self._callback()
 
 
-class _Simulated(Purgatory):
-    """A purgatory whose clock task takes its turns when the virtual clock says so, and not on the loop's next turn."""
-
-    __slots__ = ("_before_purge", "_wake")
-    _wake: Callable[[Callable[[], object]], None]
-    _before_purge: Callable[[], None]
-
-    def _turn(self) -> bool:
-        expire_due(self, inf)
-        if self._purge_wanted:
-            self._before_purge()
-        purge_some(self, inf)
-        return False
-
-    def _wake_clock(self) -> None:
-        if self._open:
-            self._wake(self._take_turn)
-        else:
-            super()._wake_clock()
-
-    def _take_turn(self) -> None:
-        self._turn()
-        self._arm_clock()
-
-
 class Subject(ABC):
     """What is replayed to, and how much it held."""
 
@@ -138,56 +115,71 @@ class Subject(ABC):
 
 
 class New(Subject):
+    """The library itself, on the virtual clock: a turn is taken when that says so, not on the loop's next iteration."""
+
     operation = DelayedOperation
 
     def __init__(self, clock: VirtualClock, setting: Setting) -> None:
         super().__init__()
         self._visited = 0
-        self._purgatory = _Simulated(
-            "simulated",
-            tick=(setting.tick_ms or 1.0) / 1000,
-            wheel_size=setting.wheel_size or 20,
-            purge_interval=setting.purge_interval,
-            clock=clock,
+        self._clock = clock
+        tick_ns = round((setting.tick_ms or 1.0) * 1e6)
+        self._parts = Parts(
+            "simulated", tick_ns, setting.wheel_size or 20, setting.purge_interval, None, inf, (), warnings.warn
         )
-        self._purgatory._wake = clock.wake
-        self._purgatory._before_purge = self._before_purge
-        self.watch = self._purgatory.watch
+        self.watch = SyncPurgatory(self._parts).watch
 
     async def start(self) -> None:
-        await self._purgatory.start()
-        await asyncio.sleep(0)  # the clock task goes to sleep
+        parts, clock = self._parts, self._clock
+        parts.loop.enter(asyncio.get_running_loop(), clock.time, clock.time, threading.get_ident, None)
+        parts.alarm.connect(clock.call_at, self._ring, self._wake)
+        parts.parking.open()
+        parts.deadlines.sleep()
 
     async def stop(self) -> None:
-        await self._purgatory.aclose()
+        self._parts.alarm.disconnect()
+        self._parts.parking.close()
 
     def entries(self) -> int:
-        return self._purgatory.watched
+        return self._parts.watchers.entries
 
     def counts(self) -> dict[str, int]:
-        known = self._purgatory.statistics()
+        known = self._parts.statistics()
         return {
             "cascades": known.cascaded,
             "wakeups": known.wakeups,
-            "heap_operations": self._purgatory._timer.heap_operations,
+            "heap_operations": self._parts.deadlines.timer.heap_operations,
             "purges": known.purges,
             "purge_visits": self._visited,
         }
 
     def size(self) -> int:
-        watchers, timer = self._purgatory._watchers, self._purgatory._timer
-        shared = [entry for entry in watchers._by_key.values() if isinstance(entry, dict)]
-        buckets = [bucket for wheel in timer._wheels for bucket in wheel.buckets]
-        queue = timer._queue._heap
-        ops = {id(op): op for entry in watchers._by_key.values() for op in listed(entry)}
+        by_key, timer = self._parts.watchers.by_key, self._parts.deadlines.timer
+        shared = [entry for entry in by_key.values() if isinstance(entry, dict)]
+        buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
+        queue = timer.queued()
+        ops = {id(op): op for entry in by_key.values() for op in listed(entry)}
+        numbers = [number for number in map(number_of, ops.values()) if number is not None]
         return (
-            sum(map(getsizeof, [watchers._by_key, queue, *queue, *shared, *buckets, *ops.values()]))
-            + sum(getsizeof(op._op_number) for op in ops.values() if op._op_number is not None)
+            sum(map(getsizeof, [by_key, queue, *queue, *shared, *buckets, *ops.values()]))
+            + sum(map(getsizeof, numbers))
             + sum(getsizeof(bucket.expiration) for bucket in buckets if bucket.queued)
         )
 
-    def _before_purge(self) -> None:
-        self._visited += self._purgatory.watched
+    def _wake(self) -> None:
+        self._clock.wake(self._take_turn)
+
+    def _ring(self) -> None:
+        self._parts.alarm.rang()
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        parts = self._parts
+        parts.deadlines.expire_due(inf)
+        if parts.purging.is_due:
+            self._visited += parts.watchers.entries
+        parts.purging.work(inf)
+        parts.deadlines.sleep()
 
 
 class Old(Subject):
@@ -218,7 +210,7 @@ class Old(Subject):
         }
 
     def size(self) -> int:
-        watchers, heap = self._purgatory._watchers, self._purgatory._heap
+        watchers, heap = self._purgatory.watchers, self._purgatory.heap
         ops = {id(op): op for waiting in watchers.values() for op in waiting}
         ops.update((id(op), op) for _, _, op in heap)
         parts = [watchers, heap, *watchers.values(), *ops.values()]

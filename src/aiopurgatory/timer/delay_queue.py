@@ -21,21 +21,24 @@ class DelayQueue:
     Source: Kafka SystemTimer's DelayQueue of TimerTaskList; differs: an emptied bucket does not count.
     """
 
-    __slots__ = ("_heap", "operations")
+    __slots__ = ("_heap", "operations", "soonest")
 
     def __init__(self) -> None:
         # Two buckets of one level never share an expiration, so comparison stops before the third item.
         self._heap: list[tuple[int, int, Bucket]] = []
         #: Pushes and pops so far.
         self.operations = 0
+        #: The expiration at the front, emptied or not; NEVER if there is none.
+        self.soonest = NEVER
 
     def push(self, bucket: Bucket, expiration: int) -> None:
         """Queue *bucket* for *expiration*. Cost: O(log buckets)."""
-        bucket.expiration = expiration
-        bucket.queued = True
+        bucket.enqueue(expiration)
         self.operations += 1
         # The level breaks ties: what is due at an instant (level 0) goes before what only cascades then.
         heappush(self._heap, (expiration, bucket.level, bucket))
+        if expiration < self.soonest:
+            self.soonest = expiration
 
     def first(self) -> Bucket | None:
         """The non-empty bucket with the earliest expiration, or None. Cost: O(1) amortised."""
@@ -47,11 +50,30 @@ class DelayQueue:
             self.pop()
         return None
 
-    def soonest(self) -> int:
-        """The expiration at the front, emptied or not; NEVER if there is none. Cost: O(1)."""
-        return self._heap[0][0] if self._heap else NEVER
-
     def pop(self) -> None:
         """Drop the bucket at the front."""
         self.operations += 1
-        heappop(self._heap)[2].queued = False
+        heap = self._heap
+        heappop(heap)[2].dequeue()
+        self.soonest = heap[0][0] if heap else NEVER
+
+    def entries(self) -> list[tuple[int, int, Bucket]]:
+        return self._heap.copy()
+
+    def clear(self) -> None:
+        """Drop every bucket."""
+        for _, _, bucket in self._heap:
+            bucket.dequeue()
+        self._heap.clear()
+        self.soonest = NEVER
+
+    def verify(self) -> list[Bucket]:
+        """The queued buckets. Raises: AssertionError: one is queued twice, or for another time than its own (I3)."""
+        buckets = [bucket for _, _, bucket in self._heap]
+        assert self.soonest == (self._heap[0][0] if self._heap else NEVER), "I3: the front of the queue is miscounted"
+        assert len({id(bucket) for bucket in buckets}) == len(buckets), "I3: a bucket is queued twice"
+        for expiration, level, bucket in self._heap:
+            assert expiration == bucket.expiration, "I3: a queued bucket changed its time"
+            assert level == bucket.level, "I3: a queued bucket changed its level"
+            assert bucket.queued, "I3: a queued bucket is not marked as queued"
+        return buckets

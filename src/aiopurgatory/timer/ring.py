@@ -8,6 +8,8 @@ an item leaves its bucket in O(1) without being searched for, and nothing is all
 
 from __future__ import annotations
 
+from typing import final
+
 from mypy_extensions import mypyc_attr
 
 
@@ -44,12 +46,13 @@ class TimerTask(Entry):
         self._ring_deadline = deadline
 
 
+@final
 class Bucket(Entry):
     """The sentinel of one bucket's ring.
 
-    ``expiration`` is the time at which the bucket is worked off, and means something only while ``queued``: a bucket
-    is in the delay queue at most once, and stays there when it is emptied (see DelayQueue). ``count`` is for who looks
-    on: the tasks that were put here, until they leave; those that are being worked off are still among them.
+    ``expiration`` is the time at which the bucket is worked off. It means something only while ``queued``: a bucket
+    is in the delay queue at most once, and stays there when it is emptied (see DelayQueue). ``count`` is for
+    statistics: the tasks that were put here and have not left. It includes tasks that are being worked off.
     """
 
     __slots__ = ("count", "expiration", "level", "queued")
@@ -64,6 +67,15 @@ class Bucket(Entry):
 
     def is_empty(self) -> bool:
         return self._ring_next is self
+
+    def enqueue(self, expiration: int) -> None:
+        """Note that the delay queue holds this bucket for *expiration*."""
+        self.expiration = expiration
+        self.queued = True
+
+    def dequeue(self) -> None:
+        """Note that the delay queue has dropped this bucket."""
+        self.queued = False
 
     def append(self, task: Entry) -> None:
         """Hang the unlinked *task* in at the tail. Cost: O(1)."""
@@ -108,3 +120,35 @@ def unlink(task: Entry) -> bool:
     after._ring_prev = before
     task._ring_prev = task._ring_next = None
     return True
+
+
+def is_linked(task: Entry) -> bool:
+    return task._ring_next is not None
+
+
+def deadline_of(task: Entry) -> int:
+    return task._ring_deadline
+
+
+def set_deadline(task: Entry, deadline: int) -> None:
+    """Give the unlinked *task* a new deadline."""
+    task._ring_deadline = deadline
+
+
+def tasks_in(bucket: Bucket) -> list[Entry]:
+    """The tasks in *bucket*, oldest first; for verification. Raises: AssertionError: a link is broken (I6)."""
+    found: list[Entry] = []
+    before: Entry = bucket
+    task = bucket._ring_next
+    while task is not bucket:
+        assert task is not None, "I6: the ring of a bucket is broken"
+        assert task._ring_prev is before, "I6: the ring of a bucket is broken"
+        found.append(task)
+        before, task = task, task._ring_next
+    assert bucket._ring_prev is before, "I6: the ring of a bucket is broken"
+    return found
+
+
+def bucket_of(task: Entry) -> Bucket | None:
+    """The bucket that counts *task*."""
+    return task._ring_bucket

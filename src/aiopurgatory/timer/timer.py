@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from .delay_queue import DelayQueue
-from .ring import Bucket, Entry, unlink
+from .ring import Bucket, Entry, bucket_of, deadline_of, is_linked, tasks_in, unlink
 from .wheel import TimingWheel
 
 
@@ -28,7 +28,7 @@ class Timer:
     Source: Varghese and Lauck's hierarchical wheels as in Kafka's SystemTimer and TimingWheel.
     """
 
-    __slots__ = ("_cascading", "_count", "_due", "_now", "_queue", "_wheels", "cascaded")
+    __slots__ = ("_cascading", "_count", "_due", "_now", "_queue", "cascaded", "wheels")
 
     def __init__(self, tick: int = 1, wheel_size: int = 20, start: int = 0) -> None:
         if tick < 1:
@@ -36,7 +36,8 @@ class Timer:
         if wheel_size < 2:
             raise ValueError(f"wheel_size must be >= 2, got {wheel_size}")
         self._now = start
-        self._wheels = [TimingWheel(0, tick, wheel_size, start)]
+        #: The wheels, finest first; for statistics and drawings.
+        self.wheels = [TimingWheel(0, tick, wheel_size, start)]
         self._queue = DelayQueue()
         # Buckets whose time has come are emptied into these two at once and worked off from there, one task at a time:
         # a callback may add, cancel or raise, and whoever advances may stop half-way (I7, I8).
@@ -57,7 +58,7 @@ class Timer:
     @property
     def levels(self) -> int:
         """Wheels made so far."""
-        return len(self._wheels)
+        return len(self.wheels)
 
     @property
     def heap_operations(self) -> int:
@@ -78,11 +79,12 @@ class Timer:
 
         Cost: O(levels), and O(log buckets) for the first task of a bucket. Invariants: I1, I4.
         """
-        if task._ring_next is not None:
+        if is_linked(task):
             raise ValueError("task must not be in a timer; cancel it first to give it a new deadline")
-        if task._ring_deadline <= self._now:
+        deadline = deadline_of(task)
+        if deadline <= self._now:
             return False
-        self._place(task)
+        self._place(task, deadline)
         self._count += 1
         return True
 
@@ -105,7 +107,7 @@ class Timer:
 
     def soonest(self) -> int:
         """A lower bound of next_expiration() that counts emptied buckets; NEVER with nothing queued. Cost: O(1)."""
-        return self._now if self._is_working() else self._queue.soonest()
+        return self._now if self._is_working() else self._queue.soonest
 
     def advance(self, now: int, expire: Callable[[Any], object]) -> int:
         """Set the clock to *now* and hand each task that is due to *expire*.
@@ -147,7 +149,7 @@ class Timer:
                 task = self._cascading.pop_first()
                 if task is None:
                     break
-                self._place(task)
+                self._place(task, deadline_of(task))
                 self.cascaded += 1
                 limit -= 1
                 if limit <= 0:
@@ -167,13 +169,26 @@ class Timer:
 
         Without it, a deadline added after a quiet time would be placed as seen from the last expiration: too far up.
         """
-        if now - self._now >= self._wheels[0].tick and self.soonest() > now:
+        if now - self._now >= self.wheels[0].tick and self.soonest() > now:
             self._move(now)
+
+    def start_at(self, now: int) -> None:
+        """Set the clock of the empty timer to *now*, also backwards. Raises: ValueError: it is not empty."""
+        if self._count:
+            raise ValueError(f"the timer must be empty to be set to another time, it has {self._count} tasks")
+        finest = self.wheels[0]
+        self._queue.clear()
+        self._now = now
+        self.wheels = [TimingWheel(0, finest.tick, finest.size, now)]
+
+    def queued(self) -> list[tuple[int, int, Bucket]]:
+        """The delay queue's entries, a copy: expiration, level, bucket."""
+        return self._queue.entries()
 
     def occupied(self) -> list[tuple[int, int, int, int]]:
         """The non-empty buckets as (level, first deadline, last deadline, tasks). Cost: O(levels * wheel_size)."""
         found = []
-        for wheel in self._wheels:
+        for wheel in self.wheels:
             for bucket in wheel.buckets:
                 if not bucket.is_empty():
                     first = bucket.expiration + 1 - (wheel.tick if wheel.level == 0 else 0)
@@ -182,16 +197,15 @@ class Timer:
 
     def pending_by_level(self) -> tuple[int, ...]:
         """The tasks of every wheel, the finest one first. Cost: O(levels * wheel_size)."""
-        return tuple([sum([bucket.count for bucket in wheel.buckets]) for wheel in self._wheels])
+        return tuple([sum([bucket.count for bucket in wheel.buckets]) for wheel in self.wheels])
 
     def _is_working(self) -> bool:
         """Is a bucket that came due not worked off yet?"""
         return not (self._due.is_empty() and self._cascading.is_empty())
 
-    def _place(self, task: Entry) -> None:
-        """Put the unlinked *task*, not due, where its deadline belongs as seen from now."""
-        deadline = task._ring_deadline
-        for wheel in self._wheels:
+    def _place(self, task: Entry, deadline: int) -> None:
+        """Put the unlinked *task*, not due, where its *deadline* belongs as seen from now."""
+        for wheel in self.wheels:
             if deadline <= wheel.reach:
                 break
         else:
@@ -204,10 +218,10 @@ class Timer:
 
     def _overflow(self, deadline: int) -> TimingWheel:
         """Add wheels until *deadline* is within reach."""
-        wheel = self._wheels[-1]
+        wheel = self.wheels[-1]
         while deadline > wheel.reach:
             wheel = TimingWheel(wheel.level + 1, wheel.interval, wheel.size, self._now)
-            self._wheels.append(wheel)
+            self.wheels.append(wheel)
         return wheel
 
     def _move(self, now: int) -> None:
@@ -215,9 +229,44 @@ class Timer:
         if now <= self._now:
             return
         self._now = now
-        for wheel in self._wheels:
-            start = now - now % wheel.tick
-            if start == wheel.start:
+        for wheel in self.wheels:
+            if not wheel.turn_to(now):
                 break  # coarser wheels stand still, too
-            wheel.start = start
-            wheel.reach = start + wheel.interval
+
+    def verify(self) -> list[Entry]:
+        """Check every structure against every other.
+
+        Returns: the tasks in the timer.
+        Raises: AssertionError: names the invariant that does not hold.
+        Cost: a walk over everything.
+        """
+        found: list[Entry] = []
+        expirations: list[int] = []
+        queued = self._queue.verify()
+        assert all(bucket.expiration >= self._now for bucket in queued), "I3: a queued bucket is past"
+        for wheel in self.wheels:
+            stands = wheel.start <= self._now < wheel.start + wheel.tick
+            assert stands, f"I9: level {wheel.level} is not at the time"
+            for bucket in wheel.buckets:
+                assert bucket.queued == (bucket in queued), "I3: a bucket is marked as queued, and is not"
+                tasks = tasks_in(bucket)
+                assert bucket.queued or not tasks, "I3: a bucket with tasks is not queued"
+                self._verify_bucket(wheel, bucket, tasks)
+                expirations += [bucket.expiration for _ in tasks]
+                found += tasks
+        for working in (self._due, self._cascading):
+            tasks = tasks_in(working)
+            expirations += [self._now for _ in tasks]
+            found += tasks
+        assert len(found) == self._count, f"I5: the timer counts {self._count} tasks and holds {len(found)}"
+        assert len(found) == sum(self.pending_by_level()), "I5: the buckets count more tasks, or fewer"
+        exact = self.next_expiration() == min(expirations, default=None)
+        assert exact, "I3: next_expiration() is not the earliest bucket"
+        return found
+
+    def _verify_bucket(self, wheel: TimingWheel, bucket: Bucket, tasks: list[Entry]) -> None:
+        first = bucket.expiration - (wheel.tick if wheel.level == 0 else 0)
+        for task in tasks:
+            deadline = deadline_of(task)
+            assert first < deadline <= first + wheel.tick, f"I1: deadline {deadline} is in a wrong bucket"
+            assert bucket_of(task) is bucket, "I5: a task is counted by another bucket"

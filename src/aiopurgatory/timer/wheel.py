@@ -38,3 +38,12 @@ class TimingWheel:
         """When the bucket that holds *deadline* is worked off."""
         start = deadline - 1 - (deadline - 1) % self.tick
         return start + self.tick if self.level == 0 else start
+
+    def turn_to(self, now: int) -> bool:
+        """Move on to *now*. Returns: False if the wheel stands where it stood."""
+        start = now - now % self.tick
+        if start == self.start:
+            return False
+        self.start = start
+        self.reach = start + self.interval
+        return True

@@ -1,1 +1,1 @@
-"""Around the web: long polls (``longpoll``, ``asgi``, ``aiohttp``), and a page of what waits (``inspector``)."""
+"""HTTP: long polls (``longpoll``, ``asgi``, ``aiohttp``), and a live page of a purgatory (``inspector``)."""

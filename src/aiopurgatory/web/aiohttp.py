@@ -1,4 +1,4 @@
-"""What an aiohttp app needs to hold long polls."""
+"""Long polls in an aiohttp app: the purgatory's life."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
-    """Start *purgatory* with *app*; when it stops, close it at once, so that every poll is answered.
+    """Start *purgatory* with *app*, and close it as soon as the app is told to stop, so that every poll is answered.
 
         setup(app, purgatory)
         web.run_app(app, handler_cancellation=True)
 
-    Without ``handler_cancellation`` (of ``AppRunner``, too), a poll stays parked until its wait is over when its client
-    has left.
+    Without ``handler_cancellation``, which ``AppRunner`` takes, too, the poll of a client that has disconnected stays
+    parked until its wait is over.
     """
 
     async def life(app: web.Application) -> AsyncIterator[None]:

@@ -1,17 +1,16 @@
-"""What an ASGI app needs to hold long polls, under any server: put it around Starlette, FastAPI, Litestar, Quart."""
+"""Long polls in an ASGI app: the wrapper around Starlette, FastAPI, Litestar or Quart, under any server."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from typing import Any, TypeVar, cast, final
 
-from ..errors import PurgatoryClosedError
+from ..core.purgatory import parts_of
 from ..purgatory import Purgatory
-from .listening import Listener, Message, Receive, listen
-from .stopping import on_stop_signal
+from .disconnect import Listener, Message, Receive, listen
+from .signals import on_stop_signal
 
 T = TypeVar("T")
 
@@ -21,48 +20,54 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
 
-#: Bytes of a body that are read before the app asks for them: no more, so that a server can slow down its client.
+#: Bytes of a body that are read before the app asks for them. No more, so that the server can slow down its client.
 READ_AHEAD = 1 << 16
-#: What a message counts for beside its body: a stand-in for a server may have one for whoever asks, without end.
+#: Bytes that a message counts beside its body: a test client may return a message to each call, without end.
 _MESSAGE = 1 << 10
 
 
 @final
 class LongPollApp:
-    """*app*, with handlers that are cancelled when their client leaves, and polls that are answered when it stops.
+    """Wraps *app*: cancels a handler when its client disconnects, and answers every poll when the server stops.
 
         app = LongPollApp(Starlette(routes=[...]), purgatory)
 
-    Or, as the last one that is added, ``app.add_middleware(LongPollApp, purgatory=purgatory)``. It must be outside of
-    Starlette's BaseHTTPMiddleware, behind which nothing is heard of the client.
+    Or ``app.add_middleware(LongPollApp, purgatory=purgatory)``, added last: it must be outside of Starlette's
+    BaseHTTPMiddleware, which hides disconnects.
 
-    A client that leaves: no server cancels a handler for that. It shows in ``receive()`` alone, which is listened to
-    here, beside the app, from when the handler first has to wait until it begins to answer: what comes of a body
-    meanwhile is kept for the handler, and with READ_AHEAD bytes unread, listening pauses.
+    Disconnects: servers do not cancel a handler when its client disconnects. They only deliver ``http.disconnect``
+    through ``receive()``. The wrapper calls it beside the app, from when the handler first has to wait until it begins
+    to answer. The parts of a body that arrive meanwhile are kept for the handler; with READ_AHEAD bytes unread, the
+    wrapper stops listening until some are read.
 
-    A server that stops: *purgatory* is closed at once, which ends everything in it. Under uvicorn, and hypercorn
-    without worker processes, that is when the signal comes. Hypercorn's workers get none: their polls are answered 503
-    when the server cancels them, after its ``graceful_timeout``; from Python 3.12 on it does so on uvloop alone, and on
-    asyncio waits for them to end (hypercorn #308). A server in a thread that is not the main one gets none, either:
-    close the purgatory yourself.
+    Stopping: *purgatory* is closed as soon as the process gets SIGINT or SIGTERM, under uvicorn and under hypercorn
+    without worker processes. Two servers give no notice:
+
+    - Hypercorn's worker processes. Their polls are answered 503 when the server cancels them, after its
+      ``graceful_timeout``. From Python 3.12 on, it does so on uvloop only; on asyncio it waits for the polls to end
+      (hypercorn #308).
+    - A server in a thread other than the main one: close the purgatory yourself.
 
     Args:
-        purgatory: started with the app (lifespan, or the first request), closed with it.
+        purgatory: started by the app's lifespan or by the first request in an event loop, and closed by the lifespan.
+            A purgatory that was closed is not started again by a request in the same loop.
 
-    Cost: for a request that has to wait about 1.5 kB (under servers other than uvicorn and hypercorn, a task more); for
-    one that has not, two calls.
+    Cost: about 1.5 kB for a request that has to wait (under servers other than uvicorn and hypercorn, a task more); two
+    calls for a request that does not.
     """
 
     def __init__(self, app: ASGIApp, purgatory: Purgatory) -> None:
         self._app = app
         self._purgatory = purgatory
-        self._forget_signals: Callable[[], None] | None = None
+        #: The loop in which stop signals close the purgatory, and the function that ends this.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._forget_signals: Callable[[], None] = _nothing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
         elif scope["type"] == "http":
-            if self._forget_signals is None:
+            if self._loop is not asyncio.get_running_loop():
                 await self._open()
             exchange = _Exchange(receive, send)
             try:
@@ -77,20 +82,26 @@ class LongPollApp:
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._purgatory.start()
-        await self._app(scope, receive, send)  # an app that knows no lifespan raises, and may be served all the same
+        await self._app(scope, receive, send)  # an app without lifespan raises, and may be served all the same
         self._purgatory.close()
-        if self._forget_signals is not None:
-            self._forget_signals()
+        self._forget_signals()
+        self._loop = None
 
     async def _open(self) -> None:
-        """With the first request: by then every server has installed its signal handlers, and nobody is parked yet."""
-        self._forget_signals = on_stop_signal(self._purgatory.close)
-        with suppress(PurgatoryClosedError):  # polls are told so
+        """On the first request: by then every server has installed its signal handlers, and nothing is parked yet."""
+        loop = asyncio.get_running_loop()
+        if parts_of(self._purgatory).loop.running is not loop:  # else it is open, or was closed on purpose
             await self._purgatory.start()
+        self._forget_signals()
+        self._loop, self._forget_signals = loop, on_stop_signal(self._purgatory.close)
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Exchange:
-    """One request while its app runs. Its client is listened to beside the app, which is cancelled when it leaves."""
+    """One request while the app handles it. Listens for the client's disconnect, and cancels the app's task then."""
 
     __slots__ = (
         "_ahead",
@@ -114,16 +125,16 @@ class _Exchange:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._ahead: tuple[Message, ...] = ()  # read before the app asked for them
+        self._ahead: tuple[Message, ...] = ()  # messages read before the app asked for them
         self._ahead_bytes = 0
-        self._readers: tuple[asyncio.Task[Any] | None, ...] = ()  # the app's, that wait for a message
-        self._answering = False
-        self._left = False  # the client
-        self._cancelled = False  # the app, for that
+        self._readers: tuple[asyncio.Task[Any] | None, ...] = ()  # the app's tasks inside receive()
+        self._answering = False  # the app has begun to answer
+        self._left = False  # the client has disconnected
+        self._cancelled = False  # the app's task was cancelled for that
         self._listener: Listener | None = None
         self._listening = False
-        self._arrived: tuple[asyncio.Future[None], ...] = ()  # of readers that wait for what the listener hears
-        # On the next turn of the loop, which comes only if the app has to wait. If not, this is all that it costs.
+        self._arrived: tuple[asyncio.Future[None], ...] = ()  # one for each reader that waits for the listener
+        # On the next loop iteration, which comes only if the app has to wait. If it need not, this is the whole cost.
         self._soon: asyncio.Handle | None = self._loop.call_soon(self._listen)
 
     async def receive(self) -> Message:
@@ -140,11 +151,11 @@ class _Exchange:
                 message = await self._receive()
             if message["type"] == "http.disconnect" and not self._answering:
                 self._leave()
-                await asyncio.sleep(0)  # here, if it is cancelled
+                await asyncio.sleep(0)  # if the app is cancelled, then here
             return message
         finally:
             self._readers = _without(self._readers, reader)
-            if self._soon is None and not self._answering:  # one that was cancelled has kept nobody from leaving
+            if self._soon is None and not self._answering:  # a reader that was cancelled may have missed a disconnect
                 self._soon = self._loop.call_soon(self._listen)
 
     async def _arrival(self) -> None:
@@ -168,7 +179,7 @@ class _Exchange:
 
     def _heard(self, message: Message | None) -> bool:
         if message is not None:
-            # A poll waits for long and has no body: the message that they all share is two hundred bytes less for each.
+            # Most polls have no body. One message shared by them all saves two hundred bytes for each.
             self._ahead += (_NO_BODY if message == _NO_BODY else message,)
             self._ahead_bytes += _weight(message)
             if message["type"] == "http.disconnect":
@@ -183,14 +194,17 @@ class _Exchange:
         return self._listening
 
     def _leave(self) -> None:
-        """Cancel the app; but one that listens in a task of its own is told, and knows better (Quart)."""
+        """Cancel the app's task, unless another task of the app is inside receive() and will see it (Quart)."""
         if not self._left and all(reader is self._task for reader in self._readers):
             self._cancelled = True
             self._task.cancel()
         self._left = True
 
     async def cancelled_by_server(self) -> bool:
-        """Its patience with the app is over, and it would answer 500. Returns: False if it was for the client alone."""
+        """Answer 503 if the server has cancelled the app, since the server itself would answer 500.
+
+        Returns: False if the app was cancelled only because the client disconnected.
+        """
         if not self._left and not self._answering:
             retry_after = str(random.randint(1, 3)).encode()
             headers = [(b"retry-after", retry_after), (b"cache-control", b"no-store"), (b"content-length", b"0")]
@@ -206,7 +220,7 @@ class _Exchange:
             self._listener.cancel()
         if self._cancelled:
             self._task.uncancel()
-        # They hold this object, and it them: cut, so that no request waits for the garbage collector.
+        # They refer to this object, and it to them: cut the cycle, so that no request needs the garbage collector.
         self._soon = self._listener = None
 
 
@@ -215,6 +229,6 @@ def _weight(message: Message) -> int:
 
 
 def _without(items: tuple[T, ...], one: T) -> tuple[T, ...]:
-    """Without the first that is *one*."""
+    """*items* without the first that equals *one*."""
     at = items.index(one)
     return items[:at] + items[at + 1 :]

@@ -1,4 +1,4 @@
-"""Long polling over HTTP, for any web framework: how long a poll may wait, and what it is answered."""
+"""Long polling over HTTP, for any web framework: how long a poll may wait, and how it is answered."""
 
 from __future__ import annotations
 
@@ -10,48 +10,52 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Generic, NamedTuple, Protocol, TypeVar, final
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, final
 
+from ..arguments import require
+from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryError, PurgatoryFullError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from .fields import ANY, entity_tags, is_entity_tag, wait_preference
+from .headers import ANY, entity_tags, is_entity_tag, wait_preference
 
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
-#: Bodies that are kept for the other polls that want the same one.
-SHARED_BODIES = 128
+#: Bodies that are kept for other polls that want the same one.
+SHARED_BODIES: Final = 128
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
 class GoneError(PurgatoryError):
-    """What the client has is too old, or of another life, to go on from: it must start anew. 410 (Kubernetes)."""
+    """The client's version is too old, or from an earlier process, to resume from. Answered 410, as in Kubernetes."""
 
 
 class Fields(Protocol):
-    """What is asked of a request's headers and query: the ``get()`` of a mapping, which for headers ignores case."""
+    """A request's headers or query: the ``get()`` of a mapping, which for headers ignores case."""
 
     def get(self, name: str, /) -> str | None: ...
 
 
 class Source(Protocol[K_contra]):
-    """What is polled, in memory: both are called from the event loop, and must not block it."""
+    """The polled state, in memory. Both methods are called from the event loop, and must not block it."""
 
     def version(self, resource: K_contra) -> str:
-        """Which state *resource* is in: printable ASCII without spaces and quotes.
+        """The version of *resource*: printable ASCII without spaces and quotes.
 
-        It becomes the ETag, and is what a client resumes from. The same one must never come back with another body:
-        if your counters start anew with the process, put a random part in front. Cheap: asked at every check.
+        It becomes the ETag, and the client resumes from it. The same version must never stand for two bodies: if your
+        counters restart with the process, put a random prefix in front. Keep it cheap: it is called at every check.
         """
         ...
 
     def read(self, resource: K_contra, since: str | None, version: str) -> bytes:
-        """The body for a client that has *since*, when the state is *version*. Called once for all who want the same.
+        """The body for a client that has version *since*, when the state is at *version*.
 
-        Args: since: what the client says it has, so anything at all; None: nothing, or more than one.
-        Raises: GoneError: *since* is no version to go on from.
+        Called once for all clients that want the same.
+
+        Args: since: as the client sent it, so it may be anything. None: the client has sent no version, or several.
+        Raises: GoneError: a client cannot resume from *since*.
         """
         ...
 
@@ -69,20 +73,21 @@ class Answer(NamedTuple):
 class Policy:
     """How long polls wait. Times are seconds.
 
-    A poll that may wait *wait* ends, if nothing happens, between *wait* - margin and *wait* - margin + jitter x *wait*,
+    A poll with the wait *wait*, if nothing happens, ends between *wait* - margin and *wait* - margin + jitter x *wait*,
     evenly spread.
 
     Args:
-        max_wait: the longest wait, and that of a client that asks for none. Proxies and browsers tend to give up on a
-            silent connection after 30 to 60 s.
-        min_wait: the shortest. A wait of 0 is answered now all the same.
-        jitter: share of the wait that is added at random, against herds that come back together (Consul).
-        margin: subtracted from the wait, for clients whose own timeout is the wait they ask for (Nacos: 0.5); half of
-            the wait at most.
-        linger: how long notify() waits for more to happen, so that polls are answered once with all of it.
-        max_per_client: refuse more parked polls of one client than this; None: no limit. (In all: the purgatory's
-            ``max_pending``.)
-        retry_after: whole seconds, lowest and highest: those who are refused are told to come back after a random one.
+        max_wait: the longest wait, and the wait of a client that asks for none. Proxies and browsers tend to give up on
+            a silent connection after 30 to 60 s.
+        min_wait: the shortest. A client that asks for 0 is answered at once all the same.
+        jitter: share of the wait that is added at random, so that clients don't return in a herd (Consul).
+        margin: subtracted from the wait, at most half of it. Raise it for clients that give up after exactly the wait
+            they ask for (Nacos: 0.5).
+        linger: how long notify() waits before it answers, so that one answer covers several events.
+        max_per_client: refuse more parked polls of one client than this; None (default): no limit. The limit for all
+            clients together is the purgatory's ``max_pending``.
+        retry_after: lowest and highest, whole seconds. A refused client is told to return after a random number between
+            them.
 
     Raises: ValueError: an argument out of its range.
     """
@@ -96,24 +101,24 @@ class Policy:
     retry_after: tuple[int, int] = (1, 3)
 
     def __post_init__(self) -> None:
-        _require(0 < self.max_wait < math.inf, "max_wait", "a finite number > 0", self.max_wait)
-        _require(0 <= self.min_wait <= self.max_wait, "min_wait", "a number from 0 to max_wait", self.min_wait)
-        _require(0 <= self.jitter <= 1, "jitter", "a number from 0 to 1", self.jitter)
-        _require(0 <= self.margin < math.inf, "margin", "a finite number >= 0", self.margin)
-        _require(0 <= self.linger < math.inf, "linger", "a finite number >= 0", self.linger)
+        require(0 < self.max_wait < math.inf, "max_wait", "a finite number > 0", self.max_wait)
+        require(0 <= self.min_wait <= self.max_wait, "min_wait", "a number from 0 to max_wait", self.min_wait)
+        require(0 <= self.jitter <= 1, "jitter", "a number from 0 to 1", self.jitter)
+        require(0 <= self.margin < math.inf, "margin", "a finite number >= 0", self.margin)
+        require(0 <= self.linger < math.inf, "linger", "a finite number >= 0", self.linger)
         limit = self.max_per_client
-        _require(limit is None or limit >= 1, "max_per_client", "an int >= 1, or None", limit)
+        require(limit is None or limit >= 1, "max_per_client", "an int >= 1, or None", limit)
         low, high = self.retry_after
-        _require(0 <= low <= high, "retry_after", "two ints >= 0, the lower one first", self.retry_after)
+        require(0 <= low <= high, "retry_after", "two ints >= 0, the lower one first", self.retry_after)
 
     def applied(self, asked: float | None) -> float:
-        """The wait for a client that asked for *asked* seconds. 0 or less is 0: answer now."""
+        """The wait of a client that asked for *asked* seconds. 0 means: answer at once."""
         if asked is None:
             return self.max_wait
         return min(max(asked, self.min_wait), self.max_wait) if asked > 0 else 0.0
 
     def timeout(self, wait: float) -> float:
-        """How long to park a poll whose applied wait is *wait*."""
+        """How long to park a poll with the wait *wait*."""
         return wait - min(self.margin, wait / 2) + random.uniform(0, self.jitter * wait)
 
 
@@ -126,17 +131,21 @@ class LongPolling(Generic[K]):
             answer = await polling.answer(request.path_params["topic"], request.headers, request.query_params)
             return Response(answer.body, answer.status, answer.headers)
 
-    The ETag of each answer is the version that the client resumes from: it sends it back as If-None-Match.
+        async def publish(request: Request) -> Response:
+            ...  # change the state behind the topic
+            polling.notify(request.path_params["topic"])  # in a thread: notify_threadsafe()
+
+    The ETag of each answer is the version to resume from: the client sends it back as If-None-Match.
 
         200  there is something new: the body, and the new ETag
-        304  the wait is over, and there is nothing new (204, if the client did not resume by If-None-Match)
-        400  the wait asked for is not a number
-        409  the same client polls anew: this is its older poll (Telegram)
-        410  GoneError: start anew, without If-None-Match
+        304  the wait is over without anything new (204, if the client did not resume by If-None-Match)
+        400  the client's wait is not a number
+        409  the same client has sent a newer poll: this is the older one (Telegram)
+        410  GoneError: start over, without If-None-Match
         503  the purgatory is full or closed, or the client has too many polls; with Retry-After
 
     Args:
-        purgatory: where polls wait; one of their own, because it is closed to answer them all when the server stops
+        purgatory: where polls wait. Give them one of their own: it is closed to answer them all when the server stops
             (see ``asgi`` and ``aiohttp``).
         media_type: of the bodies.
     """
@@ -150,16 +159,15 @@ class LongPolling(Generic[K]):
         media_type: str = "application/json",
     ) -> None:
         self._purgatory = purgatory
+        self._loop = parts_of(purgatory).loop
         self._policy = policy or Policy()
         self._media_type = media_type
         self._version = source.version
         self._read = lru_cache(SHARED_BODIES)(source.read)
         #: The parked polls of each client that was named.
         self._clients: dict[Hashable, dict[K, _Poll[K]]] = {}
-        #: How many parked polls watch each key; with a linger alone.
+        #: How many parked polls watch each key. Counted only with a linger.
         self._polled: Counter[Hashable] = Counter()
-        #: Keys that something has happened to, but not long enough ago.
-        self._lingering: set[Hashable] = set()
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self._purgatory!r}>"
@@ -174,19 +182,21 @@ class LongPolling(Generic[K]):
         keys: Iterable[Hashable] | None = None,
         client: Hashable = None,
     ) -> Answer:
-        """Wait until there is something new for the client, and not for long. Cancel it when the client has left.
+        """Wait until something is newer than the client's version, or its wait is over.
+
+        Cancel it when the client disconnects.
 
         Args:
-            resource: what is polled; the source is asked for it.
-            headers: of the request. Read are Prefer and, if *since* is None, If-None-Match: what ``get()`` has of
-                them, which of several lines is the first.
-            query: of the request. Read is ``wait``: seconds, before what Prefer says.
-            since: the version that the client has, if it tells by other means than If-None-Match.
-            keys: to watch; None: *resource* alone.
-            client: who polls. A newer poll of the same client for the same resource ends its older one; and see
-                ``Policy.max_per_client``. None: nobody in particular.
+            resource: passed to the source.
+            headers: of the request. Prefer is read and, if *since* is None, If-None-Match. Where a header has several
+                lines, ``get()`` must return the first.
+            query: of the request. ``wait``, in seconds, takes precedence over Prefer.
+            since: the client's version, if it comes by other means than If-None-Match.
+            keys: the keys to watch; None (default): *resource* alone.
+            client: identifies the client, for ``Policy.max_per_client``; None (default): unknown. A newer poll of a
+                client for the same resource ends its older one.
 
-        Raises: what the source raises, but for GoneError. RuntimeError: the purgatory is not started.
+        Raises: whatever the source raises, except GoneError. RuntimeError: the purgatory is not started.
         """
         try:
             asked = _asked_wait(headers, query)
@@ -217,22 +227,46 @@ class LongPolling(Generic[K]):
             return self._refusal(503, "")  # all polls at once, and a body would be another write for each of them
 
     def notify(self, key: Hashable) -> int:
-        """Something has happened to *key*: answer the polls that it concerns, after ``Policy.linger``.
+        """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
 
-        Returns: how many were answered at once. From other threads, ``loop.call_soon_threadsafe()`` this. Without a
-        linger, the purgatory's own checks (``..._soon``, ``..._threadsafe``) serve as well.
+        Without a linger, the purgatory's own checks (``check_and_complete_soon()`` and the others) do as well.
+
+        Returns: how many polls were answered at once; 0 with a linger, unless the purgatory is full.
+        Raises: RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        if key in self._lingering:
-            return 0
+        if self._loop.is_foreign_thread():
+            raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
         if key in self._polled:
-            with suppress(PurgatoryFullError):
-                self._purgatory.watch(_Linger(self._purgatory, key, self._lingering, self._policy.linger), [self])
-                self._lingering.add(key)
+            lingering = (self, key)
+            if self._purgatory.waiting(lingering):
+                return 0
+            with suppress(PurgatoryClosedError, PurgatoryFullError):
+                self._purgatory.watch(_Linger(self._purgatory, key, self._policy.linger), [lingering])
                 return 0
         return self._purgatory.check_and_complete(key)
 
+    def notify_threadsafe(self, key: Hashable) -> None:
+        """notify() for any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
+
+        Polls are answered from the next loop iteration on, after ``Policy.linger``. Call it when the change is visible
+        to ``Source.version()``. Before the purgatory is started, and after it is closed, it does nothing.
+
+        Raises: TypeError: *key* is not hashable.
+        """
+        if not self._policy.linger:
+            self._purgatory.check_and_complete_threadsafe(key)
+            return
+        hash(key)  # an unhashable one fails here, not in the loop
+        if self._purgatory.is_open:
+            loop = self._loop.running
+            try:
+                loop.call_soon_threadsafe(self.notify, key)
+            except RuntimeError:
+                if not loop.is_closed():
+                    raise
+
     async def _park(self, poll: _Poll[K], keys: set[Hashable], client: Hashable) -> None:
-        """Park *poll*, and keep the books of clients and of what may linger."""
+        """Park *poll*, and keep count of the client's polls and of the polls of each key."""
         if client is not None:
             self._make_room(poll.resource, client)
         self._purgatory.watch(poll, keys)
@@ -254,9 +288,9 @@ class LongPolling(Generic[K]):
         older = mine.get(resource)
         limit = self._policy.max_per_client
         if older is None and limit is not None and len(mine) >= limit:
-            raise PurgatoryFullError(f"{limit} polls of this client wait already")
+            raise PurgatoryFullError(f"{limit} polls of this client are waiting already")
         if older is not None:
-            older.fail(_ReplacedError("the same client polls anew"))
+            older.fail(_ReplacedError("the same client has sent a newer poll"))
 
     def _forget_client(self, poll: _Poll[K], client: Hashable) -> None:
         mine = self._clients.get(client, {})
@@ -294,12 +328,14 @@ class LongPolling(Generic[K]):
 
 
 class _ReplacedError(Exception):
-    """The same client polls anew (a newer poll on the same connection must end the old one: tuwunel #386)."""
+    """The same client has sent a newer poll: on the same connection, it waits for the older one (tuwunel #386)."""
 
 
 class _Poll(DelayedOperation[None], Generic[K]):
-    """Waits until *resource* is in another state than *known*. The body is read when the answer is written: a walk over
-    all who wait is short then, and what happens next is in it already.
+    """Waits until *resource* has another version than *known*.
+
+    It does not read the body: that happens when the answer is written. So a check of many polls is short, and a body
+    covers the events between the check and the answer.
     """
 
     __slots__ = ("known", "resource", "version")
@@ -313,27 +349,26 @@ class _Poll(DelayedOperation[None], Generic[K]):
 
 
 class _Linger(DelayedOperation[None]):
-    """Checks *key* when its time is up. One for all who wait: a poll whose own time is up first takes what there is."""
+    """Checks *key* when its time is up, once for all its polls. A poll whose own time is up before is not held back."""
 
-    __slots__ = ("key", "lingering", "purgatory")
+    __slots__ = ("key", "purgatory")
 
-    def __init__(self, purgatory: Purgatory, key: Hashable, lingering: set[Hashable], timeout: float) -> None:
+    def __init__(self, purgatory: Purgatory, key: Hashable, timeout: float) -> None:
         super().__init__(timeout)
-        self.purgatory, self.key, self.lingering = purgatory, key, lingering
+        self.purgatory, self.key = purgatory, key
 
     def try_complete(self) -> bool:
         return False
 
     def on_complete(self) -> None:
-        self.lingering.discard(self.key)
         self.purgatory.check_and_complete_soon(self.key)
-
-    def on_cancel(self) -> None:
-        self.lingering.discard(self.key)
 
 
 def _asked_wait(headers: Fields, query: Fields) -> float | None:
-    """Raises: ValueError: the query asks for what is no number. (A preference that is none is ignored.)"""
+    """The wait that the client asks for, in seconds; None for none.
+
+    Raises: ValueError: the query's wait is not a number. (In Prefer, such a wait is ignored.)
+    """
     text = query.get("wait")
     if text is None:
         return wait_preference(headers.get("prefer") or "")
@@ -344,8 +379,3 @@ def _asked_wait(headers: Fields, query: Fields) -> float | None:
     if math.isnan(wait):
         raise ValueError(f"wait must be a number of seconds, got {text[:50]!r}")
     return wait
-
-
-def _require(holds: bool, parameter: str, rule: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"{parameter} must be {rule}, got {value!r}")

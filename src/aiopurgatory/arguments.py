@@ -1,0 +1,43 @@
+"""What arguments must be. Each function names the parameter, the rule and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from math import inf
+from types import CoroutineType
+
+
+def require(holds: bool, parameter: str, rule: str, value: object) -> None:
+    """Raises: ValueError: the rule does not hold."""
+    if not holds:
+        raise ValueError(f"{parameter} must be {rule}, got {value!r}")
+
+
+def require_int(parameter: str, value: object, least: int | None = None) -> None:
+    """Raises: TypeError: *value* is no int (a bool is none); ValueError: it is less than *least*."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{parameter} must be an int, got {value!r}")
+    if least is not None:
+        require(value >= least, parameter, f">= {least}", value)
+
+
+def require_seconds(parameter: str, value: object, least: float = 0.0, most: float = inf) -> None:
+    """Raises: TypeError: *value* is no number; ValueError: it is NaN, or not between *least* and *most*."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{parameter} must be a number of seconds, got {value!r}")
+    rule = f">= {least:g} s" if most == inf else f"from {least:g} to {most:g} s"
+    require(least <= value <= most, parameter, rule, value)
+
+
+def require_plain_function(parameter: str, function: Callable[..., object]) -> None:
+    """Raises: TypeError: *function* is an ``async def``: its coroutine would be true, and never awaited."""
+    if iscoroutinefunction(function):
+        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
+
+
+def require_not_coroutine(parameter: str, returned: object) -> None:
+    """Raises: TypeError: the function *parameter* has *returned* a coroutine, so it is an ``async def``."""
+    if isinstance(returned, CoroutineType):
+        returned.close()  # else Python warns of it, too
+        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")

@@ -1,0 +1,91 @@
+"""The clock task: it sleeps until something is due, works it off, and sleeps again (I2, I3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .clock import Clock
+from .core.alarm import AWAKE
+from .core.purgatory import Parts
+
+
+class ClockTask:
+    """One event-loop task for the purgatory that *parts* are of.
+
+    Args: ended: called with this object, and with what killed the task, if it ends without being stopped or dies.
+    """
+
+    __slots__ = ("__weakref__", "_ended", "_parts", "_sleep", "_stopped", "_task")
+
+    def __init__(self, parts: Parts, clock: Clock, ended: Callable[[ClockTask, BaseException | None], object]) -> None:
+        self._parts = parts
+        self._ended: Callable[[ClockTask, BaseException | None], object] | None = ended
+        self._stopped = False
+        self._sleep: asyncio.Future[None] | None = None
+        loop = asyncio.get_running_loop()
+        parts.alarm.connect(clock.call_at, self.ring, self.wake)
+        run = self._run(loop)
+        try:
+            self._task = loop.create_task(run, name=f"aiopurgatory-clock-{parts.loop.name}")
+        except BaseException:
+            run.close()
+            raise
+        # However it ends: cancelled before its first step, too.
+        self._task.add_done_callback(self._done)
+
+    def ring(self) -> None:
+        """The alarm has come: do the task's work, without the two loop iterations that it takes to wake a task."""
+        alarm, sleep = self._parts.alarm, self._sleep
+        alarm.rang()
+        if sleep is None or sleep.done():
+            return
+        try:
+            more = self._parts.iteration.run()
+        except BaseException as exc:
+            if not sleep.done():
+                sleep.set_exception(exc)
+            return
+        if more:
+            self.wake()
+        elif not sleep.done():
+            self._parts.deadlines.sleep()
+
+    def wake(self) -> None:
+        """Have the task work on the next iteration."""
+        sleep = self._sleep
+        if sleep is not None and not sleep.done() and not sleep.get_loop().is_closed():
+            sleep.set_result(None)
+
+    def stop(self) -> None:
+        """Nothing of it runs after this; the task itself ends on the next iteration."""
+        self._stopped = True
+        self._parts.alarm.disconnect()
+        self.wake()
+
+    async def wait(self) -> None:
+        """Wait until the task is gone."""
+        # A task of a loop that is gone, or of the parent process, would never be done.
+        if self._task is not asyncio.current_task() and self._task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([self._task])
+
+    def is_idle(self) -> bool:
+        """Has it done what there is to do now?"""
+        asleep = self._sleep is not None and not self._sleep.done()
+        return self._stopped or (asleep and self._parts.alarm.until != AWAKE)
+
+    async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopped:
+            self._parts.alarm.stay_awake()
+            if self._parts.iteration.run():
+                await asyncio.sleep(0)  # I8: the loop's turn
+            elif not self._stopped:
+                self._sleep = sleep = loop.create_future()
+                self._parts.deadlines.sleep()
+                await sleep
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        exc = None if task.cancelled() else task.exception()
+        ended, self._ended = self._ended, None  # holds on to nothing
+        if ended is not None and (exc is not None or not self._stopped):
+            ended(self, exc)

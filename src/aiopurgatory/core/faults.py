@@ -1,0 +1,31 @@
+"""What hooks may raise and return, and how it is passed on."""
+
+from __future__ import annotations
+
+from types import CoroutineType
+from typing import Any, Final
+
+#: A constant of this module: compiled code looks up an imported name at each use.
+COROUTINE: Final = CoroutineType
+
+
+def as_failure(exc: BaseException, hook: str) -> BaseException:
+    """*exc* as it can be raised out of an await: a StopIteration would end the awaiting coroutine instead."""
+    if not isinstance(exc, StopIteration):
+        return exc
+    failure = RuntimeError(f"{hook} raised StopIteration")
+    failure.__cause__ = exc
+    return failure
+
+
+def require_error(exc: object) -> None:
+    """Raises: TypeError: *exc* is nothing that an await can raise."""
+    if not isinstance(exc, Exception) or isinstance(exc, StopIteration):
+        raise TypeError(f"exc must be an instance of Exception other than StopIteration, got {exc!r}")
+
+
+def require_plain(returned: Any, op: object, hook: str) -> None:
+    """Raises: TypeError: *hook* is an ``async def``, and this its coroutine, which nobody would await."""
+    if returned is not None and type(returned) is COROUTINE:
+        returned.close()  # else Python warns of it, too
+        raise TypeError(f"{type(op).__name__}.{hook} must be a plain function, not async def: hooks never wait")

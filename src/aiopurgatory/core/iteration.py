@@ -1,0 +1,36 @@
+"""What one loop iteration does for a purgatory, and how the budget for it is shared out (I8)."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from .checks import Checks
+from .deadlines import Deadlines
+from .loop import Loop
+from .purging import Purging
+
+
+@final
+class Iteration:
+    """Args: budget: seconds that one may take."""
+
+    __slots__ = ("_budget", "_checks", "_deadlines", "_loop", "_purging", "longest")
+
+    def __init__(self, budget: float, loop: Loop, deadlines: Deadlines, checks: Checks, purging: Purging) -> None:
+        self._budget: Final = budget
+        self._loop: Final = loop
+        self._deadlines: Final = deadlines
+        self._checks: Final = checks
+        self._purging: Final = purging
+        #: Seconds that the longest one took.
+        self.longest = 0.0
+
+    def run(self) -> bool:
+        """Expire, check and purge what there is now. Returns: whether there is more."""
+        begin = self._loop.turn_time()
+        share = self._budget / (1 + self._checks.has_work() + self._purging.has_work())
+        more = self._deadlines.expire_due(share)
+        more = self._checks.work(share) or more
+        more = self._purging.work(share) or more
+        self.longest = max(self.longest, self._loop.turn_time() - begin)
+        return more or self._checks.has_work()

@@ -1,0 +1,293 @@
+"""The purgatory without a loop of its own: its parts, wired, and its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, final
+
+from mypy_extensions import mypyc_attr
+
+from ..statistics import Statistics
+from .alarm import AWAKE, Alarm
+from .checks import ALL, Checks
+from .deadlines import Deadlines
+from .iteration import Iteration
+from .loop import Loop
+from .nanoseconds import timeout_seconds
+from .observer import Observer
+from .operation import Operation
+from .outcome import AnyOperation
+from .parking import OPEN, Parking
+from .purging import Purging
+from .reports import Reports
+from .watchers import Watchers
+
+OpT = TypeVar("OpT", bound=AnyOperation)
+
+
+@final
+class Parts:
+    """What a purgatory is made of. Each part owns its state; see there."""
+
+    __slots__ = (
+        "alarm",
+        "checks",
+        "deadlines",
+        "iteration",
+        "loop",
+        "parking",
+        "purging",
+        "reports",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        tick_ns: int,
+        wheel_size: int,
+        purge_interval: int,
+        max_pending: int | None,
+        turn_budget: float,
+        observers: tuple[Observer, ...],
+        warn: Callable[[str], object],
+    ) -> None:
+        self.loop: Final = Loop(name)
+        self.alarm: Final = Alarm()
+        self.watchers: Final = Watchers()
+        self.reports: Final = Reports(self.loop, observers, turn_budget, warn)
+        self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)
+        self.purging: Final = Purging(purge_interval, self.loop, self.alarm, self.watchers)
+        self.checks: Final = Checks(self.loop, self.alarm, self.watchers, purge_interval > 0)
+        self.iteration: Final = Iteration(turn_budget, self.loop, self.deadlines, self.checks, self.purging)
+        self.parking: Final = Parking(
+            self.loop, self.watchers, self.deadlines, self.checks, self.purging, self.reports, max_pending
+        )
+
+    def statistics(self) -> Statistics:
+        timer, parking, checks, purging = self.deadlines.timer, self.parking, self.checks, self.purging
+        return Statistics(
+            name=self.loop.name,
+            pending=self.watchers.pending,
+            watched=self.watchers.entries,
+            keys=len(self.watchers.by_key),
+            completed=parking.completed,
+            expired=parking.expired,
+            cancelled=parking.cancelled,
+            failed=parking.failed,
+            missed_triggers=parking.missed,
+            refused=parking.refused,
+            undelivered=parking.undelivered_results,
+            checks=checks.checks,
+            checks_without_effect=checks.without_effect,
+            cascaded=timer.cascaded,
+            wakeups=self.alarm.wakeups,
+            purges=purging.purges,
+            purged=purging.purged,
+            estimated_total=purging.estimated if purging.interval > 0 else self.watchers.pending,
+            levels=timer.levels,
+            buckets=len(timer.occupied()),
+            pending_by_level=timer.pending_by_level(),
+            longest_turn=self.iteration.longest,
+        )
+
+    def verify(self) -> None:
+        """Check every structure against every other. Raises: AssertionError: names the broken invariant."""
+        self.parking.verify(self.purging.interval > 0)
+        if self.parking.state != OPEN:
+            assert not self.alarm.is_armed, "I13: not open, and a call is armed"
+        elif self.alarm.until != AWAKE:
+            self.alarm.verify(self.deadlines.timer.next_expiration())
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SyncPurgatory:
+    """What Purgatory does without a loop; see there.
+
+    Its methods are the entry points alone: a method of a class that interpreted code subclasses is looked up by name at
+    each call, even from compiled code. What they share is in the parts.
+    """
+
+    # Without a __dict__ to look into first, Python 3.13 calls the entry points quicker: a check by a fifth.
+    __slots__ = ("_by_key", "_checks", "_parking", "_parts")
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts: Final = parts
+        self._by_key: Final = parts.watchers.by_key
+        self._checks: Final = parts.checks
+        self._parking: Final = parts.parking
+
+    @property
+    def name(self) -> str:
+        """For messages and metrics."""
+        return self._parts.loop.name
+
+    @property
+    def is_open(self) -> bool:
+        """Was it started, and not closed since?"""
+        return self._parking.state == OPEN
+
+    @property
+    def num_delayed(self) -> int:
+        """Pending operations."""
+        return self._parts.watchers.pending
+
+    @property
+    def watched(self) -> int:
+        """Watch entries: one per operation and key. Those of ended operations count until they are purged."""
+        return self._parts.watchers.entries
+
+    def statistics(self) -> Statistics:
+        """Take a snapshot. Cost: a walk over the buckets, never over the operations."""
+        return self._parts.statistics()
+
+    def watch(self, op: OpT, keys: Iterable[Hashable]) -> OpT:
+        """Register *op* and return it: ``result = await purgatory.watch(op, keys)``.
+
+        The operation is registered when this returns, awaited or not. If its task may be cancelled before the await,
+        await it in the same statement, or cancel it yourself: nothing else ends it before its deadline.
+
+        Args:
+            op: not watched before.
+            keys: at least one hashable; one given twice counts once. A tuple is an iterable of keys, too:
+                ``watch(op, ("orders", 0))`` watches the two keys "orders" and 0. For that one key, pass
+                ``[("orders", 0)]``.
+
+        Raises: as try_complete_else_watch().
+        """
+        self._parking.park(op, keys)
+        return op
+
+    def try_complete_else_watch(self, op: AnyOperation, keys: Iterable[Hashable]) -> bool:
+        """End *op* if its condition holds, else park it under every key until it does or its time is up.
+
+        No event can be missed: *op* is tried, registered, and tried again.
+
+        Args:
+            op: not watched before.
+            keys: at least one hashable; one given twice counts once.
+
+        Returns: True iff this call ended it.
+
+        Raises (and then *op* is untouched, and may be watched later):
+            TypeError: *op* is no operation. *keys* is no iterable of hashables, or a bare str or bytes.
+            ValueError: *keys* is empty.
+            RuntimeError: *op* was watched before. The purgatory is not started, or in another event loop, thread or
+                process.
+            PurgatoryClosedError: it is closed.
+            PurgatoryFullError: *op* would have to park, and max_pending operations are parked.
+
+        Cost: two try_complete(), O(1) per key, O(levels) for the timeout. Invariants: I1, I4, I12, I15.
+        Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch.
+        """
+        return self._parking.park(op, keys)
+
+    def check_and_complete(self, key: Hashable, limit: SupportsIndex | None = None) -> int:
+        """Call this when the state behind *key* changes: try every operation waiting under it, oldest first.
+
+        Called from a hook during another check, it is queued until that check finishes, and returns 0 (I7).
+
+        Args:
+            limit: stop when so many have ended. ``limit=1`` wakes one of many idle workers. Operations whose
+                condition does not hold do not count. (An operation that is watched during such a check may be tried.)
+
+        Returns: how many this call ended, completed or failed; 0 for a key that nothing watches.
+        Raises: RuntimeError: called from another thread, while something waits there.
+
+        Cost: one dict look-up if nothing waits, else a try_complete() for each that does. Invariants: I7, I11, I12.
+        Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: what one operation raises ends it alone.
+        """
+        most = ALL if limit is None else checked_limit(limit)
+        entry = self._by_key.get(key)
+        return 0 if entry is None else self._checks.check(key, entry, most)
+
+    def check_and_complete_soon(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
+        """check_and_complete() on the next loop iteration, in slices of at most ``turn_budget``: for hot keys.
+
+        Repeated calls for a key are merged into one check, and their limits add up. A key that is marked again while
+        it is checked is checked once more (I8).
+
+        Raises: RuntimeError: called from another thread.
+        """
+        self._checks.mark(key, ALL if limit is None else checked_limit(limit))
+
+    def check_all(self) -> int:
+        """check_and_complete() for every key, each operation once: after notifications may have been lost.
+
+        Returns: how many this call ended.
+        Raises: RuntimeError: called from another thread.
+        """
+        return self._checks.check_all()
+
+    def check_all_soon(self) -> None:
+        """check_all() on the next loop iterations, in slices of at most ``turn_budget``.
+
+        Raises: RuntimeError: called from another thread.
+        """
+        self._checks.mark_all()
+
+    def waiting(self, key: Hashable) -> list[Any]:
+        """The pending operations under *key*, oldest first: a snapshot. Cost: O(waiters)."""
+        return self._parking.waiting(key)
+
+    def cancel_for_key(self, key: Hashable) -> list[Any]:
+        """Cancel every operation waiting under *key*, gone from every key at once.
+
+        Returns: the operations, in the order in which they were watched.
+        Raises: RuntimeError: called from another thread.
+        """
+        return self._parking.cancel_for_key(key)
+
+    def fail_for_key(self, key: Hashable, exc: Exception) -> list[Any]:
+        """End every operation waiting under *key* as FAILED: leadership lost is no cancellation.
+
+        Args: exc: what awaiting tasks get.
+        Returns: the operations, in the order in which they were watched.
+        Raises: TypeError: *exc* is no instance of Exception, or a StopIteration. RuntimeError: called from another
+            thread.
+        """
+        return self._parking.fail_for_key(key, exc)
+
+    def reschedule(self, op: Operation, timeout: SupportsFloat | None) -> bool:
+        """Restart the timeout of *op*, from now.
+
+        Called from the final try_complete(), it keeps the operation alive instead of expiring it.
+
+        Args: timeout: seconds >= 0, or None for no deadline.
+        Returns: False if it has ended.
+        Raises: TypeError, ValueError: as in DelayedOperation. ValueError: *op* is not watched here. RuntimeError:
+            called from another thread.
+        Cost: O(levels).
+        """
+        return self._parking.reschedule(op, timeout_seconds(timeout))
+
+    def expire_all(self) -> int:
+        """Expire every pending operation now, whatever its deadline: the one exception to I1.
+
+        Returns: how many ended.
+        Raises: RuntimeError: called from another thread.
+        """
+        self._parts.loop.check_thread()
+        return self._parts.deadlines.expire_all()
+
+    def purge(self) -> int:
+        """Drop the entries that ended operations have left under other keys, now.
+
+        Returns: how many entries.
+        Raises: RuntimeError: called from another thread.
+        """
+        self._parts.loop.check_thread()
+        return self._parts.purging.purge()
+
+
+def parts_of(purgatory: SyncPurgatory) -> Parts:
+    """What *purgatory* is made of, for what looks into it: verification, the live page, a simulation."""
+    return purgatory._parts
+
+
+def checked_limit(limit: Any) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise TypeError(f"limit must be an int >= 1, or None, got {limit!r}")
+    if limit < 1:
+        raise ValueError(f"limit must be an int >= 1, or None, got {limit!r}")
+    return min(limit, ALL)

@@ -1,0 +1,105 @@
+"""Deferred purging, Kafka's way: ended operations stay under their other keys until a sweep drops them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import inf
+from typing import Final, final
+
+from .alarm import Alarm
+from .loop import Loop
+from .operation import Operation, is_pending
+from .watchers import Watchers
+
+
+@final
+class Purging:
+    """Args: interval: sweep when about so many operations have ended; 0: nothing is ever left to sweep."""
+
+    __slots__ = (
+        "_alarm",
+        "_key",
+        "_keys",
+        "_loop",
+        "_ops",
+        "_watchers",
+        "estimated",
+        "interval",
+        "is_due",
+        "purged",
+        "purges",
+    )
+
+    def __init__(self, interval: int, loop: Loop, alarm: Alarm, watchers: Watchers) -> None:
+        self._loop: Final = loop
+        self._alarm: Final = alarm
+        self._watchers: Final = watchers
+        self.interval: Final = interval
+        #: Kafka's estimate of pending and ended-but-listed operations; 0 without an interval.
+        self.estimated = 0
+        self.is_due = False
+        #: Sweeps, and entries that they dropped.
+        self.purges = 0
+        self.purged = 0
+        # Where the sweep is: keys to come, and the operations under this one.
+        self._keys: list[Hashable] = []
+        self._key: Hashable = None
+        self._ops: list[Operation] = []
+
+    def count_watched(self) -> None:
+        """An operation was watched."""
+        self.estimated += 1
+        self.schedule_if_due()
+
+    def schedule_if_due(self) -> None:
+        """Kafka's rule: more than *interval* operations have ended since the last sweep, by the estimate."""
+        if self.estimated - self._watchers.pending > self.interval:
+            self.estimated = self._watchers.pending
+            self.is_due = True
+            self._alarm.wake()
+
+    def has_work(self) -> bool:
+        return self.is_due or bool(self._keys) or bool(self._ops)
+
+    def purge(self) -> int:
+        """Sweep all lists now. Returns: how many entries that dropped."""
+        self._begin()
+        before = self.purged
+        self.work(inf)
+        return self.purged - before
+
+    def work(self, share: float) -> bool:
+        """Sweep for *share* seconds. Returns: whether there is more to do."""
+        turn_time, watchers = self._loop.turn_time, self._watchers
+        stop = turn_time() + share
+        while True:
+            while self._ops:
+                op = self._ops.pop()
+                if not is_pending(op):
+                    before = watchers.entries
+                    watchers.drop(op, self._key)
+                    self.purged += before - watchers.entries
+                if turn_time() >= stop:
+                    return True
+            if self._keys:
+                self._key = self._keys.pop()
+                self._ops = watchers.waiting(self._key)
+            elif self.is_due:
+                self._begin()
+            else:
+                self._key = None
+                return False
+
+    def clear(self) -> None:
+        """Forget what is left to sweep: there is nothing under any key."""
+        self.estimated = 0
+        self.is_due = False
+        self._keys.clear()
+        self._ops.clear()
+
+    def _begin(self) -> None:
+        self.estimated = self._watchers.pending
+        self.is_due = False
+        self.purges += 1
+        self._keys = list(self._watchers.by_key)
+        self._ops = []

@@ -1,0 +1,122 @@
+"""What is told to others: each ending to the observers, and failures that nobody has looked at to the loop."""
+
+from __future__ import annotations
+
+from asyncio.exceptions import CancelledError
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Any, final
+
+from .loop import Loop
+from .observer import Observer
+from .operation import (
+    EXPIRED,
+    OUTCOMES,
+    Operation,
+    failure_of,
+    is_retrieved,
+    keys_of,
+    lateness,
+    waited,
+)
+from .outcome import Outcome
+
+
+@final
+class Reports:
+    """Args: observers: told of every operation that ends. warn: is given a line for the log."""
+
+    __slots__ = ("_aged", "_fresh", "_loop", "_turn_budget", "_warn", "_warned", "observers")
+
+    def __init__(
+        self, loop: Loop, observers: tuple[Observer, ...], turn_budget: float, warn: Callable[[str], object]
+    ) -> None:
+        self._loop = loop
+        self._turn_budget = turn_budget
+        self._warn = warn
+        self._warned: set[Any] = set()
+        # Failures of this loop iteration, and of earlier ones.
+        self._fresh: deque[Operation] = deque()
+        self._aged: deque[Operation] = deque()
+        self.observers = observers
+
+    def ended(self, op: Operation, outcome: int) -> None:
+        """Tell the observers that *op* has ended."""
+        now = self._loop.time()
+        late: float | None = lateness(op, now) if outcome == EXPIRED else None
+        for observer in self.observers:
+            try:
+                observer.ended(op, as_outcome(outcome), waited(op, now), late)
+            except (Exception, CancelledError) as exc:
+                self._loop.report(op, exc, "observer raised")
+
+    def tell(self, tell: Callable[[Observer], object]) -> None:
+        """Call *tell* with each observer."""
+        for observer in self.observers:
+            try:
+                tell(observer)
+            except Exception as exc:
+                self._loop.report(None, exc, "observer raised")
+
+    def failed(self, op: Operation, is_open: bool) -> None:
+        """Report the failure of *op* in two loop iterations, if nobody has seen it by then; at once, when closed.
+
+        Not in one: a task that was created in this iteration, to await it, begins in the next.
+        """
+        self._fresh.append(op)
+        if not is_open:
+            self.failed_at_last()
+        elif len(self._fresh) == 1 and not self._aged:
+            self._loop.call_soon(self._age, None)
+
+    def failed_at_last(self) -> None:
+        """Report now: there is no later (I13)."""
+        self._aged.extend(self._fresh)
+        self._fresh.clear()
+        self._report_aged(inf)
+
+    def missed_trigger(self, op: Operation) -> None:
+        """In asyncio's debug mode, warn of a key that nobody checks; once per kind of key."""
+        if not self._loop.debug:
+            return
+        key = keys_of(op)[0]
+        kind = kind_of(key)
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self._warn(
+                f"{op!r} completed only at its deadline: its condition held, but no key of it had been checked; "
+                f"call check_and_complete({key!r}) when the state behind it changes"
+            )
+
+    def _age(self, _: object) -> None:
+        more = self._report_aged(self._turn_budget)
+        self._aged.extend(self._fresh)
+        self._fresh.clear()
+        if more or self._aged:
+            self._loop.call_soon(self._age, None)
+
+    def _report_aged(self, budget: float) -> bool:
+        """Tell the loop's exception handler, for *budget* seconds. Returns: whether some are left."""
+        stop = self._loop.turn_time() + budget
+        while self._aged:
+            op = self._aged.popleft()
+            failure = None if is_retrieved(op) else failure_of(op)
+            if failure is not None:
+                self._loop.report(op, failure, f"{op!r} failed and nobody awaits it")
+                if self._loop.turn_time() >= stop:
+                    break
+        return bool(self._aged)
+
+
+def as_outcome(state: int) -> Outcome:
+    outcome = OUTCOMES[state]
+    assert outcome is not None  # pending is not told of
+    return outcome
+
+
+def kind_of(key: Any) -> Any:
+    """What keys of one sort have in common: their type, and the text that a tuple begins with."""
+    if isinstance(key, tuple) and key and isinstance(key[0], str):
+        return type(key), len(key), key[0]
+    return type(key)

@@ -1,0 +1,48 @@
+"""The fetch from a source whose end is a Watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final, final
+
+from ..core.awaiter import AwaitableOperation
+from ..operation import wait
+from .budget import budget, is_only_try
+from .readable import Reader, SourceError
+from .watermark import AnyWatermark, as_int, as_watermark
+
+
+@final
+class FeedFetch(AwaitableOperation):
+    """Waits until there is enough between *offset* and *end*. Its result: what was read, or the SourceError."""
+
+    __slots__ = ("_end", "_max_bytes", "_min_bytes", "_offset", "_source")
+
+    def __init__(
+        self, source: Reader[Any], end: AnyWatermark, offset: object, min_bytes: int, max_bytes: int, timeout: Any
+    ) -> None:
+        super().__init__(budget(timeout))
+        self._source: Final = source
+        self._end: Final = as_watermark("end", end)
+        self._offset: Final = as_int("offset", offset)
+        self._max_bytes: Final = max_bytes
+        self._min_bytes: Final = min_bytes
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return wait(self)
+
+    def try_complete(self) -> bool:
+        readable = self._end.value - self._offset
+        if max(readable, 0) >= self._min_bytes or is_only_try(self):
+            return self.force_complete()
+        return readable < 0 and isinstance(self._read(0), SourceError) and self.force_complete()
+
+    def on_complete(self) -> Any:
+        return self._read(min(max(self._end.value - self._offset, 0), self._max_bytes))
+
+    def _read(self, size: int) -> Any:
+        try:
+            return self._source.read(self._offset, size)
+        except SourceError as exc:
+            exc.__traceback__ = None  # an answer and no fault; its frames would keep the operation
+            return exc

@@ -1,0 +1,121 @@
+"""A number that operations wait for to reach their target, and the operation that does: no Python runs to try it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final, Protocol, SupportsFloat, SupportsIndex, cast, final
+
+from mypy_extensions import mypyc_attr
+
+from ..arguments import require_int
+from ..core.awaiter import AwaitableOperation
+from ..operation import wait
+from .budget import budget, expire_unparked, is_only_try
+
+
+class AnyWatermark(Protocol):
+    """A Watermark. Compiled code checks the class of an argument by itself, and its message names no parameter."""
+
+    @property
+    def value(self) -> Any: ...
+
+
+@final
+class Watermark:
+    """A number that its owner sets, and that others wait for: the end of a log, a commit index, a count of bytes.
+
+    It may go up and down. Setting it completes nothing: check the keys afterwards, as with any state.
+
+        async with Purgatory("replay") as purgatory:
+            end = Watermark()
+            op = purgatory.watch(WatermarkWait(end, 2, timeout=30.0), keys=["log"])
+            end.value += 1
+            assert purgatory.check_and_complete("log") == 0
+            end.value += 1
+            assert purgatory.check_and_complete("log") == 1
+            assert await op == 2
+
+    Args: value: an int, of either sign and any size.
+    Raises: TypeError: *value* is no int.
+    Cost: to read or set it, up to twice that of an attribute.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: SupportsIndex = 0) -> None:
+        self._value = as_int("value", value)
+
+    def __repr__(self) -> str:
+        return f"<Watermark {self._value}>"
+
+    @property
+    def value(self) -> int:
+        """The number as it is now. Raises: TypeError: it is set to something that is no int."""
+        return self._value
+
+    @value.setter
+    def value(self, value: SupportsIndex) -> None:
+        self._value = as_int("value", value)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class WatermarkWait(AwaitableOperation):
+    """Waits until *watermark* has reached *target*: to be watched like any operation. Its result: the value, an int.
+
+    It does what a DelayedOperation would do whose try_complete() returned
+    ``watermark.value >= target and self.force_complete()``, but without a call into Python where the library is
+    compiled: watch() and the check that completes it take about 0.65 of the time, and a try that fails a third.
+
+    At the deadline it raises TimeoutError. For the value at that time instead, override on_expiration(). A subclass
+    may override any hook of DelayedOperation, and pays for it: all hooks of a subclass in Python are called by name,
+    the inherited ones, too.
+
+    Args:
+        watermark: what to wait for.
+        target: the least value that will do.
+        timeout: seconds from the moment it is watched; None for no deadline. 0 or less: it is tried once, and never
+            parked.
+
+    Raises: TypeError: an argument of another type. ValueError: *timeout* is NaN.
+    Cost: about 150 bytes.
+    """
+
+    __slots__ = ("target", "watermark")
+
+    def __init__(self, watermark: AnyWatermark, target: SupportsIndex, timeout: SupportsFloat | None) -> None:
+        super().__init__(budget(timeout))
+        self.watermark: Final = as_watermark("watermark", watermark)
+        self.target: Final = as_int("target", target)
+
+    def __await__(self) -> Generator[Any, None, int]:
+        """Wait for the value. Raises: TimeoutError; else as in DelayedOperation."""
+        return wait(self)
+
+    def try_complete(self) -> bool:
+        if self.watermark._value >= self.target:
+            return self.force_complete()
+        return is_only_try(self) and expire_unparked(self)
+
+    def on_complete(self) -> int:
+        return self.watermark._value
+
+    def on_expiration(self) -> None:
+        raise TimeoutError(f"the watermark was {self.watermark._value} after {self.timeout} s, not yet {self.target}")
+
+
+def set_value(watermark: Watermark, value: int) -> None:
+    watermark._value = value
+
+
+def as_int(parameter: str, value: object) -> int:
+    """*value*, which is given for *parameter*. Raises: TypeError: it is no int."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        require_int(parameter, value)
+    return cast(int, value)
+
+
+def as_watermark(parameter: str, watermark: object) -> Watermark:
+    """*watermark*, which is given for *parameter*. Raises: TypeError: it is none."""
+    if not isinstance(watermark, Watermark):
+        raise TypeError(f"{parameter} must be a Watermark, got {watermark!r}")
+    return watermark

@@ -1,0 +1,97 @@
+"""Time that moves when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from weakref import WeakSet
+
+from ..clock_task import ClockTask
+from ..core.nanoseconds import NS, ceil_ns, floor_ns
+
+#: Loop iterations that advance() gives to whatever was woken, and to what that wakes in turn.
+SETTLE_ITERATIONS = 10
+
+
+class ManualClock:
+    """A Clock that stands still but for advance().
+
+        clock = ManualClock()
+        async with Purgatory(clock=clock) as purgatory:
+            op = purgatory.watch(MyOperation(timeout=30.0), ["key"])
+            await clock.advance(30.0)
+            assert op.expired
+
+    Its boundary is the real one: what is due at an instant runs when that instant has come, not before and not after.
+    It counts whole nanoseconds, so that ten advances of 0.1 s are 1.0 s.
+
+    Args: start: seconds.
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = floor_ns(float(start))
+        self._handles: list[tuple[int, int, _ManualHandle]] = []
+        self._order = count()
+        self._clock_tasks: WeakSet[ClockTask] = WeakSet()
+
+    def __repr__(self) -> str:
+        return f"<ManualClock {self.time()} s>"
+
+    def time(self) -> float:
+        """The time in seconds."""
+        return self._now / NS
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> _ManualHandle:
+        """Call *callback* when advance() gets to *when*; on a later loop iteration if it is past."""
+        handle = _ManualHandle(callback)
+        due = ceil_ns(when)
+        heappush(self._handles, (due, next(self._order), handle))
+        owner = getattr(callback, "__self__", None)
+        if isinstance(owner, ClockTask):
+            self._clock_tasks.add(owner)
+        if due <= self._now:
+            asyncio.get_running_loop().call_soon(self._fire)
+        return handle
+
+    async def advance(self, seconds: float) -> None:
+        """Move the time on by *seconds*, stopping at every expiration on the way.
+
+        Returns when everything due has run, and tasks that it woke have had a few loop iterations.
+
+        Args: seconds: rounded to the nearest nanosecond.
+        Raises: ValueError: *seconds* is negative or NaN.
+        """
+        if not seconds >= 0:
+            raise ValueError(f"seconds must be >= 0, got {seconds!r}")
+        target = self._now + round(seconds * NS)
+        await self._settle()
+        while self._handles and self._handles[0][0] <= target:
+            self._now = max(self._now, self._handles[0][0])
+            self._fire()
+            await self._settle()
+        self._now = target
+
+    def _fire(self) -> None:
+        while self._handles and self._handles[0][0] <= self._now:
+            handle = heappop(self._handles)[2]
+            if handle.callback is not None:
+                handle.callback()
+
+    async def _settle(self) -> None:
+        quiet = 0
+        while quiet < SETTLE_ITERATIONS:
+            await asyncio.sleep(0)
+            asleep = all(clock_task.is_idle() for clock_task in self._clock_tasks)
+            quiet = quiet + 1 if asleep else 0
+
+
+class _ManualHandle:
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None

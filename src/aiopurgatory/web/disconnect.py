@@ -1,0 +1,81 @@
+"""Listening for a client's disconnect while its request is handled: in a task or, where possible, in callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, Protocol, cast
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+#: Where uvicorn's ``receive()`` is defined, and hypercorn's, which is the ``get()`` of a queue.
+_PLAIN = ("uvicorn.protocols.", "asyncio.queues")
+
+
+class Listener(Protocol):
+    """Hears nothing after cancel()."""
+
+    def cancel(self) -> object: ...
+
+
+def listen(receive: Receive, heard: Callable[[Message | None], bool]) -> Listener:
+    """Call *receive* repeatedly, and *heard* with each message, until *heard* returns False.
+
+    Args:
+        heard: may be called before this returns. It gets None if *receive* raised.
+    """
+    if getattr(receive, "__module__", "").startswith(_PLAIN):
+        return _Stepped(cast("Callable[[], Coroutine[Any, Any, Message]]", receive), heard)
+    return asyncio.ensure_future(_listen(receive, heard))
+
+
+async def _listen(receive: Receive, heard: Callable[[Message | None], bool]) -> None:
+    message: Message | None = None
+    go_on = True
+    while go_on:
+        try:
+            message = await receive()
+        except Exception:
+            message = None  # the app gets the exception when it asks for a message
+        go_on = heard(message)
+
+
+class _Stepped:
+    """Runs *receive* in callbacks: a parked poll takes some 10 % less time and memory in all than with a task.
+
+    For coroutines that do not use ``current_task()``, and that await nothing but futures which they have made. (A task
+    would also clear a flag of each future, for others that await the same one.)
+    """
+
+    __slots__ = ("_coroutine", "_heard", "_receive")
+
+    def __init__(
+        self, receive: Callable[[], Coroutine[Any, Any, Message]], heard: Callable[[Message | None], bool]
+    ) -> None:
+        self._receive = receive
+        self._heard = heard
+        self._coroutine: Coroutine[Any, Any, Message] | None = receive()
+        self._step()
+
+    def cancel(self) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()
+            self._coroutine = None
+
+    def _step(self, _: object = None) -> None:
+        while self._coroutine is not None:
+            try:
+                future = self._coroutine.send(None)
+            except StopIteration as stop:
+                self._next(stop.value)
+            except Exception:
+                self._next(None)  # as above
+            else:
+                future.add_done_callback(self._step)
+                return
+
+    def _next(self, message: Message | None) -> None:
+        self._coroutine = None
+        if self._heard(message):
+            self._coroutine = self._receive()

@@ -1,0 +1,199 @@
+"""Snapshots of a purgatory for the live page: figures, timing wheels, busiest keys, oldest operations, and a search.
+
+A snapshot holds the event loop for at most a few milliseconds at a time, however much is pending. No operation that
+has ended is kept alive by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable
+from dataclasses import asdict
+from itertools import islice
+from math import inf
+from operator import itemgetter
+from time import perf_counter
+from typing import Any, Final
+
+from ...core.nanoseconds import NS, floor_ns
+from ...core.operation import Operation, deadline_seconds, is_pending, keys_of, watched_at
+from ...core.purgatory import parts_of
+from ...core.watchers import Watchers, count_in, oldest
+from ...purgatory import Purgatory
+from .names import Names, kind_of, readings
+
+#: The most keys that a snapshot visits: those watched longest and, if there are more, this many of the newest.
+MAX_KEYS: Final = 20_000
+NEWEST: Final = 500
+#: Seconds that a snapshot takes of one loop iteration.
+TURN: Final = 0.001
+#: Operations visited under each key, the oldest ones.
+PER_KEY: Final = 10
+#: Rows of a table.
+ROWS: Final = 10
+#: Parts of a ring. Of a wheel with more buckets, a part stands for several.
+MAX_PARTS: Final = 120
+
+Row = dict[str, Any]
+Visit = Callable[[Hashable, object], None]
+
+
+def take_figures(purgatory: Purgatory) -> Row:
+    """The statistics and the timing wheels: equal to the last ones if nothing has changed.
+
+    Cost: a walk over the buckets.
+    """
+    parts = parts_of(purgatory)
+    timer = parts.deadlines.timer
+    state = "open" if purgatory.is_open else "not started" if parts.loop.running is None else "closed"
+    statistics = asdict(purgatory.statistics())
+    counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    buckets: Counter[int] = Counter()
+    for level, first, _, count in timer.occupied():
+        wheel = timer.wheels[level]
+        bucket = (first - 1) // wheel.tick % wheel.size
+        counts[level][bucket * min(wheel.size, MAX_PARTS) // wheel.size] += count
+        buckets[level] += 1
+    rings = [
+        {
+            "level": wheel.level,
+            "tick": wheel.tick / NS,
+            "size": wheel.size,
+            "buckets": buckets[wheel.level],
+            "parts": min(wheel.size, MAX_PARTS),
+            "filled": sorted(counts[wheel.level].items()),
+        }
+        for wheel in timer.wheels
+    ]
+    timed = len(timer)
+    due = timed - sum(statistics["pending_by_level"])
+    untimed = parts.watchers.pending - timed
+    return {"state": state, "statistics": statistics, "rings": rings, "due": due, "untimed": untimed}
+
+
+def take_clock(purgatory: Purgatory) -> float:
+    """The time of the purgatory's own clock, in seconds; 0 before the first start."""
+    return parts_of(purgatory).loop.time()
+
+
+def take_hands(purgatory: Purgatory) -> list[float]:
+    """The position of each wheel's hand, as a fraction of its round."""
+    timer = parts_of(purgatory).deadlines.timer
+    now = max(floor_ns(take_clock(purgatory)), timer.now)
+    return [now % wheel.interval / wheel.interval for wheel in timer.wheels]
+
+
+async def take_keys(purgatory: Purgatory, names: Names) -> Row:
+    """The keys with the most watchers, and the oldest pending operations."""
+    tables = _Tables(names)
+    scope = await visit_in_slices(parts_of(purgatory).watchers, tables.visit)
+    return tables.rows() | {"scope": scope}
+
+
+async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
+    """The keys that *text* may stand for, and the oldest operations under each."""
+    watchers = parts_of(purgatory).watchers
+    hits: dict[Hashable, Row] = {}
+
+    def add(key: Hashable, entry: object) -> None:
+        ops = [describe(op, names) for op in oldest_pending(entry)]
+        hits[key] = {"key": names.of(key), "watchers": count_in(entry), "oldest": ops}
+
+    def add_if_named(key: Hashable, entry: object) -> None:
+        if len(hits) < ROWS:
+            name = names.of(key)
+            if text == name or (names.shown and text in name):
+                add(key, entry)
+
+    for key in readings(text):
+        visit_key(watchers, key, add)
+    scope = await visit_in_slices(watchers, add_if_named)
+    return {"hits": list(hits.values()), "scope": scope, "clock": take_clock(purgatory)}
+
+
+async def visit_in_slices(watchers: Watchers, visit: Visit) -> Row:
+    """Call *visit* with each key and its entry, in slices of TURN seconds.
+
+    Keys come in the order in which they were first watched. So the first MAX_KEYS are those watched longest without a
+    break: the oldest operation is under one of them, and keys with many watchers tend to be among them.
+
+    Returns: the number of keys visited, the number of all keys, and whether that is only a part of them.
+    """
+    by_key = watchers.by_key
+    keys = list(islice(by_key, MAX_KEYS))
+    partial = len(keys) < len(by_key)
+    if partial:
+        keys += islice(reversed(by_key), min(NEWEST, len(by_key) - len(keys)))
+    stop = perf_counter() + TURN
+    for key in keys:
+        visit_key(watchers, key, visit)
+        if perf_counter() >= stop:
+            await asyncio.sleep(0)  # nothing here refers to an operation meanwhile
+            stop = perf_counter() + TURN
+    return {"keys": len(keys), "of": max(len(by_key), len(keys)), "partial": partial}
+
+
+def visit_key(watchers: Watchers, key: Hashable, visit: Visit) -> None:
+    """Call *visit* with *key* and its entry, if something watches it."""
+    try:
+        entry = watchers.by_key.get(key)
+    except Exception:  # it is not hashable, or its own __hash__ or __eq__ raises
+        return
+    if entry is not None:
+        visit(key, entry)
+
+
+def oldest_pending(entry: object) -> list[Operation]:
+    """The pending ones among the oldest PER_KEY operations under a key, oldest first."""
+    return [op for op in oldest(entry, PER_KEY) if is_pending(op)]
+
+
+def describe(op: Operation, names: Names) -> Row:
+    """What the page shows of the pending *op*."""
+    keys = keys_of(op)
+    return {
+        "kind": kind_of(op),
+        "key": names.of(keys[0]),
+        "keys": len(keys),
+        "since": watched_at(op),
+        "deadline": deadline_seconds(op),
+    }
+
+
+class _Tables:
+    """The keys with the most watchers and the oldest operations, of the keys visited so far."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.order = itertools.count()
+        #: A heap. The second item counts down, so that no two keys are compared.
+        self.most_watched: list[tuple[int, int, Hashable]] = []
+        #: By the time of the watch, and a number.
+        self.oldest: dict[tuple[float, int], Row] = {}
+        #: The latest time among those, once there are ROWS of them.
+        self.latest = inf
+
+    def visit(self, key: Hashable, entry: object) -> None:
+        count = count_in(entry)
+        if len(self.most_watched) < ROWS:
+            heapq.heappush(self.most_watched, (count, -next(self.order), key))
+        elif count > self.most_watched[0][0]:
+            heapq.heapreplace(self.most_watched, (count, -next(self.order), key))
+        for op in oldest_pending(entry):
+            since = watched_at(op)
+            if since >= self.latest:
+                break
+            self.oldest[since, id(op)] = describe(op, self.names)
+            if len(self.oldest) > ROWS:
+                del self.oldest[max(self.oldest)]
+                self.latest = max(self.oldest)[0]
+
+    def rows(self) -> Row:
+        top = sorted(self.most_watched, key=itemgetter(0, 1))[::-1]
+        return {
+            "most_watched": [{"key": self.names.of(key), "watchers": count} for count, _, key in top],
+            "oldest": [self.oldest[since] for since in sorted(self.oldest)],
+        }

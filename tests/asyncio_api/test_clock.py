@@ -1,0 +1,177 @@
+"""The clock task sleeps until the earliest non-empty bucket, and not at all for nobody (I3, I4, I9)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from weakref import ref
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import check_invariants
+
+from .helpers import CountingClock, Waiting
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def counting() -> CountingClock:
+    return CountingClock()
+
+
+@pytest.fixture
+async def counted(counting: CountingClock) -> AsyncIterator[Purgatory]:
+    """A purgatory on the counting clock, asleep."""
+    async with Purgatory(clock=counting) as purgatory:
+        await counting.manual.advance(0)
+        yield purgatory
+        check_invariants(purgatory)
+
+
+async def test_clock_with_nothing_pending_arms_nothing(counted: Purgatory, counting: CountingClock) -> None:
+    counted.watch(Waiting(None), ["key"])
+    for _ in range(10):
+        counted.check_and_complete("key")
+        counted.check_and_complete_soon("key")
+        await counting.manual.advance(DAY)
+    assert (counting.armed, counted.statistics().wakeups) == ([], 0)
+
+
+async def test_clock_arms_one_handle_for_the_earliest(counted: Purgatory, counting: CountingClock) -> None:
+    for timeout in (5.0, 7.0, 5.0, 60.0, 3600.0):
+        counted.watch(Waiting(timeout), ["key"])
+    assert (len(counting.armed), counting.cancelled) == (1, 0)
+    assert counting.armed[0] <= 5.0
+
+
+@pytest.mark.parametrize("how", ["watch", "reschedule"])
+async def test_clock_rearms_for_an_earlier_deadline(counted: Purgatory, counting: CountingClock, how: str) -> None:
+    late, op = counted.watch(Waiting(3600.0), ["key"]), Waiting(0.005)
+    if how == "watch":
+        counted.watch(op, ["key"])
+    else:
+        op = late
+        assert counted.reschedule(op, 0.005)
+    check_invariants(counted)
+    assert (counting.armed[1:], counting.handles(fired=0)) == ([0.005], 1)
+    await counting.manual.advance(0.005)
+    assert await op == "late"
+
+
+async def test_clock_wakes_once_for_an_emptied_bucket(counted: Purgatory, counting: CountingClock) -> None:
+    counted.watch(Waiting(1.0), ["key"]).cancel()
+    check_invariants(counted)
+    await counting.manual.advance(DAY)
+    assert counted.statistics().wakeups <= 1
+    assert (len(counting.armed), counting.handles(fired=counted.statistics().wakeups)) == (1, 0)
+
+
+async def test_clock_keeps_its_sleep_when_the_earliest_ends(counted: Purgatory, counting: CountingClock) -> None:
+    first, second = counted.watch(Waiting(1.0), ["key"]), counted.watch(Waiting(30.0), ["key"])
+    first.cancel()
+    check_invariants(counted)
+    await counting.manual.advance(29.999)
+    assert second.outcome is None
+    await counting.manual.advance(0.001)
+    assert second.expired
+    assert counting.handles(fired=counted.statistics().wakeups) == 0
+
+
+async def test_clock_100k_cycles_cost_no_wakeups(counted: Purgatory, counting: CountingClock) -> None:
+    for _ in range(100_000):
+        op = counted.watch(Waiting(30.0), ["key"])
+        op.ready = True
+        counted.check_and_complete("key")
+    await counting.manual.advance(3600.0)
+    stats = counted.statistics()
+    assert (stats.completed, stats.watched, stats.buckets, stats.cascaded) == (100_000, 0, 0, 0)
+    assert (stats.wakeups <= 1, len(counting.armed) <= 1) == (True, True)
+
+
+async def test_clock_days_ahead_costs_a_few_wakeups(counted: Purgatory, counting: CountingClock) -> None:
+    ops = {timeout: counted.watch(Waiting(timeout), ["key"]) for timeout in (0.001, 1.0, 3600.0, DAY, 30 * DAY)}
+    await counting.manual.advance(31 * DAY)
+    assert all(op.expired for op in ops.values())
+    assert counted.statistics().wakeups < 40
+
+
+async def test_clock_jump_of_days_is_one_pass(counted: Purgatory, counting: CountingClock) -> None:
+    ops = [counted.watch(Waiting(number / 10), ["key"]) for number in range(1, 2000)]
+    counting.manual = type(counting.manual)(31 * DAY)  # the loop was suspended
+    counted.watch(Waiting(1.0), ["key"])
+    counted.check_and_complete_soon("key")  # something wakes the clock task
+    while counted.num_delayed > 1:  # in turns of turn_budget
+        await counting.manual.advance(0)
+    check_invariants(counted)
+    assert all(op.expired for op in ops)
+    assert counted.num_delayed == 1
+
+
+async def test_clock_firing_early_expires_nothing_early() -> None:
+    clock = CountingClock(early=0.0007)
+    async with Purgatory(clock=clock) as purgatory:
+        await clock.manual.advance(0)
+        op = purgatory.watch(Waiting(0.0105), ["key"])
+        await clock.manual.advance(0.0104)
+        assert op.outcome is None
+        await clock.manual.advance(0.0011)
+        assert op.expired
+
+
+async def test_clock_going_back_expires_nothing_early(counted: Purgatory, counting: CountingClock) -> None:
+    op = counted.watch(Waiting(1.0), ["key"])
+    await counting.manual.advance(0.5)
+    counting.manual = type(counting.manual)(0.2)
+    later = counted.watch(Waiting(1.0), ["key"])
+    check_invariants(counted)
+    counted.check_and_complete_soon("key")
+    await counting.manual.advance(0.79)
+    check_invariants(counted)
+    assert (op.outcome, later.outcome) == (None, None)
+
+
+async def test_clock_handle_keeps_no_context_alive() -> None:
+    class Token:
+        pass
+
+    variable: ContextVar[Token] = ContextVar("variable")
+    tokens: list[ref[Token]] = []
+
+    async def request(purgatory: Purgatory) -> None:
+        variable.set(Token())
+        tokens.append(ref(variable.get()))
+        purgatory.watch(Waiting(3600.0), ["key"])
+
+    async with Purgatory() as purgatory:
+        await asyncio.sleep(0)
+        gc.disable()
+        try:
+            await asyncio.create_task(request(purgatory))
+            await asyncio.sleep(0)
+            assert purgatory.num_delayed == 1
+            assert tokens[0]() is None
+        finally:
+            gc.enable()
+
+
+async def test_hooks_see_the_variables_of_start_whoever_armed_the_clock() -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="")
+    seen: list[str] = []
+
+    class Looking(Waiting):
+        def on_expiration(self) -> None:
+            seen.append(variable.get())
+
+    async def request(purgatory: Purgatory, timeout: float) -> None:
+        variable.set("of a request")
+        await purgatory.watch(Looking(timeout), ["key"])
+
+    variable.set("of start")
+    async with Purgatory() as purgatory:
+        variable.set("of later")
+        await asyncio.gather(*(request(purgatory, timeout) for timeout in (0.0, 0.002, 0.004)))
+    assert seen == ["of start"] * 3

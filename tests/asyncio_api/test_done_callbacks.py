@@ -1,0 +1,271 @@
+"""Done callbacks of an operation: those of an asyncio.Future, through call_soon(), in order, in their context.
+
+Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+
+from .parts import ENDINGS, Boom, Kind, Op, seen_in, turns
+
+pytestmark = pytest.mark.usefixtures("reports")
+
+SEEN: dict[str, object] = {"complete": "result", "fail": Boom, "cancel": asyncio.CancelledError}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_done_callback_runs_once_on_the_next_turn(purgatory: Purgatory, kind: Kind, ending: str) -> None:
+    future = kind.new(purgatory)
+    seen: list[tuple[object, object]] = []
+    future.add_done_callback(lambda argument: seen.append((argument, seen_in(argument))))
+    await turns(3)
+    assert seen == []
+    ENDINGS[ending](kind, future)
+    assert seen == []
+    await turns(1)
+    assert seen == [(future, SEEN[ending])]
+    await turns(3)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_done_callback_added_after_end_runs_next_turn(purgatory: Purgatory, kind: Kind, ending: str) -> None:
+    future = kind.new(purgatory)
+    ENDINGS[ending](kind, future)
+    seen: list[object] = []
+    future.add_done_callback(lambda argument: seen.append((argument, seen_in(argument))))
+    assert seen == []
+    await turns(1)
+    assert seen == [(future, SEEN[ending])]
+
+
+@pytest.mark.parametrize("how", ["expire", "check", "close"])
+async def test_done_callback_runs_however_an_op_ends(purgatory: Purgatory, how: str) -> None:
+    op: Any = purgatory.watch(Op(60.0), ["key"])
+    seen: list[object] = []
+    op.add_done_callback(seen.append)
+    op.ready = how == "check"
+    ways: dict[str, Callable[[], object]] = {
+        "expire": purgatory.expire_all,
+        "check": lambda: purgatory.check_and_complete("key"),
+        "close": purgatory.close,
+    }
+    ways[how]()
+    assert seen == []
+    await turns(1)
+    assert seen == [op]
+
+
+async def test_done_callbacks_run_in_the_order_added(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    seen: list[int] = []
+
+    def first(_: object) -> None:
+        seen.append(1)
+
+    def second(_: object) -> None:
+        seen.append(2)
+
+    for callback in (first, second, first, second, second):
+        future.add_done_callback(callback)
+    kind.complete(future, "result")
+    await turns(1)
+    assert seen == [1, 2, 1, 2, 2]
+
+
+async def test_done_callback_runs_next_to_an_await(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    seen: list[object] = []
+    future.add_done_callback(seen.append)
+    tasks = [asyncio.create_task(asyncio.wait_for(future, None)) for _ in range(2)]
+    await turns(1)
+    future.add_done_callback(seen.append)
+    kind.complete(future, "result")
+    assert await asyncio.gather(*tasks) == ["result", "result"]
+    assert seen == [future, future]
+
+
+@pytest.mark.parametrize("when", ["before the end", "after the end"])
+async def test_done_callback_runs_in_the_given_context(purgatory: Purgatory, kind: Kind, when: str) -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="")
+    future = kind.new(purgatory)
+    seen: list[str] = []
+    given = Context()
+    given.run(variable.set, "given")
+    if when == "after the end":
+        kind.complete(future, "result")
+    variable.set("when added")
+    future.add_done_callback(lambda _: seen.append(variable.get()), context=given)
+    future.add_done_callback(lambda _: seen.append(variable.get()))
+    variable.set("later")
+    if when == "before the end":
+        kind.complete(future, "result")
+    await turns(1)
+    assert seen == ["given", "when added"]
+
+
+async def test_remove_done_callback_returns_how_many(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    seen: list[int] = []
+    first, second, never = (lambda _, number=number: seen.append(number) for number in range(3))
+    assert future.remove_done_callback(first) == 0
+    future.add_done_callback(first)
+    future.add_done_callback(second)
+    assert (future.remove_done_callback(second), future.remove_done_callback(never)) == (1, 0)
+    future.add_done_callback(second)
+    for _ in range(5):
+        future.add_done_callback(first)
+    assert future.remove_done_callback(first) == 6
+    kind.complete(future, "result")
+    await turns(1)
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("removed", [[0], [1], [2], [0, 1], [0, 2], [0, 1, 2]], ids=str)
+async def test_remove_done_callback_keeps_the_others(purgatory: Purgatory, kind: Kind, removed: list[int]) -> None:
+    future = kind.new(purgatory)
+    seen: list[int] = []
+    callbacks = [lambda _, number=number: seen.append(number) for number in range(3)]
+    for callback in callbacks:
+        future.add_done_callback(callback)
+    for number in removed * 2:
+        future.remove_done_callback(callbacks[number])
+    kind.complete(future, "result")
+    await turns(1)
+    assert seen == [number for number in range(3) if number not in removed]
+
+
+async def test_remove_done_callback_compares_by_equality(purgatory: Purgatory, kind: Kind) -> None:
+    class Listener:
+        called = False
+
+        def heard(self, _: object) -> None:
+            self.called = True
+
+    future, listener = kind.new(purgatory), Listener()
+    future.add_done_callback(listener.heard)
+    assert future.remove_done_callback(listener.heard) == 1  # another method object, and equal
+    kind.complete(future, "result")
+    await turns(1)
+    assert not listener.called
+
+
+async def test_remove_done_callback_after_the_end_is_late(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    seen: list[object] = []
+    future.add_done_callback(seen.append)
+    kind.complete(future, "result")
+    assert future.remove_done_callback(seen.append) == 0
+    await turns(1)
+    assert seen == [future]
+
+
+@pytest.mark.parametrize("change", ["add", "remove"])
+async def test_remove_done_callback_reentered_survives(purgatory: Purgatory, kind: Kind, change: str) -> None:
+    """CPython issues 28963, 30828 and 97592: an ``__eq__`` that changes the list of callbacks."""
+    future = kind.new(purgatory)
+
+    class Evil:
+        asked = 0
+
+        def __call__(self, _: object) -> None:
+            raise AssertionError("removed")
+
+        def __hash__(self) -> int:
+            return 7
+
+        def __eq__(self, other: object) -> bool:
+            self.asked += 1
+            if change == "remove":
+                future.remove_done_callback(id)
+            elif self.asked < 100:
+                future.add_done_callback(id)
+            return False
+
+    future.add_done_callback(str)
+    for _ in range(63):
+        future.add_done_callback(id)
+    assert future.remove_done_callback(Evil()) == 0
+    kind.complete(future, "result")
+    await turns(1)
+    assert future.result() == "result"
+
+
+async def test_done_callback_raising_is_reported(
+    purgatory: Purgatory, kind: Kind, reports: list[BaseException]
+) -> None:
+    future, exc = kind.new(purgatory), Boom()
+    seen: list[object] = []
+
+    def raise_it(_: object) -> None:
+        raise exc
+
+    future.add_done_callback(raise_it)
+    future.add_done_callback(seen.append)
+    kind.complete(future, "result")
+    await turns(1)
+    assert (seen, reports, future.result()) == ([future], [exc], "result")
+    reports.clear()
+
+
+async def test_done_callback_may_add_another(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    seen: list[object] = []
+    future.add_done_callback(lambda _: future.add_done_callback(seen.append))
+    future.add_done_callback(lambda _: seen.append(future.cancel()))
+    kind.complete(future, "result")
+    await turns(1)
+    assert seen == [False]
+    await turns(1)
+    assert seen == [False, future]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+async def test_done_callback_is_let_go(purgatory: Purgatory, kind: Kind, removed: bool) -> None:
+    class Callback:
+        def __call__(self, _: object) -> None: ...
+
+    future, callback = kind.new(purgatory), Callback()
+    future.add_done_callback(callback)
+    left = weakref.ref(callback)
+    if removed:
+        future.remove_done_callback(callback)
+    else:
+        kind.complete(future, "result")
+        await turns(1)
+    del callback
+    assert left() is None
+
+
+async def test_done_callback_of_an_op_runs_after_its_hooks(purgatory: Purgatory) -> None:
+    seen: list[str] = []
+
+    class Hooked(Op):
+        def on_complete(self) -> str:
+            added: Any = self
+            added.add_done_callback(lambda _: seen.append("added in on_complete"))
+            purgatory.check_and_complete("other")
+            seen.append("on_complete")
+            return "result"
+
+        def on_expiration(self) -> None:
+            seen.append("on_expiration")
+
+    first: Any = purgatory.watch(Hooked(60.0), ["key"])
+    first.add_done_callback(lambda op: seen.append(op.result()))
+    other: Any = purgatory.watch(Op(60.0), ["other"])
+    other.ready = True
+    other.add_done_callback(lambda _: seen.append("other"))
+    assert purgatory.expire_all() == 1
+    assert seen == ["on_complete", "on_expiration"]
+    await turns(1)
+    assert sorted(seen[2:]) == ["added in on_complete", "other", "result"]

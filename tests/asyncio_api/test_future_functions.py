@@ -1,0 +1,383 @@
+"""What asyncio and anyio do with futures works on operations: wait, wait_for, gather, shield, as_completed, scopes.
+
+Most tests run on an asyncio.Future, too: asyncio itself says what is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import check_invariants
+
+from .parts import KINDS, Boom, Kind, turns
+
+pytestmark = pytest.mark.usefixtures("reports")
+
+
+def is_empty(purgatory: Purgatory) -> bool:
+    check_invariants(purgatory)
+    left = purgatory.statistics()
+    return (left.pending, left.watched, left.keys, left.buckets) == (0, 0, 0, 0)
+
+
+# wait
+
+
+async def test_wait_first_completed_returns_the_first(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    asyncio.get_running_loop().call_soon(kind.complete, futures[1], "result")
+    done, pending = await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+    assert (done, pending) == ({futures[1]}, {futures[0], futures[2]})
+    assert [future.done() for future in futures] == [False, True, False]
+
+
+async def test_wait_all_completed_returns_all(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(4)]
+    kind.complete(futures[0], "before")
+    call_soon = asyncio.get_running_loop().call_soon
+    call_soon(kind.complete, futures[3], "last")
+    call_soon(kind.fail, futures[1], Boom())
+    call_soon(futures[2].cancel)
+    done, pending = await asyncio.wait(futures)
+    assert (done, pending) == (set(futures), set())
+    assert (futures[0].result(), futures[3].result(), futures[2].cancelled()) == ("before", "last", True)
+    assert isinstance(futures[1].exception(), Boom)
+    assert is_empty(purgatory)
+
+
+async def test_wait_first_exception_ignores_results(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    call_soon = asyncio.get_running_loop().call_soon
+    call_soon(kind.complete, futures[0], "result")
+    call_soon(call_soon, kind.fail, futures[1], Boom())
+    done, pending = await asyncio.wait(futures, return_when=asyncio.FIRST_EXCEPTION)
+    assert (done, pending) == ({futures[0], futures[1]}, {futures[2]})
+
+
+async def test_wait_times_out_leaves_them_pending(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(2)]
+    kind.complete(futures[0], "result")
+    done, pending = await asyncio.wait(futures, timeout=0)
+    assert (done, pending) == ({futures[0]}, {futures[1]})
+    kind.complete(futures[1], "later")
+    assert await futures[1] == "later"
+
+
+async def test_wait_cancelled_leaves_them_pending(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(2)]
+    task = asyncio.create_task(asyncio.wait(futures))
+    await turns(1)
+    task.cancel()
+    await asyncio.wait([task])
+    assert [future.done() for future in futures] == [False, False]
+    kind.complete(futures[0], "result")
+    assert await futures[0] == "result"
+
+
+# wait_for
+
+
+async def test_wait_for_0_cancels_what_is_pending(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(future, 0)
+    assert future.cancelled()
+    assert is_empty(purgatory)
+
+
+async def test_wait_for_0_returns_what_has_ended(purgatory: Purgatory, kind: Kind) -> None:
+    completed, failed, cancelled = (kind.new(purgatory) for _ in range(3))
+    kind.complete(completed, "result")
+    kind.fail(failed, Boom())
+    cancelled.cancel()
+    assert await asyncio.wait_for(completed, 0) == "result"
+    with pytest.raises(Boom):
+        await asyncio.wait_for(failed, 0)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(cancelled, 0)
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+async def test_wait_for_in_time_needs_no_other_task(purgatory: Purgatory, kind: Kind, timeout: float | None) -> None:
+    future = kind.new(purgatory)
+    before = len(asyncio.all_tasks())
+    task = asyncio.create_task(asyncio.wait_for(future, timeout))
+    await turns(1)
+    assert len(asyncio.all_tasks()) == before + 1
+    kind.complete(future, "result")
+    assert await task == "result"
+
+
+async def test_wait_for_cancelled_cancels_it(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    task = asyncio.create_task(asyncio.wait_for(future, 60.0))
+    await turns(1)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert future.cancelled()
+    assert is_empty(purgatory)
+
+
+# gather
+
+
+async def say(word: str) -> str:
+    await turns(1)
+    return word
+
+
+async def test_gather_futures_and_coroutines_in_order(purgatory: Purgatory, kind: Kind) -> None:
+    first, last = kind.new(purgatory), kind.new(purgatory)
+    before = len(asyncio.all_tasks())
+    both: Any = asyncio.gather(first, say("hello"), last, first)
+    assert len(asyncio.all_tasks()) == before + 1  # for the coroutine
+    call_soon = asyncio.get_running_loop().call_soon
+    call_soon(kind.complete, last, "last")
+    call_soon(call_soon, kind.complete, first, "first")
+    assert await both == ["first", "hello", "last", "first"]
+
+
+async def test_gather_raises_the_first_exception(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    exc = Boom()
+    both: Any = asyncio.gather(*futures, say("hello"))
+    kind.fail(futures[1], exc)
+    with pytest.raises(Boom) as raised:
+        await both
+    assert raised.value is exc
+    assert [future.done() for future in futures] == [False, True, False]
+    kind.complete(futures[0], "result")
+    assert await futures[0] == "result"
+    await turns(2)  # for the coroutine
+
+
+async def test_gather_return_exceptions_returns_them(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    exc = Boom()
+    both: Any = asyncio.gather(*futures, say("hello"), return_exceptions=True)
+    kind.complete(futures[0], "result")
+    kind.fail(futures[1], exc)
+    futures[2].cancel("gone")
+    await turns(5)
+    assert both.done()  # an error inside gather() would leave it pending for ever
+    result, failure, cancelled, word = both.result()
+    assert (result, failure, word) == ("result", exc, "hello")
+    assert (type(cancelled), cancelled.args) == (asyncio.CancelledError, ("gone",))
+
+
+async def test_gather_of_a_cancelled_one_raises_its_error(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(2)]
+    both: Any = asyncio.gather(*futures)
+    futures[1].cancel("gone")
+    await turns(5)
+    assert both.done()
+    with pytest.raises(asyncio.CancelledError, match="gone"):
+        await both
+    assert not futures[0].done()
+
+
+@pytest.mark.parametrize("message", [None, "stop"])
+async def test_gather_cancelled_return_exceptions_raises(purgatory: Purgatory, kind: Kind, message: str | None) -> None:
+    futures = [kind.new(purgatory) for _ in range(2)]
+    both: Any = asyncio.gather(*futures, return_exceptions=True)
+    both.cancel(message)
+    await turns(5)
+    assert both.done()
+    with pytest.raises(asyncio.CancelledError):
+        await both
+    assert is_empty(purgatory)
+
+
+@pytest.mark.parametrize("after_turns", [0, 1])
+async def test_gather_cancelled_cancels_all(purgatory: Purgatory, kind: Kind, after_turns: int) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    both: Any = asyncio.gather(*futures)
+    await turns(after_turns)
+    assert both.cancel()
+    assert all(future.cancelled() for future in futures)
+    assert is_empty(purgatory)
+    with pytest.raises(asyncio.CancelledError):
+        await both
+
+
+# shield and as_completed
+
+
+@pytest.mark.parametrize("after_turns", [0, 1])
+async def test_shield_cancelled_leaves_it_pending(purgatory: Purgatory, kind: Kind, after_turns: int) -> None:
+    future = kind.new(purgatory)
+    before = len(asyncio.all_tasks())
+    outer = asyncio.shield(future)
+    assert len(asyncio.all_tasks()) == before
+    await turns(after_turns)
+    outer.cancel()
+    await turns(2)
+    assert (outer.cancelled(), future.done()) == (True, False)
+    kind.complete(future, "result")
+    await turns(2)
+    assert await future == "result"
+
+
+async def test_shield_passes_on_what_came_of_it(purgatory: Purgatory, kind: Kind) -> None:
+    completed, failed, cancelled = (kind.new(purgatory) for _ in range(3))
+    outers = [asyncio.shield(future) for future in (completed, failed, cancelled)]
+    kind.complete(completed, "result")
+    kind.fail(failed, Boom())
+    cancelled.cancel()
+    await turns(1)
+    assert outers[0].result() == "result"
+    assert isinstance(outers[1].exception(), Boom)
+    assert outers[2].cancelled()
+
+
+async def test_as_completed_yields_in_the_order_of_ending(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    before = len(asyncio.all_tasks())
+    iterator = iter(asyncio.as_completed(futures))
+    first = next(iterator)
+    more_tasks = len(asyncio.all_tasks()) - before
+    for number in (2, 0, 1):
+        kind.complete(futures[number], str(number))
+    assert [await first, *[await coroutine for coroutine in iterator]] == ["2", "0", "1"]
+    assert more_tasks == 0
+
+
+if sys.version_info >= (3, 13):
+
+    async def test_as_completed_async_yields_them_themselves(purgatory: Purgatory, kind: Kind) -> None:
+        futures = [kind.new(purgatory) for _ in range(3)]
+        iterator = asyncio.as_completed(futures)
+        for number in (2, 0, 1):
+            kind.complete(futures[number], str(number))
+        ended = [future async for future in iterator]
+        assert ended == [futures[2], futures[0], futures[1]]
+
+
+# anyio
+
+
+async def end_and_cancel(purgatory: Purgatory, kind: Kind, first: str, how: str) -> list[object]:
+    """A future ends and the scope of its awaiting task is cancelled, in one loop iteration. What the task saw."""
+    future = kind.new(purgatory)
+    seen: list[object] = []
+
+    async def wait() -> None:
+        try:
+            seen.append(await future)
+        except BaseException as exc:
+            seen.append(type(exc))
+            if isinstance(exc, asyncio.CancelledError):
+                raise
+
+    def end() -> None:
+        if not future.done():
+            kind.complete(future, "result") if how == "complete" else kind.fail(future, Boom())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await turns(1)
+        steps: list[Callable[[], object]] = [end, group.cancel_scope.cancel]
+        for step in steps if first == "end" else reversed(steps):
+            step()
+    return [*seen, future.cancelled(), group.cancel_scope.cancelled_caught]
+
+
+@pytest.mark.parametrize("how", ["complete", "fail"])
+@pytest.mark.parametrize("first", ["end", "cancel"])
+async def test_scope_cancelled_with_the_end_is_as_a_future(purgatory: Purgatory, first: str, how: str) -> None:
+    op, future = [await end_and_cancel(purgatory, kind, first, how) for kind in KINDS.values()]
+    assert op == future
+    assert is_empty(purgatory)
+
+
+async def test_scope_cancelled_with_the_end_delivers_to_all(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(5)]
+    seen: list[str] = []
+
+    async def wait(future: Any) -> None:
+        seen.append(await future)
+
+    async with anyio.create_task_group() as group:
+        for future in futures:
+            group.start_soon(wait, future)
+        await turns(1)
+        for future in futures:
+            kind.complete(future, "result")
+        group.cancel_scope.cancel()
+    assert seen == ["result"] * 5
+
+
+async def test_move_on_after_0_in_a_gather_cancels_all(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    with anyio.move_on_after(0) as scope:
+        await asyncio.gather(*futures)
+    assert scope.cancelled_caught
+    assert all(future.cancelled() for future in futures)
+    assert is_empty(purgatory)
+
+
+async def test_move_on_after_0_in_a_wait_leaves_them(purgatory: Purgatory, kind: Kind) -> None:
+    futures = [kind.new(purgatory) for _ in range(3)]
+    with anyio.move_on_after(0) as scope:
+        await asyncio.wait(futures)
+    assert scope.cancelled_caught
+    assert not any(future.done() for future in futures)
+
+
+# eager tasks
+
+
+if sys.version_info >= (3, 12):
+    eagerly = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+    @pytest.fixture
+    async def eager_tasks(purgatory: Purgatory) -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+
+    @eagerly
+    @pytest.mark.usefixtures("eager_tasks")
+    async def test_eager_task_takes_what_has_ended_at_once(purgatory: Purgatory, kind: Kind) -> None:
+        future = kind.new(purgatory)
+        kind.complete(future, "result")
+        task = asyncio.create_task(asyncio.wait_for(future, None))
+        assert task.done()
+        assert task.result() == "result"
+
+    @eagerly
+    @pytest.mark.usefixtures("eager_tasks")
+    async def test_eager_tasks_gather_and_cancel(purgatory: Purgatory, kind: Kind) -> None:
+        future, waited = kind.new(purgatory), kind.new(purgatory)
+
+        async def wait() -> str:
+            word: str = await waited
+            return word
+
+        both: Any = asyncio.gather(future, wait(), say("hello"))
+        kind.complete(future, "first")
+        kind.complete(waited, "second")
+        assert await both == ["first", "second", "hello"]
+        left, waited = kind.new(purgatory), kind.new(purgatory)
+        both: Any = asyncio.gather(left, wait())
+        both.cancel()
+        assert (left.cancelled(), waited.cancelled()) == (True, True)
+        assert is_empty(purgatory)
+        with pytest.raises(asyncio.CancelledError):
+            await both
+
+    @eagerly
+    @pytest.mark.usefixtures("eager_tasks")
+    async def test_eager_task_wait_for_0_cancels(purgatory: Purgatory, kind: Kind) -> None:
+        future = kind.new(purgatory)
+        task = asyncio.create_task(asyncio.wait_for(future, 0))
+        with pytest.raises(TimeoutError):
+            await task
+        assert future.cancelled()
+        assert is_empty(purgatory)

@@ -1,0 +1,154 @@
+"""An operation is a future by asyncio's own protocol: its states, its loop, and what an await is.
+
+Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import check_invariants
+
+from .parts import ENDINGS, Boom, Kind, Op, seen_in
+
+pytestmark = pytest.mark.usefixtures("reports")
+
+# what it is
+
+
+async def test_isfuture_watched_or_not_is_true(purgatory: Purgatory) -> None:
+    new, pending, ended = Op(), purgatory.watch(Op(), ["key"]), Op()
+    ended.force_complete()
+    ops: list[object] = [new, pending, ended]
+    assert [asyncio.isfuture(op) for op in ops] == [True, True, True]
+    assert not asyncio.isfuture(Op)
+
+
+async def test_isfuture_of_a_slotted_subclass_is_true() -> None:
+    class Slotted(DelayedOperation[None]):
+        __slots__ = ()
+
+    assert asyncio.isfuture(Slotted(1.0))
+
+
+async def test_ensure_future_returns_it_itself(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    assert asyncio.ensure_future(future) is future
+    assert asyncio.ensure_future(future, loop=asyncio.get_running_loop()) is future
+    assert asyncio.wrap_future(future) is future
+
+
+async def test_ensure_future_of_another_loop_is_refused(purgatory: Purgatory, kind: Kind) -> None:
+    other = asyncio.new_event_loop()
+    try:
+        with pytest.raises(ValueError, match="different loop"):
+            await asyncio.ensure_future(kind.new(purgatory), loop=other)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_get_loop_is_the_running_one(purgatory: Purgatory, kind: Kind, ending: str) -> None:
+    future = kind.new(purgatory)
+    assert future.get_loop() is asyncio.get_running_loop()
+    ENDINGS[ending](kind, future)
+    assert future.get_loop() is asyncio.get_running_loop()
+    seen_in(future)
+
+
+async def test_get_loop_ended_by_watch_is_the_running_one(purgatory: Purgatory) -> None:
+    ready, ended = Op(), Op()
+    ready.ready = True
+    ended.force_complete()  # before anybody watched it
+    for op in (ready, ended):
+        future: Any = purgatory.watch(op, ["key"])
+        assert future.done()
+        assert future.get_loop() is asyncio.get_running_loop()
+        assert await asyncio.wait_for(future, 0) == "result"
+
+
+NEEDS_WATCH: dict[str, Callable[[Any], Any]] = {
+    "add_done_callback": lambda op: op.add_done_callback(print),
+    "get_loop": lambda op: op.get_loop(),
+    "gather": lambda op: asyncio.gather(op),
+    "shield": lambda op: asyncio.shield(op),
+}
+
+
+@pytest.mark.parametrize("name", NEEDS_WATCH)
+async def test_never_watched_error_says_to_watch_it(purgatory: Purgatory, name: str) -> None:
+    op = Op()
+    with pytest.raises(RuntimeError, match=r"watch\(\)"):
+        NEEDS_WATCH[name](op)
+    purgatory.watch(op, ["key"])
+    check_invariants(purgatory)
+    assert op.force_complete()
+
+
+@pytest.mark.parametrize("seconds", [0, 60.0])
+async def test_never_watched_wait_for_says_to_watch_it(seconds: float) -> None:
+    with pytest.raises(RuntimeError, match=r"watch\(\)"):
+        await asyncio.wait_for(Op(), seconds)
+
+
+# its states
+
+
+async def test_new_is_pending_and_can_be_cancelled(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    assert (future.done(), future.cancelled()) == (False, False)
+    assert future.cancel() is True
+    assert (future.done(), future.cancelled()) == (True, True)
+
+
+async def test_pending_has_no_result_and_no_exception(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    for ask in (future.result, future.exception):
+        with pytest.raises(asyncio.InvalidStateError):
+            ask()
+
+
+async def test_completed_has_a_result_and_no_exception(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    kind.complete(future, "42")
+    assert (future.done(), future.cancelled(), future.result(), future.exception()) == (True, False, "42", None)
+    assert future.cancel() is False
+    assert future.result() == "42"
+
+
+async def test_failed_raises_its_exception(purgatory: Purgatory, kind: Kind) -> None:
+    future, exc = kind.new(purgatory), Boom()
+    kind.fail(future, exc)
+    assert (future.done(), future.cancelled(), future.exception()) == (True, False, exc)
+    with pytest.raises(Boom) as raised:
+        future.result()
+    assert raised.value is exc
+    assert future.cancel() is False
+
+
+async def test_cancelled_raises_cancelled_error(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+    future.cancel("my message")
+    for ask in (future.result, future.exception):
+        with pytest.raises(asyncio.CancelledError, match="my message"):
+            ask()
+    assert future.cancel() is False
+
+
+async def test_await_twice_waits_once(purgatory: Purgatory, kind: Kind) -> None:
+    future = kind.new(purgatory)
+
+    async def twice() -> list[str]:
+        return [await future, await future]
+
+    coroutine = twice()
+    coroutine.send(None)
+    kind.complete(future, "42")
+    with pytest.raises(StopIteration) as stopped:
+        coroutine.send(None)
+    assert stopped.value.value == ["42", "42"]

@@ -1,0 +1,183 @@
+"""From a purgatory that costs nothing to one that leaves nothing behind (I13)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryError, PurgatoryFullError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .helpers import CountingClock, Waiting
+
+BAD = [
+    *(("tick", value) for value in (0, -0.001, float("nan"), float("inf"))),
+    *(("wheel_size", value) for value in (1, 0, -20, 2.5)),
+    *(("purge_interval", value) for value in (-1, 0.5)),
+    *(("max_pending", value) for value in (0, -1, 1.5)),
+    *(("turn_budget", value) for value in (0, -0.005, float("nan"))),
+]
+
+
+@pytest.mark.parametrize(("parameter", "value"), BAD)
+async def test_init_bad_value_names_parameter_and_value(parameter: str, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"{parameter} must be .*{re.escape(repr(value))}"):
+        Purgatory(**{parameter: value})
+
+
+def clock_tasks() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if "clock" in task.get_name()]
+
+
+async def test_init_costs_no_task_and_no_thread() -> None:
+    before = (len(asyncio.all_tasks()), threading.active_count())
+    Purgatory("idle")
+    await asyncio.sleep(0)
+    assert (len(asyncio.all_tasks()), threading.active_count()) == before
+
+
+async def test_start_twice_is_one_clock_task(clock: ManualClock) -> None:
+    purgatory = Purgatory("twice", clock=clock)
+    await purgatory.start()
+    await purgatory.start()
+    (task,) = clock_tasks()
+    assert "twice" in task.get_name()
+    await purgatory.aclose()
+    assert clock_tasks() == []
+
+
+async def test_watch_after_close_is_refused(clock: ManualClock) -> None:
+    never_started, stopped = Purgatory(clock=clock), Purgatory(clock=clock)
+    await stopped.start()
+    for purgatory in (never_started, stopped):
+        purgatory.close()
+        await purgatory.aclose()
+        check_invariants(purgatory)
+        with pytest.raises(PurgatoryClosedError):
+            purgatory.watch(Waiting(1.0), ["key"])
+
+
+async def test_async_with_raising_closes(clock: ManualClock) -> None:
+    op = Waiting(1.0)
+
+    async def use() -> None:
+        async with Purgatory(clock=clock) as purgatory:
+            purgatory.watch(op, ["key"])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await use()
+    assert isinstance(op.exception(), PurgatoryClosedError)
+    assert clock_tasks() == []
+
+
+async def test_close_answers_everybody_with_its_own_error(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Waiting(timeout), ["key"]) for timeout in (None, 0, 1.0)]
+
+    async def wait(op: Waiting) -> BaseException:
+        with pytest.raises(PurgatoryClosedError, match="test") as raised:
+            await op
+        return raised.value
+
+    tasks = [asyncio.create_task(wait(op)) for op in ops]
+    await asyncio.sleep(0)
+    purgatory.close()
+    check_invariants(purgatory)
+    errors = await asyncio.gather(*tasks)
+    assert len(set(map(id, errors))) == 3
+    assert purgatory.statistics().failed == 3
+
+
+@pytest.mark.parametrize("started_turns", [0, 1, 5])
+async def test_close_leaves_no_task_and_no_handle(started_turns: int) -> None:
+    clock = CountingClock()
+    purgatory = Purgatory(clock=clock)
+    await purgatory.start()
+    for _ in range(started_turns):
+        await asyncio.sleep(0)
+    ops = [purgatory.watch(Waiting(timeout), ["key"]) for timeout in (1.0, 2.0, 3600.0)]
+    await clock.manual.advance(1.5)
+    purgatory.check_and_complete_soon("key")
+    purgatory.close()
+    purgatory.close()
+    wakeups = purgatory.statistics().wakeups
+    assert clock.handles(fired=wakeups) == 0
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert clock_tasks() == []
+    await clock.manual.advance(1e6)
+    assert (purgatory.statistics().wakeups, purgatory.statistics().expired) == (wakeups, 1)
+    assert [op.expired for op in ops] == [True, False, False]
+
+
+async def test_aclose_by_many_at_once(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock)
+    await purgatory.start()
+    await asyncio.gather(*(purgatory.aclose() for _ in range(3)))
+    await purgatory.aclose()
+    assert clock_tasks() == []
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+async def test_clock_task_cancelled_counts_as_close(purgatory: Purgatory, turns: int) -> None:
+    op = purgatory.watch(Waiting(1.0), ["key"])
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    (task,) = clock_tasks()
+    task.cancel()
+    with pytest.raises(PurgatoryClosedError):
+        await op
+    check_invariants(purgatory)
+    with pytest.raises(PurgatoryClosedError):
+        purgatory.watch(Waiting(1.0), ["key"])
+
+
+async def test_clock_task_dying_counts_as_close() -> None:
+    class Broken(ManualClock):
+        broken = False
+
+        def time(self) -> float:
+            if self.broken:
+                raise OSError("no time")
+            return super().time()
+
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    clock = Broken()
+    async with Purgatory(clock=clock) as purgatory:
+        op = purgatory.watch(Waiting(1.0), ["key"])
+        clock.broken = True
+        with pytest.raises(PurgatoryClosedError):
+            await op
+        check_invariants(purgatory)
+    assert [type(context["exception"]) for context in reports] == [OSError]
+
+
+def test_loop_ending_without_close_answers_everybody() -> None:
+    async def main() -> Waiting:
+        purgatory = Purgatory()
+        await purgatory.start()
+        return purgatory.watch(Waiting(60.0), ["key"])
+
+    op = asyncio.run(main())
+    assert isinstance(op.exception(), PurgatoryClosedError)
+
+
+async def test_errors_have_one_root() -> None:
+    assert issubclass(PurgatoryError, Exception)
+    assert issubclass(PurgatoryClosedError, PurgatoryError)
+    assert issubclass(PurgatoryFullError, PurgatoryError)
+
+
+def test_aclose_after_its_loop_is_gone_returns() -> None:
+    purgatory = Purgatory()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(purgatory.start())
+    # Gone as a loop goes that nobody tidies up: its tasks are never run again.
+    asyncio.run(asyncio.wait_for(purgatory.aclose(), 5.0))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()

@@ -1,0 +1,323 @@
+"""A closed purgatory can be started again, in the same event loop or in another one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Op, turns
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+class Listener(Observer):
+    """Writes down when a purgatory opens and closes."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def opened(self, purgatory: Any) -> None:
+        self.heard.append("opened")
+
+    def closed(self, purgatory: Any) -> None:
+        self.heard.append("closed")
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def new_loop(request: pytest.FixtureRequest) -> NewLoop:
+    factory: NewLoop = pytest.importorskip(request.param).new_event_loop
+    return factory
+
+
+def clock_tasks() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if "clock" in task.get_name()]
+
+
+async def live(purgatory: Purgatory) -> list[str]:
+    """One life of *purgatory*: an operation completes, one expires, and one is pending when it closes."""
+    async with purgatory:
+        completed, expired, left = (purgatory.watch(Op(timeout), ["key"]) for timeout in (60.0, 0.0, None))
+        completed.ready = True
+        assert purgatory.check_and_complete("key") == 1
+        seen = [await completed, await expired]
+        check_invariants(purgatory)
+    with pytest.raises(PurgatoryClosedError):
+        await left
+    check_invariants(purgatory)
+    return seen
+
+
+# started again
+
+
+async def test_start_again_in_one_loop_works(clock: ManualClock) -> None:
+    listener = Listener()
+    purgatory = Purgatory("again", clock=clock, observers=[listener])
+    for life in (1, 2, 3):
+        async with purgatory:
+            op = purgatory.watch(Op(1.0), ["key"])
+            await clock.advance(0.999)
+            assert op.outcome is None
+            await clock.advance(0.001)
+            assert op.expired
+            check_invariants(purgatory)
+        check_invariants(purgatory)
+        assert purgatory.statistics().expired == life
+    assert listener.heard == ["opened", "closed"] * 3
+    assert clock_tasks() == []
+
+
+def test_start_again_in_two_loops_works(new_loop: NewLoop) -> None:
+    listener = Listener()
+    purgatory = Purgatory("again", observers=[listener])
+    for life in (1, 2):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            assert runner.run(live(purgatory)) == ["result", "late"]
+        stats = purgatory.statistics()
+        assert (stats.completed, stats.expired, stats.failed, stats.pending, stats.watched) == (life, life, life, 0, 0)
+    assert listener.heard == ["opened", "closed"] * 2
+
+
+def test_start_again_in_two_loops_on_a_manual_clock_works() -> None:
+    async def expire() -> bool:
+        async with purgatory:
+            op = purgatory.watch(Op(1.0), ["key"])
+            await clock.advance(1.0)
+            return op.expired
+
+    clock = ManualClock()
+    purgatory = Purgatory(clock=clock)
+    assert [asyncio.run(expire()) for _ in range(2)] == [True, True]
+    assert clock.time() == 2.0
+
+
+async def test_start_again_at_once_outlives_the_old_clock_task(clock: ManualClock) -> None:
+    """Nothing awaited in between: the first clock task ends only after the second life has begun."""
+    purgatory = Purgatory(clock=clock)
+    await purgatory.start()
+    await turns(2)
+    first = purgatory.watch(Op(1.0), ["key"])
+    purgatory.close()
+    await purgatory.start()
+    second = purgatory.watch(Op(1.0), ["key"])
+    await turns(5)
+    assert isinstance(first.exception(), PurgatoryClosedError)
+    assert (purgatory.is_open, second.outcome, len(clock_tasks())) == (True, None, 1)
+    await clock.advance(1.0)
+    assert second.expired
+    await purgatory.aclose()
+    assert clock_tasks() == []
+
+
+@pytest.mark.parametrize("first_life", ["closed before it began", "clock task cancelled"])
+async def test_start_after_an_early_end_works(clock: ManualClock, first_life: str) -> None:
+    purgatory = Purgatory(clock=clock)
+    if first_life == "clock task cancelled":
+        await purgatory.start()
+        (task,) = clock_tasks()
+        task.cancel()
+        await asyncio.wait([task])
+        await turns(1)
+    else:
+        purgatory.close()
+    assert not purgatory.is_open
+    async with purgatory:
+        op = purgatory.watch(Op(1.0), ["key"])
+        await clock.advance(1.0)
+        assert op.expired
+
+
+def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop) -> None:
+    """Its first loop was closed and its tasks were never told: aclose() in another loop, then a new life."""
+    purgatory = Purgatory()
+    loop = new_loop()
+
+    async def begin() -> Op:
+        await purgatory.start()
+        await turns(2)
+        return purgatory.watch(Op(60.0), ["key"])
+
+    left = loop.run_until_complete(begin())
+    purgatory.check_and_complete_threadsafe("key")  # the loop will never run it
+    loop.close()
+
+    async def again() -> list[str]:
+        await purgatory.aclose()
+        assert isinstance(left.exception(), PurgatoryClosedError)
+        return await live(purgatory)
+
+    assert asyncio.run(again()) == ["result", "late"]
+
+    async def threadsafe() -> str:
+        async with purgatory:
+            op = purgatory.watch(Op(60.0), ["key"])
+            op.ready = True
+            await asyncio.to_thread(purgatory.check_and_complete_threadsafe, "key")
+            return await asyncio.wait_for(op, 5.0)
+
+    assert asyncio.run(threadsafe()) == "result"
+
+
+async def test_start_again_begins_empty(clock: ManualClock) -> None:
+    """Marks and stale entries of the first life mean nothing in the second."""
+    purgatory = Purgatory(clock=clock, purge_interval=100, max_pending=1)
+    async with purgatory:
+        purgatory.watch(Op(60.0), ["a", "b", "c"]).force_complete()
+        purgatory.watch(Op(60.0), ["key"])
+        purgatory.check_and_complete_soon("key")
+        purgatory.check_and_complete_threadsafe("key")
+    async with purgatory:
+        assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
+        tried: list[int] = []
+
+        class Counting(Op):
+            def try_complete(self) -> bool:
+                tried.append(1)
+                return False
+
+        purgatory.watch(Counting(60.0), ["key"])  # max_pending has room
+        await turns(10)
+        assert len(tried) == 2
+        check_invariants(purgatory)
+
+
+async def test_op_of_the_first_life_stays_ended(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock)
+    async with purgatory:
+        op = purgatory.watch(Op(60.0), ["key"])
+    async with purgatory:
+        assert (op.cancel(), op.force_complete(), purgatory.reschedule(op, 1.0)) == (False, False, False)
+        with pytest.raises(RuntimeError, match="once"):
+            purgatory.watch(op, ["key"])
+        assert purgatory.num_delayed == 0
+
+
+async def test_watch_while_closed_is_refused(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock)
+    for _ in range(2):
+        async with purgatory:
+            pass
+        op = Op(1.0)
+        with pytest.raises(PurgatoryClosedError):
+            purgatory.watch(op, ["key"])
+    async with purgatory:
+        purgatory.watch(op, ["key"])  # untouched by the refusal
+        assert purgatory.num_delayed == 1
+
+
+def test_start_in_a_second_loop_while_open_is_refused() -> None:
+    purgatory = Purgatory(clock=ManualClock())
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(purgatory.start())
+    with pytest.raises(RuntimeError, match="another event loop"):
+        asyncio.run(purgatory.start())
+    assert purgatory.is_open
+    loop.run_until_complete(purgatory.aclose())
+    loop.close()
+
+
+async def test_is_open_and_name_are_public(clock: ManualClock) -> None:
+    purgatory = Purgatory("fetch", clock=clock)
+    states = [purgatory.is_open]
+    async with purgatory:
+        states.append(purgatory.is_open)
+    states.append(purgatory.is_open)
+    await purgatory.start()
+    states.append(purgatory.is_open)
+    purgatory.close()
+    states.append(purgatory.is_open)
+    assert states == [False, True, False, True, False]
+    assert purgatory.name == "fetch"
+    for attribute in ("name", "is_open"):
+        with pytest.raises(AttributeError):
+            setattr(purgatory, attribute, "other")
+
+
+def test_start_again_keeps_no_first_loop_alive() -> None:
+    async def begin() -> weakref.ref[object]:
+        async with purgatory:
+            op = purgatory.watch(Op(60.0), ["key"])
+            op.force_complete()
+            return weakref.ref(asyncio.get_running_loop())
+
+    purgatory = Purgatory()
+    first = asyncio.run(begin())
+    asyncio.run(begin())
+    gc.collect()
+    assert first() is None
+
+
+# a start that fails
+
+
+class FailingClock(ManualClock):
+    """Its time cannot be read while it is *broken*."""
+
+    broken = True
+
+    def time(self) -> float:
+        if self.broken:
+            raise OSError("no time")
+        return super().time()
+
+
+async def works_after_all(purgatory: Purgatory, clock: ManualClock, listener: Listener) -> bool:
+    """After a start that failed: nothing is left of it, and the next one works."""
+    assert not purgatory.is_open
+    assert clock_tasks() == []
+    op = Op(1.0)
+    with pytest.raises((RuntimeError, PurgatoryClosedError)):
+        purgatory.watch(op, ["key"])
+    async with purgatory:
+        purgatory.watch(op, ["key"])
+        await clock.advance(1.0)
+    assert listener.heard == ["opened", "closed"] * (len(listener.heard) // 2)
+    return op.expired
+
+
+async def test_start_failed_by_its_clock_can_be_repeated() -> None:
+    clock, listener = FailingClock(), Listener()
+    purgatory = Purgatory(clock=clock, observers=[listener])
+    for _ in range(2):
+        with pytest.raises(OSError, match="no time"):
+            await purgatory.start()
+    clock.broken = False
+    assert await works_after_all(purgatory, clock, listener)
+
+
+async def test_start_failed_by_its_loop_can_be_repeated(clock: ManualClock) -> None:
+    def refuse(_: object, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        coroutine.close()
+        raise MemoryError("no task")
+
+    listener = Listener()
+    purgatory = Purgatory(clock=clock, observers=[listener])
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(refuse)
+    try:
+        with pytest.raises(MemoryError, match="no task"):
+            await purgatory.start()
+    finally:
+        loop.set_task_factory(None)
+    assert await works_after_all(purgatory, clock, listener)
+
+
+async def test_restart_failed_leaves_it_closed(clock: ManualClock) -> None:
+    failing, listener = FailingClock(), Listener()
+    failing.broken = False
+    purgatory = Purgatory(clock=failing, observers=[listener])
+    async with purgatory:
+        pass
+    failing.broken = True
+    with pytest.raises(OSError, match="no time"):
+        await purgatory.start()
+    failing.broken = False
+    assert await works_after_all(purgatory, failing, listener)

@@ -1,0 +1,89 @@
+"""wait_for(): a predicate instead of an operation of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+
+async def test_wait_for_true_at_once_returns_it(purgatory: Purgatory) -> None:
+    assert await purgatory.wait_for(lambda: [7], ["key"], 1.0) == [7]
+    assert purgatory.statistics().completed == 1
+
+
+@pytest.mark.parametrize("timeout", [60.0, None])
+async def test_wait_for_returns_first_true_value(purgatory: Purgatory, timeout: float | None) -> None:
+    records: list[int] = []
+    task = asyncio.create_task(purgatory.wait_for(lambda: records[1:], ["a", "b"], timeout))
+    for number in range(3):
+        await asyncio.sleep(0)
+        records.append(number)
+        purgatory.check_and_complete("b")
+        check_invariants(purgatory)
+    assert await task == [1]
+    assert purgatory.watched == 0
+
+
+async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, clock: ManualClock) -> None:
+    task = asyncio.create_task(purgatory.wait_for(lambda: 0, ["key"], 1.0))
+    await clock.advance(0.999)
+    assert not task.done()
+    await clock.advance(0.001)
+    with pytest.raises(TimeoutError):
+        await task
+    assert (purgatory.statistics().expired, purgatory.watched) == (1, 0)
+
+
+async def test_wait_for_true_at_deadline_returns_it(purgatory: Purgatory, clock: ManualClock) -> None:
+    records: list[int] = []
+    task = asyncio.create_task(purgatory.wait_for(lambda: records, ["key"], 1.0))
+    await clock.advance(0.5)
+    records.append(7)
+    await clock.advance(0.5)
+    assert await task == [7]
+
+
+async def test_wait_for_predicate_raising_raises(purgatory: Purgatory) -> None:
+    answers: list[Callable[[], int]] = [lambda: 0, lambda: 0, lambda: 1 // 0]
+    task = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], 1.0))
+    await asyncio.sleep(0)
+    purgatory.check_and_complete("key")
+    with pytest.raises(ZeroDivisionError):
+        await task
+    assert purgatory.watched == 0
+
+
+async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
+    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], 1.0))
+    await asyncio.sleep(0)
+    task.cancel()
+    check_invariants(purgatory)
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_wait_for_closed_meanwhile_raises(purgatory: Purgatory) -> None:
+    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], 1.0))
+    await asyncio.sleep(0)
+    purgatory.close()
+    with pytest.raises(PurgatoryClosedError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("keys", "timeout", "error"),
+    [("key", 1.0, TypeError), ([], 1.0, ValueError), (["key"], math.nan, ValueError), (["key"], "1", TypeError)],
+)
+async def test_wait_for_bad_argument_raises(
+    purgatory: Purgatory, keys: Any, timeout: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=r"keys|timeout"):
+        await purgatory.wait_for(lambda: True, keys, timeout)

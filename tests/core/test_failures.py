@@ -1,0 +1,214 @@
+"""Failures: what an awaiting task sees of one, and when the loop's exception handler hears of one."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Outcome, Purgatory
+from aiopurgatory.testing import ManualClock
+
+from .parts import Boom, Op, fate, raising, turns
+
+TIMES = 100
+
+
+def frames_of(exc: BaseException | None) -> list[str]:
+    """The names of the functions that the traceback of *exc* goes through."""
+    assert exc is not None
+    return [frame.name for frame in traceback.extract_tb(exc.__traceback__)]
+
+
+async def seen_by_task(op: Op) -> list[str]:
+    try:
+        await op
+    except Exception as exc:
+        return frames_of(exc)
+    return []
+
+
+def seen_by_result(op: Op) -> list[str]:
+    try:
+        op.result()
+    except Exception as exc:
+        return frames_of(exc)
+    return []
+
+
+def fail(purgatory: Purgatory, op: Op) -> None:
+    op.fail(Boom())
+
+
+def raise_in_try_complete(purgatory: Purgatory, op: Op) -> None:
+    op.hooks["try_complete"] = raising(Boom())
+    purgatory.check_and_complete("key")
+
+
+def raise_in_on_complete(purgatory: Purgatory, op: Op) -> None:
+    op.hooks["on_complete"] = raising(Boom())
+    op.force_complete()
+
+
+def raise_in_on_expiration(purgatory: Purgatory, op: Op) -> None:
+    op.hooks["on_expiration"] = raising(Boom())
+    purgatory.expire_all()
+
+
+#: Ways to fail, and the hook that the traceback must go on showing.
+FAILURES: dict[str, tuple[Callable[[Purgatory, Op], None], str | None]] = {
+    "fail": (fail, None),
+    "try_complete": (raise_in_try_complete, "try_complete"),
+    "on_complete": (raise_in_on_complete, "on_complete"),
+    "on_expiration": (raise_in_on_expiration, "on_expiration"),
+}
+
+
+# the traceback
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_traceback_of_100_awaiting_tasks_does_not_grow(purgatory: Purgatory, name: str) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    tasks = [asyncio.create_task(seen_by_task(op)) for _ in range(TIMES)]
+    await turns(1)
+    make_it_fail, hook = FAILURES[name]
+    make_it_fail(purgatory, op)
+    seen = await asyncio.gather(*tasks)
+    seen.append(await seen_by_task(op))
+    assert max(map(len, seen)) <= len(seen[0]) + 1
+    assert all(names[0] == "seen_by_task" for names in seen)
+    assert hook is None or all(hook in names for names in seen)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_traceback_of_100_results_does_not_grow(purgatory: Purgatory, name: str) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    make_it_fail, hook = FAILURES[name]
+    make_it_fail(purgatory, op)
+    seen = [seen_by_result(op) for _ in range(TIMES)]
+    assert max(map(len, seen)) <= len(seen[0]) + 1
+    assert hook is None or all(hook in names for names in seen)
+
+
+async def test_traceback_keeps_that_from_before_fail(purgatory: Purgatory) -> None:
+    """The exception given to fail() was raised elsewhere, and shows where, as with Future.set_exception()."""
+
+    def lose_the_leader() -> None:
+        raise Boom
+
+    op = purgatory.watch(Op(60.0), ["key"])
+    try:
+        lose_the_leader()
+    except Boom as exc:
+        op.fail(exc)
+    seen = [await seen_by_task(op) for _ in range(TIMES)]
+    assert all("lose_the_leader" in names for names in seen)
+    assert max(map(len, seen)) <= len(seen[0]) + 1
+
+
+# reported, or not
+
+
+WAYS_TO_AWAIT: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "gather": lambda op: asyncio.gather(op),
+    "gather with others": lambda op: asyncio.gather(asyncio.sleep(0), op),
+    "gather, return_exceptions": lambda op: asyncio.gather(op, return_exceptions=True),
+    "task": lambda op: asyncio.create_task(fate(op)),
+    "shield": lambda op: asyncio.shield(op),
+    "wait_for": lambda op: asyncio.create_task(asyncio.wait_for(op, None)),
+    "task of a gather": lambda op: asyncio.create_task(gathered(op)),
+}
+
+
+async def gathered(op: Any) -> object:
+    return await asyncio.gather(op)
+
+
+@pytest.mark.parametrize("way", WAYS_TO_AWAIT)
+@pytest.mark.parametrize("name", ["fail", "try_complete", "on_complete"])
+async def test_failure_about_to_be_awaited_is_not_reported(
+    purgatory: Purgatory, reports: list[BaseException], name: str, way: str
+) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    FAILURES[name][0](purgatory, op)
+    awaiting = WAYS_TO_AWAIT[way](op)
+    await asyncio.wait([asyncio.ensure_future(awaiting)])
+    await asyncio.gather(awaiting, return_exceptions=True)
+    await turns(10)
+    assert (reports, op.outcome) == ([], Outcome.FAILED)
+
+
+@pytest.mark.parametrize("return_when", [asyncio.FIRST_COMPLETED, asyncio.ALL_COMPLETED])
+async def test_failure_seen_after_asyncio_wait_is_not_reported(
+    purgatory: Purgatory, reports: list[BaseException], return_when: str
+) -> None:
+    before, meanwhile, last = (purgatory.watch(Op(60.0), ["key"]) for _ in range(3))
+    before.fail(Boom())
+    ops: list[Any] = [before, meanwhile, last]
+    loop = asyncio.get_running_loop()
+    loop.call_soon(meanwhile.fail, Boom())
+    loop.call_soon(loop.call_soon, last.fail, Boom())
+    done, _ = await asyncio.wait(ops, return_when=return_when)
+    assert {type(op.exception()) for op in done} == {Boom}
+    for op in ops:
+        await fate(op)
+    await turns(10)
+    assert reports == []
+
+
+@pytest.mark.parametrize("name", ["fail", "try_complete", "on_complete"])
+async def test_failure_nobody_looks_at_is_reported_once(
+    purgatory: Purgatory, reports: list[BaseException], name: str
+) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    FAILURES[name][0](purgatory, op)
+    assert reports == []
+    await turns(5)
+    assert [type(exc) for exc in reports] == [Boom]
+    assert op.exception() is reports[0]
+    await turns(10)
+    assert len(reports) == 1
+    reports.clear()
+
+
+async def test_failures_nobody_looks_at_are_reported_in_order(
+    purgatory: Purgatory, reports: list[BaseException]
+) -> None:
+    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(5)]
+    failures = [Boom() for _ in ops]
+    for op, exc in zip(ops, failures, strict=True):
+        op.fail(exc)
+    assert ops[2].exception() is failures[2]
+    await turns(5)
+    assert reports == failures[:2] + failures[3:]
+    reports.clear()
+
+
+@pytest.mark.parametrize("event", ["soon", "all", "expiry", "nested"])
+@pytest.mark.parametrize("hook", ["try_complete", "on_complete"])
+async def test_cancelled_error_of_a_hook_is_reported_once(
+    purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], event: str, hook: str
+) -> None:
+    """It is the failure of an operation that nobody awaits. No other report may say the same."""
+    exc = asyncio.CancelledError()
+    op = purgatory.watch(Op(1.0), ["key"])
+    op.hooks[hook] = raising(exc)
+    op.ready = True
+    if event == "nested":
+        outer = Op(60.0, on_complete=lambda _: purgatory.check_and_complete("key"))
+        purgatory.watch(outer, ["outer"]).ready = True
+        purgatory.check_and_complete_soon("outer")
+    elif event == "soon":
+        purgatory.check_and_complete_soon("key")
+    elif event == "all":
+        with pytest.raises(asyncio.CancelledError):
+            purgatory.check_all()
+    await clock.advance(1.0)
+    await turns(5)
+    assert reports == [exc]
+    assert (op.outcome, op.exception()) == (Outcome.FAILED, exc)
+    reports.clear()

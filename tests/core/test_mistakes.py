@@ -1,0 +1,364 @@
+"""Common mistakes: each is answered at once by an error that says what to do instead, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import math
+import re
+import warnings
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Op, fate, turns
+
+
+@pytest.fixture
+def no_warning() -> Iterator[None]:
+    """Fails the test for a coroutine that was never awaited, even if it is found by the garbage collector."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+        gc.collect()
+    assert [str(warning.message) for warning in caught if "never awaited" in str(warning.message)] == []
+
+
+# what is watched
+
+
+class Forgetful(DelayedOperation[str]):
+    def __init__(self) -> None:
+        self.ready = False
+
+    def try_complete(self) -> bool:
+        return self.ready and self.force_complete()
+
+
+async def test_watch_without_super_init_says_so(purgatory: Purgatory) -> None:
+    before = purgatory.statistics()
+    with pytest.raises((TypeError, ValueError), match=r"must call super\(\)\.__init__\(timeout\)"):
+        purgatory.watch(Forgetful(), ["key"])
+    assert purgatory.statistics() == before
+    check_invariants(purgatory)
+
+
+async def fetch() -> str:
+    return "records"
+
+
+NO_OPERATIONS: dict[str, Callable[[], Any]] = {
+    "a class": lambda: Op,
+    "a coroutine": fetch,
+    "a coroutine function": lambda: fetch,
+    "an object": object,
+    "None": lambda: None,
+    "a future": lambda: asyncio.get_running_loop().create_future(),
+}
+
+
+@pytest.mark.parametrize("method", ["watch", "try_complete_else_watch"])
+@pytest.mark.parametrize("name", NO_OPERATIONS)
+@pytest.mark.usefixtures("no_warning")
+async def test_watch_no_operation_raises_type_error(purgatory: Purgatory, name: str, method: str) -> None:
+    before = purgatory.statistics()
+    with pytest.raises(TypeError, match=r"op must .*DelayedOperation"):
+        getattr(purgatory, method)(NO_OPERATIONS[name](), ["key"])
+    assert purgatory.statistics() == before
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("keys", [5, None, 1.5, object(), True], ids=lambda value: type(value).__name__)
+async def test_watch_keys_not_iterable_raises_type_error(purgatory: Purgatory, keys: Any) -> None:
+    op = Op(60.0)
+    before = purgatory.statistics()
+    with pytest.raises(TypeError, match=f"keys must .*{re.escape(repr(keys))}"):
+        purgatory.watch(op, keys)
+    assert (purgatory.statistics(), op.tries, op.keys) == (before, 0, ())
+    purgatory.watch(op, [keys])
+    assert (purgatory.num_delayed, op.keys) == (1, (keys,))
+
+
+# hooks that are coroutine functions
+
+
+class AsyncTry(Op):
+    async def try_complete(self) -> bool:  # type: ignore[override]
+        return self.force_complete()
+
+
+class AsyncComplete(Op):
+    async def on_complete(self) -> str:  # type: ignore[override]
+        return "result"
+
+
+class AsyncCancel(Op):
+    async def on_cancel(self) -> None:  # type: ignore[override]
+        self.ran.append("on_cancel")
+
+
+class AsyncExpiration(Op):
+    async def on_expiration(self) -> None:  # type: ignore[override]
+        self.ran.append("on_expiration")
+
+
+class AsyncUndelivered(Op):
+    async def on_undelivered(self, result: str) -> None:  # type: ignore[override]
+        self.ran.append("on_undelivered")
+
+
+def says_plain(exc: BaseException | None, hook: str) -> bool:
+    """Is *exc* the TypeError for *hook*, with the remedy: a plain function?"""
+    return isinstance(exc, TypeError) and re.search(rf"{hook}.*(plain|def )", str(exc)) is not None
+
+
+@pytest.mark.usefixtures("no_warning")
+async def test_async_try_complete_fails_the_op(purgatory: Purgatory) -> None:
+    op: Any = AsyncTry(60.0)
+    purgatory.watch(op, ["key"])
+    assert op.outcome is Outcome.FAILED
+    assert says_plain(op.exception(), "try_complete")
+    assert await fate(op) == "TypeError"
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["force_complete", "check", "expire"])
+@pytest.mark.usefixtures("no_warning")
+async def test_async_on_complete_fails_the_op(purgatory: Purgatory, how: str) -> None:
+    op = purgatory.watch(AsyncComplete(60.0), ["key"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    op.ready = how == "check"
+    ways: dict[str, Callable[[], object]] = {
+        "force_complete": op.force_complete,
+        "check": lambda: purgatory.check_and_complete("key"),
+        "expire": purgatory.expire_all,
+    }
+    ways[how]()
+    assert op.outcome is Outcome.FAILED
+    assert says_plain(op.exception(), "on_complete")
+    assert await task == "TypeError"
+
+
+async def test_async_hook_harms_its_own_op_only(purgatory: Purgatory) -> None:
+    ops: list[Op] = [purgatory.watch(kind(60.0), ["key"]) for kind in (Op, AsyncComplete, Op)]
+    for op in ops:
+        op.ready = True
+    assert purgatory.check_and_complete("key") == 3
+    assert says_plain(ops[1].exception(), "on_complete")
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("name", ["on_cancel", "on_expiration", "on_undelivered"])
+@pytest.mark.usefixtures("no_warning")
+async def test_async_later_hook_is_not_lost(purgatory: Purgatory, reports: list[BaseException], name: str) -> None:
+    """Its TypeError reaches the awaiting task or the loop's exception handler: one of them, once."""
+    kinds: dict[str, type[Op]] = {
+        "on_cancel": AsyncCancel,
+        "on_expiration": AsyncExpiration,
+        "on_undelivered": AsyncUndelivered,
+    }
+    seen: list[BaseException] = []
+    op = purgatory.watch(kinds[name](60.0), ["key"])
+
+    async def wait() -> None:
+        try:
+            await op
+        except BaseException as exc:
+            seen.append(exc)
+
+    task = asyncio.create_task(wait())
+    await turns(1)
+    if name == "on_cancel":
+        op.cancel()
+    elif name == "on_expiration":
+        purgatory.expire_all()
+    else:
+        op.force_complete()
+        task.cancel()
+    await asyncio.wait([task])
+    await turns(5)
+    found = [exc for exc in seen + reports if isinstance(exc, TypeError)]
+    assert len(found) == 1
+    assert says_plain(found[0], name)
+    outcomes = {"on_cancel": Outcome.CANCELLED, "on_expiration": Outcome.EXPIRED, "on_undelivered": Outcome.COMPLETED}
+    assert (op.outcome, name in op.ran) == (outcomes[name], False)
+    reports.clear()
+
+
+# wait_for()
+
+
+def started(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    return asyncio.create_task(coroutine)
+
+
+@pytest.mark.usefixtures("no_warning")
+async def test_wait_for_async_predicate_raises_type_error(purgatory: Purgatory) -> None:
+    async def predicate() -> bool:
+        return True
+
+    predicates: list[Any] = [predicate, partial(predicate)]
+    for asked in predicates:
+        with pytest.raises(TypeError, match="predicate"):
+            await purgatory.wait_for(asked, ["key"], 1.0)
+    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -5])
+async def test_wait_for_no_time_left_tries_once(purgatory: Purgatory, timeout: float) -> None:
+    """What is left of a deadline may be nothing, or less."""
+    answers = [0, 1, 1, 1]
+    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout))
+    await turns(5)
+    assert task.done()
+    assert isinstance(task.exception(), TimeoutError)
+    assert (answers, purgatory.num_delayed, purgatory.watched) == ([1, 1, 1], 0, 0)
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("timeout", [0, -0.001])
+async def test_wait_for_no_time_left_but_true_returns_it(purgatory: Purgatory, timeout: float) -> None:
+    answers = [7, 8]
+    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout))
+    await turns(5)
+    assert (task.done() and task.result(), answers) == (7, [8])
+
+
+async def test_wait_for_nan_raises_value_error(purgatory: Purgatory) -> None:
+    asked: list[int] = []
+    with pytest.raises(ValueError, match=r"timeout.*nan"):
+        await purgatory.wait_for(lambda: asked.append(1), ["key"], math.nan)
+    assert asked == []
+
+
+@pytest.mark.parametrize("gives_back", [True, False])
+async def test_wait_for_cancelled_with_the_end_gives_back(purgatory: Purgatory, gives_back: bool) -> None:
+    queue: deque[int] = deque()
+    options: dict[str, Any] = {"on_undelivered": queue.appendleft} if gives_back else {}
+    task = started(purgatory.wait_for(lambda: queue and queue.popleft(), ["key"], 60.0, **options))
+    await turns(1)
+    queue.extend([7, 8])
+    assert purgatory.check_and_complete("key") == 1
+    assert list(queue) == [8]
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert (list(queue), purgatory.num_delayed) == ([7, 8] if gives_back else [8], 0)
+
+
+@pytest.mark.parametrize("ending", ["taken", "cancelled while pending", "expired and cancelled", "at once"])
+async def test_wait_for_on_undelivered_only_when_undelivered(purgatory: Purgatory, ending: str) -> None:
+    queue: deque[int] = deque([7] if ending == "at once" else [])
+    returned: list[object] = []
+    waiting = purgatory.wait_for(lambda: queue and queue.popleft(), ["key"], 60.0, on_undelivered=returned.append)
+    task = started(waiting)
+    await turns(2)
+    if ending == "taken":
+        queue.append(7)
+        purgatory.check_and_complete("key")
+    elif ending == "expired and cancelled":  # nothing was granted
+        purgatory.expire_all()
+        task.cancel()
+    elif ending == "cancelled while pending":
+        task.cancel()
+    await asyncio.wait([task])
+    assert returned == []
+    assert task.cancelled() or task.result() == 7
+
+
+# the rest
+
+
+@pytest.mark.parametrize(
+    "observers",
+    [[Observer], [object()], [None], [print], Observer()],
+    ids=["class", "object", "None", "function", "no list"],
+)
+async def test_init_no_observers_raises_type_error(observers: Any) -> None:
+    with pytest.raises(TypeError, match="observers must"):
+        Purgatory(observers=observers)
+
+
+async def test_init_metrics_class_raises_type_error() -> None:
+    pytest.importorskip("prometheus_client")
+    from aiopurgatory.metrics import Metrics
+
+    wrong: Any = [Metrics]
+    with pytest.raises(TypeError, match=r"observers must.*Metrics"):
+        Purgatory(observers=wrong)
+
+
+async def test_repr_while_pending_shows_its_keys(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ("orders", 17))
+    assert re.search(r"'orders'.*\b17\b", repr(op))
+    tupled = purgatory.watch(Op(60.0), [("orders", 0)])
+    assert "('orders', 0)" in repr(tupled)
+
+
+# nobody checked
+
+
+@pytest.fixture
+async def debugged(clock: ManualClock) -> AsyncIterator[Purgatory]:
+    """A purgatory of a loop in debug mode."""
+    asyncio.get_running_loop().set_debug(True)
+    async with Purgatory(clock=clock) as purgatory:
+        yield purgatory
+    asyncio.get_running_loop().set_debug(False)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "aiopurgatory" and record.levelno == logging.WARNING
+    ]
+
+
+async def miss(purgatory: Purgatory, clock: ManualClock, *keys: Any) -> None:
+    """An operation whose condition comes to hold, and nobody checks one of its *keys*."""
+    op = purgatory.watch(Op(1.0), keys)
+    op.ready = True
+    await clock.advance(1.0)
+    assert op.outcome is Outcome.COMPLETED
+
+
+async def test_debug_missed_trigger_warns_once_per_kind(
+    debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        await miss(debugged, clock, "orders")
+    (message,) = warned(caplog)
+    assert "'orders'" in message
+    assert "check_and_complete" in message
+    await miss(debugged, clock, ("partition", 4))
+    assert len(warned(caplog)) == 2
+    assert "('partition', 4)" in warned(caplog)[1]
+    assert debugged.statistics().missed_triggers == 4
+
+
+async def test_debug_checked_or_expired_warns_not(
+    debugged: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    debugged.watch(Op(1.0), ["key"])
+    debugged.watch(Op(1.0), ["key"]).ready = True
+    debugged.check_and_complete("key")
+    debugged.watch(Op(60.0), ["key"]).ready = True
+    debugged.expire_all()
+    await clock.advance(60.0)
+    assert warned(caplog) == []
+
+
+async def test_missed_trigger_without_debug_warns_not(
+    purgatory: Purgatory, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await miss(purgatory, clock, "orders")
+    assert (warned(caplog), purgatory.statistics().missed_triggers) == ([], 1)

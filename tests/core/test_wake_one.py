@@ -1,0 +1,217 @@
+"""Checks with a limit: wake one, the oldest that is willing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Outcome, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Boom, Op, raising, turns
+from .ready import ended, watch_ready
+
+# check_and_complete(key, limit=...)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 5, 6, 10**30])
+async def test_limit_ends_as_many_oldest_first(purgatory: Purgatory, limit: int) -> None:
+    ops = watch_ready(purgatory, 5)
+    assert purgatory.check_and_complete("key", limit=limit) == min(limit, 5)
+    check_invariants(purgatory)
+    assert ended(ops) == list(range(min(limit, 5)))
+    assert [op.tries for op in ops] == [3] * min(limit, 5) + [2] * max(5 - limit, 0)
+    assert purgatory.num_delayed == max(5 - limit, 0)
+
+
+async def test_limit_none_ends_all(purgatory: Purgatory) -> None:
+    ops = watch_ready(purgatory, 5)
+    assert purgatory.check_and_complete("key", limit=None) == 5
+    assert ended(ops) == [0, 1, 2, 3, 4]
+
+
+async def test_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
+    ops = watch_ready(purgatory, 6)
+    for number in (0, 1, 3):
+        ops[number].ready = False
+    assert purgatory.check_and_complete("key", limit=2) == 2
+    check_invariants(purgatory)
+    assert ended(ops) == [2, 4]
+    assert [op.tries for op in ops] == [3, 3, 3, 3, 3, 2]
+    for number in (0, 1, 3):
+        ops[number].ready = True
+    assert [purgatory.check_and_complete("key", limit=1) for _ in range(5)] == [1, 1, 1, 1, 0]
+
+
+async def test_limit_does_not_count_the_cancelled(purgatory: Purgatory) -> None:
+    ops = watch_ready(purgatory, 4)
+    ops[0].hooks["try_complete"] = lambda op: op.cancel()
+    ops[1].hooks["on_complete"] = lambda _: ops[2].cancel()
+    assert purgatory.check_and_complete("key", limit=2) == 2
+    assert ended(ops) == [1, 3]
+
+
+async def test_limit_counts_the_failed_as_the_answer_does(purgatory: Purgatory, reports: list[BaseException]) -> None:
+    ops = watch_ready(purgatory, 3)
+    ops[0].hooks["try_complete"] = raising(Boom())
+    assert purgatory.check_and_complete("key", limit=1) == 1
+    assert [op.outcome for op in ops] == [Outcome.FAILED, None, None]
+    await turns(5)
+    reports.clear()
+
+
+async def test_limit_unknown_key_is_0(purgatory: Purgatory) -> None:
+    assert purgatory.check_and_complete("unknown", limit=1) == 0
+    assert Purgatory().check_and_complete("key", limit=1) == 0
+
+
+@pytest.mark.parametrize("method", ["check_and_complete", "check_and_complete_soon"])
+@pytest.mark.parametrize("limit", [0, -1, True, False, "1", 1.5, 1.0, math.nan, [1]], ids=repr)
+async def test_limit_bad_is_refused(purgatory: Purgatory, method: str, limit: Any) -> None:
+    ops = watch_ready(purgatory, 2)
+    with pytest.raises((TypeError, ValueError), match="limit must"):
+        getattr(purgatory, method)("key", limit=limit)
+    await turns(3)
+    assert [(op.tries, op.outcome) for op in ops] == [(2, None)] * 2
+    assert purgatory.statistics().checks == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"), [([1], 1), ([1, 1], 2), ([2, 1, 3], 6), ([1, None], 8), ([None, 1], 8), ([8, 8], 8)]
+)
+async def test_limit_nested_add_up_and_none_wins(purgatory: Purgatory, limits: list[int | None], expected: int) -> None:
+    def check_key(_: Op) -> None:
+        answers.extend(purgatory.check_and_complete("key", limit=limit) for limit in limits)
+        assert ended(ops) == []
+
+    answers: list[int] = []
+    ops = watch_ready(purgatory, 8)
+    watch_ready(purgatory, 1, ("outer",), on_complete=check_key)
+    assert purgatory.check_and_complete("outer") == 1
+    check_invariants(purgatory)
+    assert answers == [0] * len(limits)
+    assert ended(ops) == list(range(expected))
+
+
+async def test_limit_nested_of_the_key_being_checked(purgatory: Purgatory) -> None:
+    """A chain: each that ends wakes the next one, and the limit of the first check does not stop it."""
+    ops = watch_ready(purgatory, 4, on_complete=lambda op: purgatory.check_and_complete("key", limit=1))
+    ops[2].hooks.clear()
+    assert purgatory.check_and_complete("key", limit=1) == 1
+    assert ended(ops) == [0, 1, 2]
+
+
+async def test_limit_nested_keys_keep_their_own(purgatory: Purgatory) -> None:
+    def check_both(_: Op) -> None:
+        for key, limit in (("a", 1), ("b", 2), ("a", 1)):
+            purgatory.check_and_complete(key, limit=limit)
+
+    first, second = watch_ready(purgatory, 4, ("a",)), watch_ready(purgatory, 4, ("b",))
+    watch_ready(purgatory, 1, ("outer",), on_complete=check_both)
+    purgatory.check_and_complete("outer", limit=1)
+    assert (ended(first), ended(second)) == ([0, 1], [0, 1])
+
+
+async def test_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
+        ops = watch_ready(purgatory, 6, ("key", "other"))
+        for number in (0, 1, 3):
+            ops[number].force_complete()
+        assert purgatory.check_and_complete("key", limit=1) == 1
+        check_invariants(purgatory)
+        assert ended(ops) == [0, 1, 2, 3]
+        assert purgatory.check_and_complete("other", limit=1) == 1
+        assert ended(ops) == [0, 1, 2, 3, 4]
+        assert purgatory.check_and_complete("key", limit=5) == 1
+        check_invariants(purgatory)
+
+
+async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> None:
+    """What it is for: 100 tasks wait for permits that come back one by one, and each costs one try."""
+    free = 0
+    tries = 0
+
+    def take() -> bool:
+        nonlocal free, tries
+        tries += 1
+        if free == 0:
+            return False
+        free -= 1
+        return True
+
+    tasks = [asyncio.create_task(purgatory.wait_for(take, ["permit"], None)) for _ in range(100)]
+    await turns(1)
+    tries = 0
+    for _ in range(100):
+        free += 1
+        assert purgatory.check_and_complete("permit", limit=1) == 1
+    assert (tries, free) == (100, 0)
+    assert await asyncio.gather(*tasks) == [True] * 100
+
+
+# check_and_complete_soon(key, limit=...)
+
+
+@pytest.mark.parametrize(("limits", "expected"), [([1] * 5, 5), ([2, 3], 5), ([1, None, 1], 8), ([None, 2], 8)])
+async def test_soon_limits_add_up_and_none_wins(purgatory: Purgatory, limits: list[int | None], expected: int) -> None:
+    ops = watch_ready(purgatory, 8)
+    for limit in limits:
+        purgatory.check_and_complete_soon("key", limit=limit)
+    assert ended(ops) == []
+    await turns(10)
+    check_invariants(purgatory)
+    assert ended(ops) == list(range(expected))
+    assert purgatory.statistics().checks == 1
+    purgatory.check_and_complete_soon("key", limit=1)
+    await turns(10)
+    assert len(ended(ops)) == min(expected + 1, 8)
+
+
+async def test_soon_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
+    ops = watch_ready(purgatory, 6)
+    ops[0].ready = ops[2].ready = False
+    purgatory.check_and_complete_soon("key", limit=2)
+    await turns(10)
+    assert ended(ops) == [1, 3]
+    assert [op.tries for op in ops] == [3, 3, 3, 3, 2, 2]
+
+
+async def test_soon_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        ops = watch_ready(purgatory, 10)
+        for op in ops[:4]:
+            op.ready = False
+        purgatory.check_and_complete_soon("key", limit=3)
+        await turns(3)
+        assert len(ended(ops)) < 3
+        purgatory.check_and_complete_soon("other", limit=1)
+        await turns(30)
+        check_invariants(purgatory)
+        assert ended(ops) == [4, 5, 6]
+        assert [op.tries for op in ops] == [3] * 7 + [2] * 3
+
+
+async def test_soon_limit_marked_while_walked_walks_again(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        ops = watch_ready(purgatory, 10)
+        purgatory.check_and_complete_soon("key", limit=4)
+        while len(ended(ops)) < 2:
+            await turns(1)
+        purgatory.check_and_complete_soon("key", limit=2)
+        purgatory.check_and_complete_soon("key", limit=1)
+        await turns(40)
+        assert ended(ops) == list(range(7))
+
+
+async def test_soon_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
+        ops = watch_ready(purgatory, 5, ("key", "other"))
+        ops[0].force_complete()
+        ops[1].force_complete()
+        purgatory.check_and_complete_soon("key", limit=2)
+        await turns(10)
+        check_invariants(purgatory)
+        assert ended(ops) == [0, 1, 2, 3]

@@ -1,0 +1,184 @@
+"""What concerns all at once: check_all_soon(), and fail_for_key() and waiting() for a key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Outcome, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Boom, Op, fate, turns
+from .ready import ended, watch_ready
+
+# check_all_soon()
+
+
+async def test_check_all_soon_tries_each_op_once(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(60.0), keys) for keys in (["a", "b", "c"], ["b"], ["d", "a"])]
+    for op in ops[1:]:
+        op.ready = True
+    for _ in range(5):
+        purgatory.check_all_soon()
+    assert [op.tries for op in ops] == [2, 2, 2]
+    await turns(10)
+    check_invariants(purgatory)
+    assert ([op.tries for op in ops], ended(ops)) == ([3, 3, 3], [1, 2])
+
+
+async def test_check_all_soon_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        ops = [purgatory.watch(Op(60.0), [number, "shared"]) for number in range(20)]
+        for op in ops:
+            op.ready = True
+        purgatory.check_all_soon()
+        done_by_turn = []
+        for _ in range(60):
+            await turns(1)
+            check_invariants(purgatory)
+            done_by_turn.append(len(ended(ops)))
+        assert done_by_turn[-1] == 20
+        assert len(set(done_by_turn)) > 2
+        assert [op.tries for op in ops] == [3] * 20
+
+
+async def test_check_all_soon_spares_those_ended_meanwhile(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        ops = [purgatory.watch(Op(60.0), [number]) for number in range(10)]
+        purgatory.check_all_soon()
+        while ops[0].tries < 3:
+            await turns(1)
+        ops[9].cancel()
+        await turns(40)
+        assert [op.tries for op in ops] == [3] * 9 + [2]
+
+
+async def test_check_all_soon_with_nobody_is_harmless(purgatory: Purgatory) -> None:
+    purgatory.check_all_soon()
+    Purgatory().check_all_soon()
+    await turns(3)
+    purgatory.close()
+    purgatory.check_all_soon()
+    await turns(3)
+    assert purgatory.statistics().checks == 0
+
+
+# fail_for_key()
+
+
+async def test_fail_for_key_fails_all_everywhere_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
+    ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
+    other = purgatory.watch(Op(1.0), [1])
+    ops[1].cancel()
+    ops.append(purgatory.watch(Op(1.0), ["key"]))
+    tasks = [asyncio.create_task(fate(op)) for op in ops]
+    await turns(1)
+    exc = Boom("leadership lost")
+    assert purgatory.fail_for_key("key", exc) == [ops[0], ops[2], ops[3]]
+    check_invariants(purgatory)
+    assert (purgatory.num_delayed, purgatory.watched, purgatory.statistics().keys) == (1, 1, 1)
+    assert [op.outcome for op in ops] == [Outcome.FAILED, Outcome.CANCELLED, Outcome.FAILED, Outcome.FAILED]
+    assert all(op.exception() is exc for op in ops if op is not ops[1])
+    assert purgatory.fail_for_key("key", exc) == []
+    assert await asyncio.gather(*tasks) == ["Boom", "CancelledError", "Boom", "Boom"]
+    await clock.advance(1.0)
+    assert [op.ran for op in ops] == [[], ["on_cancel"], [], []]
+    assert (other.expired, purgatory.statistics().failed) == (True, 3)
+
+
+async def test_fail_for_key_unknown_key_is_empty(purgatory: Purgatory) -> None:
+    assert purgatory.fail_for_key("unknown", Boom()) == []
+    assert Purgatory().fail_for_key("key", Boom()) == []
+
+
+@pytest.mark.parametrize("exc", ["boom", Boom, None, KeyboardInterrupt(), asyncio.CancelledError(), StopIteration()])
+async def test_fail_for_key_no_exception_raises_type_error(purgatory: Purgatory, exc: Any) -> None:
+    op = purgatory.watch(Op(60.0), ["key"])
+    for key in ("key", "unknown"):
+        with pytest.raises(TypeError, match="exc"):
+            purgatory.fail_for_key(key, exc)
+    assert (op.outcome, purgatory.num_delayed) == (None, 1)
+
+
+async def test_fail_for_key_unawaited_are_reported_each_once(
+    purgatory: Purgatory, reports: list[BaseException]
+) -> None:
+    for _ in range(3):
+        purgatory.watch(Op(60.0), ["key"])
+    exc = Boom()
+    assert len(purgatory.fail_for_key("key", exc)) == 3
+    assert reports == []
+    await turns(5)
+    assert reports == [exc] * 3
+    reports.clear()
+
+
+async def test_fail_for_key_called_again_by_a_callback(purgatory: Purgatory) -> None:
+    """A hook or callback of one of them that calls it again finds nobody: all have failed before any is told."""
+    answers: list[object] = []
+    ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+
+    async def again(op: Op) -> None:
+        await fate(op)
+        answers.append(purgatory.fail_for_key("key", Boom()))
+
+    tasks = [asyncio.create_task(again(op)) for op in ops]
+    await turns(1)
+    assert purgatory.fail_for_key("key", Boom()) == ops
+    await asyncio.gather(*tasks)
+    assert answers == [[], [], []]
+
+
+async def test_fail_for_key_with_deferred_purging_leaves_all(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
+        ended_op, op = (purgatory.watch(Op(60.0), ["key", "other"]) for _ in range(2))
+        ended_op.force_complete()
+        assert purgatory.fail_for_key("key", Boom()) == [op]
+        assert isinstance(op.exception(), Boom)
+        check_invariants(purgatory)
+        assert (purgatory.waiting("key"), purgatory.waiting("other"), purgatory.num_delayed) == ([], [], 0)
+
+
+# waiting()
+
+
+async def test_waiting_is_a_snapshot_oldest_first(purgatory: Purgatory) -> None:
+    ops = [purgatory.watch(Op(60.0), keys) for keys in (["a"], ["a", "b"], ["b"], ["a"])]
+    snapshot = purgatory.waiting("a")
+    assert snapshot == [ops[0], ops[1], ops[3]]
+    assert purgatory.waiting("b") == [ops[1], ops[2]]
+    ops[0].cancel()
+    assert (snapshot, purgatory.waiting("a")) == ([ops[0], ops[1], ops[3]], [ops[1], ops[3]])
+    snapshot.clear()
+    assert purgatory.waiting("a") == [ops[1], ops[3]]
+    assert [op.tries for op in ops] == [2] * 4
+
+
+async def test_waiting_for_nobody_is_empty(purgatory: Purgatory) -> None:
+    assert purgatory.waiting("unknown") == []
+    assert Purgatory().waiting("key") == []
+    purgatory.watch(Op(60.0), ["key"])
+    purgatory.close()
+    assert purgatory.waiting("key") == []
+
+
+async def test_waiting_with_deferred_purging_shows_pending_only(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
+        ops = [purgatory.watch(Op(60.0), ["a", "b"]) for _ in range(3)]
+        ops[1].force_complete()
+        assert purgatory.watched > 4
+        assert purgatory.waiting("a") == purgatory.waiting("b") == [ops[0], ops[2]]
+
+
+@pytest.mark.parametrize("call", [Purgatory.check_and_complete, Purgatory.cancel_for_key])
+async def test_waiting_inside_a_hook_spares_the_ended(
+    purgatory: Purgatory, call: Callable[[Purgatory, str], object]
+) -> None:
+    seen: list[list[Op]] = []
+    hooks: dict[str, Any] = dict.fromkeys(("on_complete", "on_cancel"), lambda _: seen.append(purgatory.waiting("key")))
+    ops = watch_ready(purgatory, 1, **hooks) + watch_ready(purgatory, 2)
+    call(purgatory, "key")
+    assert seen == [ops[1:] if call is Purgatory.check_and_complete else []]

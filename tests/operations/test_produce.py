@@ -1,0 +1,214 @@
+"""A request for several partitions: an answer for each, whatever ends the wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.operations import NotEnoughReplicasError, ThresholdWatchers, produce
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .helpers import LeadershipError, advance, begun, partition
+
+
+async def test_produce_waits_for_every_partition(purgatory: Purgatory) -> None:
+    orders, payments = partition(purgatory, "orders"), partition(purgatory, "payments")
+    task = await begun(produce(purgatory, {"orders": (orders, 3), "payments": (payments, 5)}, timeout=30.0))
+    advance(orders, 3)
+    assert purgatory.num_delayed == 1
+    assert advance(payments, 4) == 0
+    assert advance(payments, 5) == 1
+    assert await task == {"orders": None, "payments": None}
+    assert purgatory.watched == 0
+
+
+async def test_produce_waits_for_threshold_watchers_too(purgatory: Purgatory) -> None:
+    orders, log = partition(purgatory), ThresholdWatchers(purgatory, "log")
+    task = await begun(produce(purgatory, {1: (orders, 1), 2: (log, 7)}, timeout=30.0))
+    assert log.waiting == 1
+    assert (advance(orders, 1), log.advance(7), log.waiting) == (0, 1, 0)
+    assert await task == {1: None, 2: None}
+
+
+async def test_produce_partition_that_fails_once_acked_stays_acked(purgatory: Purgatory) -> None:
+    orders, payments = partition(purgatory, "orders"), partition(purgatory, "payments")
+    task = await begun(produce(purgatory, {"orders": (orders, 1), "payments": (payments, 1)}, timeout=30.0))
+    advance(orders, 1)
+    orders.fail(LeadershipError())
+    advance(payments, 1)
+    assert await task == {"orders": None, "payments": None}
+
+
+async def test_produce_at_deadline_tells_of_each_partition(purgatory: Purgatory, clock: ManualClock) -> None:
+    parts = {key: partition(purgatory, key) for key in ("a", "b", "c", "d")}
+    task = await begun(produce(purgatory, {key: (part, 7) for key, part in parts.items()}, timeout=1.0))
+    advance(parts["b"], 7)
+    parts["d"].fail(lost := LeadershipError())
+    await clock.advance(0.999)
+    assert not task.done()
+    await clock.advance(0.001)
+    answers = await task
+    assert purgatory.statistics().expired == 1
+    assert list(answers) == ["a", "b", "c", "d"]
+    assert (answers["b"], answers["d"]) == (None, lost)
+    for key in ("a", "c"):
+        assert isinstance(answers[key], TimeoutError)
+        assert str(answers[key]) == f"'{key}' was not acked up to 7 after 1.0 s"
+    assert purgatory.num_delayed == 0
+
+
+@pytest.mark.parametrize("timeout", [0, -0.001])
+async def test_produce_without_time_tries_once(full: Purgatory, timeout: float) -> None:
+    orders, payments = partition(full, "orders"), partition(full, "payments")
+    advance(orders, 1)
+    answers = await produce(full, {"orders": (orders, 1), "payments": (payments, 1)}, timeout=timeout)
+    assert (answers["orders"], type(answers["payments"])) == (None, TimeoutError)
+
+
+async def test_produce_leadership_lost_ends_that_partition(purgatory: Purgatory) -> None:
+    orders, payments = partition(purgatory, "orders"), partition(purgatory, "payments")
+    task = await begun(produce(purgatory, {"orders": (orders, 1), "payments": (payments, 1)}, timeout=30.0))
+    assert orders.fail(lost := LeadershipError("moved")) == 0
+    assert not task.done()
+    assert advance(payments, 1) == 1
+    assert await task == {"orders": lost, "payments": None}
+
+
+async def test_produce_too_few_replicas_ends_that_partition(purgatory: Purgatory) -> None:
+    orders = partition(purgatory, followers=1, min_in_sync=2)
+    task = await begun(produce(purgatory, {"orders": (orders, 1)}, timeout=30.0))
+    orders.drop(0)
+    assert isinstance((await task)["orders"], NotEnoughReplicasError)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_produce_acks_0_or_1_never_parks(full: Purgatory, acks: int) -> None:
+    orders, error = partition(full), LeadershipError()
+    answers = await produce(full, {"orders": (orders, 1), "x": error}, timeout=30.0, acks=acks)
+    assert answers == {"orders": None, "x": error}
+
+
+async def test_produce_single_replica_never_parks(full: Purgatory) -> None:
+    orders = partition(full, followers=0)
+    orders.update("leader", 1)
+    assert await produce(full, {"orders": (orders, 1)}, timeout=30.0) == {"orders": None}
+
+
+async def test_produce_every_partition_in_error_never_parks(full: Purgatory) -> None:
+    orders = partition(full)
+    orders.fail(lost := LeadershipError())
+    error = OSError("disk full")
+    assert await produce(full, {"orders": (orders, 1), "x": error}, timeout=30.0) == {"orders": lost, "x": error}
+
+
+async def test_produce_error_at_append_is_told_with_the_rest(purgatory: Purgatory) -> None:
+    orders, full = partition(purgatory), OSError("disk full")
+    task = await begun(produce(purgatory, {"x": full, "orders": (orders, 1)}, timeout=30.0))
+    assert not task.done()
+    advance(orders, 1)
+    assert await task == {"x": full, "orders": None}
+
+
+async def test_produce_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
+    orders, log = partition(purgatory), ThresholdWatchers(purgatory, "log")
+    task = await begun(produce(purgatory, {"orders": (orders, 1), "log": (log, 1)}, timeout=30.0))
+    assert (log.waiting, purgatory.watched) == (1, 2)
+    task.cancel()
+    check_invariants(purgatory)
+    assert (log.waiting, purgatory.watched) == (0, 0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_produce_ended_does_not_count_off_others(purgatory: Purgatory) -> None:
+    """What is done with a partition leaves it once: a second time would count off another wait."""
+    log = ThresholdWatchers(purgatory, "log")
+    other = log.watch(5, timeout=None)
+    task = await begun(produce(purgatory, {1: (log, 5), 2: (log, 5), 3: (log, 4)}, timeout=30.0))
+    task.cancel()
+    await produce(purgatory, {"log": (log, 5)}, timeout=30.0, acks=1)
+    await produce(purgatory, {"log": (log, 5)}, timeout=0)
+    assert log.waiting == 1
+    assert log.advance(5) == 1
+    assert other.done()
+
+
+async def test_produce_refused_leaves_nothing(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        log = ThresholdWatchers(purgatory, "log")
+        log.watch(1, timeout=None)
+        with pytest.raises(PurgatoryFullError):
+            await produce(purgatory, {"log": (log, 1)}, timeout=30.0)
+        assert (log.waiting, purgatory.num_delayed) == (1, 1)
+
+
+async def test_produce_purgatory_closed_fails(purgatory: Purgatory) -> None:
+    orders = partition(purgatory)
+    task = await begun(produce(purgatory, {"orders": (orders, 1)}, timeout=30.0))
+    purgatory.close()
+    with pytest.raises(PurgatoryClosedError):
+        await task
+    with pytest.raises(PurgatoryClosedError):
+        await produce(purgatory, {"orders": (orders, 1)}, timeout=30.0)
+
+
+async def test_produce_in_another_purgatory_is_refused(purgatory: Purgatory) -> None:
+    orders = partition(Purgatory("other"))
+    with pytest.raises(ValueError, match=r"required must wait in <Purgatory 'test' .*, got 'orders' in"):
+        await produce(purgatory, {"orders": (orders, 1)}, timeout=30.0)
+
+
+@pytest.mark.parametrize("acks", [-2, 2, "all", None, True])
+async def test_produce_with_bad_acks_is_refused(purgatory: Purgatory, acks: Any) -> None:
+    with pytest.raises(ValueError, match=r"acks must be -1 \(all\), 0 or 1, got"):
+        await produce(purgatory, {"orders": (partition(purgatory), 1)}, timeout=30.0, acks=acks)
+
+
+@pytest.mark.parametrize(
+    ("need", "message"),
+    [
+        (("log", "1"), "offset must be an int, got '1'"),
+        (("log", True), "offset must be an int, got True"),
+        (7, r"required\['orders'\] must be a pair \(Replicas, offset\) or an error, got 7"),
+        ((7, 1), r"required\['orders'\] must be Replicas or ThresholdWatchers, got 7"),
+    ],
+)
+async def test_produce_with_bad_need_is_refused(purgatory: Purgatory, need: Any, message: str) -> None:
+    if need != 7 and need[0] == "log":
+        need = (ThresholdWatchers(purgatory, "log"), need[1])
+    with pytest.raises(TypeError, match=message):
+        await produce(purgatory, {"orders": need}, timeout=30.0)
+
+
+async def test_produce_with_bad_argument_is_refused(purgatory: Purgatory) -> None:
+    orders = partition(purgatory)
+    with pytest.raises(ValueError, match="required must name at least one partition, got none"):
+        await produce(purgatory, {}, timeout=30.0)
+    with pytest.raises(ValueError, match="timeout must be >= 0 s, got nan"):
+        await produce(purgatory, {"orders": (orders, 1)}, timeout=float("nan"))
+    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, got '1'"):
+        await produce(purgatory, {"orders": (orders, 1)}, timeout="1")  # type: ignore[arg-type]
+    assert purgatory.num_delayed == 0
+
+
+async def test_produce_completed_from_outside_tells_what_was_not_acked(purgatory: Purgatory) -> None:
+    orders, payments = partition(purgatory, "orders"), partition(purgatory, "payments")
+    task = await begun(produce(purgatory, {"orders": (orders, 1), "payments": (payments, 1)}, timeout=30.0))
+    advance(orders, 1)
+    (op,) = purgatory.waiting(("offset", "payments", 1))
+    op.force_complete()
+    answers = await task
+    assert (answers["orders"], type(answers["payments"])) == (None, TimeoutError)
+
+
+async def test_produce_failed_from_outside_raises(purgatory: Purgatory) -> None:
+    log = ThresholdWatchers(purgatory, "log")
+    task = await begun(produce(purgatory, {"log": (log, 1)}, timeout=30.0))
+    (op,) = purgatory.waiting(("offset", "log", 1))
+    op.fail(LeadershipError())
+    with pytest.raises(LeadershipError):
+        await task
+    assert log.waiting == 0

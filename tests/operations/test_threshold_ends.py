@@ -1,0 +1,277 @@
+"""Waits for an offset that end otherwise, or in the middle of something: none is lost, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory.operations import ThresholdWatchers
+from aiopurgatory.testing import ManualClock
+
+from .helpers import LeadershipError, check_waiting
+
+
+class WhenEnded(Observer):
+    """Calls *do* whenever an operation ends."""
+
+    def __init__(self) -> None:
+        self.do: Callable[[], object] = dict
+
+    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        self.do()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda op, _: op.cancel(),
+        lambda op, _: op.fail(LeadershipError()),
+        lambda op, _: op.force_complete(),
+        lambda _, purgatory: purgatory.expire_all(),
+        lambda _, purgatory: purgatory.cancel_for_key(("offset", "log", 5)),
+        lambda _, purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()),
+    ],
+)
+async def test_waiter_ended_otherwise_leaves(log: ThresholdWatchers, end: Callable[[Any, Purgatory], Any]) -> None:
+    op = log.watch(5, timeout=None)
+    end(op, log.purgatory)
+    assert (op.done(), log.waiting) == (True, 0)
+    op.exception() if not op.cancelled() else None
+    assert log.advance(5) == 0
+    check_waiting(log)
+
+
+async def test_waiters_of_one_offset_leave_one_by_one(log: ThresholdWatchers) -> None:
+    ops = [log.watch(5, timeout=None) for _ in range(3)]
+    ops[1].cancel()
+    assert log.waiting == 2
+    assert log.advance(5) == 2
+    assert (ops[0].outcome, ops[2].outcome) == (Outcome.COMPLETED, Outcome.COMPLETED)
+
+
+async def test_waiters_that_expire_leave_nothing(log: ThresholdWatchers, clock: ManualClock) -> None:
+    """A watermark that stands still while producers come, wait and give up: KAFKA-664."""
+    stays = log.watch(10**9, timeout=None)
+    sizes = []
+    tracemalloc.start()
+    for batch in range(40):
+        ops = [log.watch(batch * 100 + offset + 1, timeout=1.0) for offset in range(100)]
+        await clock.advance(1.0)
+        assert all(op.expired for op in ops)
+        assert [isinstance(op.exception(), TimeoutError) for op in ops] == [True] * 100
+        check_waiting(log)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert sizes[-1] - sizes[10] < 20_000  # 30 batches; each offset kept would be 60 bytes or more
+    assert log.waiting == 1
+    log.advance(10**9)
+    assert stays.done()
+
+
+async def test_start_again_after_close_begins_with_no_waits(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock)
+    log = ThresholdWatchers(purgatory, "log")
+    async with purgatory:
+        op = log.watch(5, timeout=None)
+    assert isinstance(op.exception(), PurgatoryClosedError)
+    async with purgatory:
+        assert log.waiting == 0
+        again = log.watch(5, timeout=None)
+        assert (log.waiting, log.advance(5), again.done()) == (1, 1, True)
+        check_waiting(log)
+
+
+# no time to wait
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -1, float("-inf")])
+async def test_reached_without_time_tries_once(log: ThresholdWatchers, timeout: float) -> None:
+    log.advance(4)
+    assert await log.reached(4, timeout=timeout) == 4
+    with pytest.raises(TimeoutError, match="'log' had not reached offset 5"):
+        await log.reached(5, timeout=timeout)
+    op = log.watch(5, timeout=timeout)
+    assert (op.outcome, log.waiting, log.purgatory.num_delayed) == (Outcome.EXPIRED, 0, 0)
+    assert isinstance(op.exception(), TimeoutError)
+    statistics = log.purgatory.statistics()
+    assert (statistics.wakeups, statistics.expired, statistics.failed) == (0, 2, 0)
+
+
+async def test_reached_without_time_is_not_late(clock: ManualClock) -> None:
+    told: list[float | None] = []
+
+    class Lateness(Observer):
+        def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+            told.extend([waited, lateness])
+
+    await clock.advance(1000.0)
+    async with Purgatory(clock=clock, observers=[Lateness()]) as purgatory:
+        ThresholdWatchers(purgatory, "log").watch(5, timeout=-1.0)
+    assert told == [0.0, 0.0]
+
+
+async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: ThresholdWatchers, clock: ManualClock) -> None:
+    op = log.watch(5, timeout=30.0)
+    log.purgatory.reschedule(op, 0.0)
+    log.purgatory.check_and_complete(("offset", "log", 5))
+    assert not op.done()
+    await clock.advance(0.001)
+    assert op.expired
+    op.exception()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [(float("nan"), ValueError), ("5", TypeError), (b"5", TypeError), ([], TypeError)]
+)
+async def test_watch_with_bad_timeout_leaves_nothing(
+    log: ThresholdWatchers, timeout: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="timeout must be"):
+        log.watch(5, timeout=timeout)
+    with pytest.raises(error, match="timeout must be"):
+        await log.reached(5, timeout=timeout)
+    assert log.waiting == 0
+
+
+async def test_timeout_is_a_required_keyword(log: ThresholdWatchers) -> None:
+    with pytest.raises(TypeError, match="timeout"):
+        await log.reached(5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        log.watch(5, 1.0)  # type: ignore[call-arg]
+
+
+# other threads
+
+
+@pytest.mark.parametrize("end", ["advance", "advance_soon", "fail"])
+async def test_call_from_another_thread_is_refused_and_loses_nothing(
+    log: ThresholdWatchers, clock: ManualClock, end: str
+) -> None:
+    op = log.watch(5, timeout=None)
+    found: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            getattr(log, end)(LeadershipError() if end == "fail" else 5)
+        except BaseException as exc:
+            found.append(exc)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert [type(exc) for exc in found] == [RuntimeError]
+    assert (log.value, log.error_for(5), op.done()) == (0, None, False)
+    assert log.advance(5) == 1
+
+
+async def test_awaiting_task_cancelled_leaves(log: ThresholdWatchers) -> None:
+    wait = asyncio.create_task(log.reached(5, timeout=30.0))
+    await asyncio.sleep(0)
+    wait.cancel()
+    assert (log.waiting, log.purgatory.num_delayed) == (0, 0)
+    with pytest.raises(asyncio.CancelledError):
+        await wait
+
+
+async def test_fail_ends_everybody_now_and_later(log: ThresholdWatchers) -> None:
+    waits = [asyncio.create_task(log.reached(offset, timeout=None)) for offset in (3, 1, 2)]
+    await asyncio.sleep(0)
+    error = LeadershipError("moved to broker 2")
+    assert log.fail(error) == 3
+    log.fail(ValueError("too late"))
+    later = asyncio.create_task(log.reached(0, timeout=None))
+    order: list[int] = []
+    for number, wait in enumerate(waits):
+        wait.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
+    found = await asyncio.gather(*waits, later, return_exceptions=True)
+    assert order == [1, 2, 0]  # lowest offset first
+    assert found == [error] * 4
+    check_waiting(log)
+
+
+async def test_fail_raises_the_same_traceback_each_time(log: ThresholdWatchers) -> None:
+    """It is one error for all: raised a thousand times, it must not drag a thousand frames along."""
+    log.fail(LeadershipError("moved to broker 2"))
+    lengths = set()
+    for _ in range(5):
+        with pytest.raises(LeadershipError) as found:
+            await log.reached(1, timeout=None)
+        lengths.add(len(traceback.extract_tb(found.value.__traceback__)))
+    assert len(lengths) == 1
+
+
+@pytest.mark.parametrize("exc", ["lost", LeadershipError, StopIteration(), KeyboardInterrupt(), None])
+async def test_fail_without_exception_is_refused(log: ThresholdWatchers, exc: Any) -> None:
+    op = log.watch(1, timeout=None)
+    with pytest.raises(TypeError, match="exc must be an instance of Exception"):
+        log.fail(exc)
+    assert not op.done()
+    log.advance(1)
+    assert op.result() == 1
+
+
+async def test_purgatory_closed_answers_everybody(purgatory: Purgatory, log: ThresholdWatchers) -> None:
+    wait = asyncio.create_task(log.reached(5, timeout=None))
+    await asyncio.sleep(0)
+    purgatory.close()
+    with pytest.raises(PurgatoryClosedError):
+        await wait
+    with pytest.raises(PurgatoryClosedError):
+        await log.reached(5, timeout=None)
+    assert log.advance(5) == 0
+    assert log.waiting == 0
+
+
+async def test_advance_from_a_hook_neither_recurses_nor_loses(clock: ManualClock) -> None:
+    count = 10_000
+    nested: list[int] = []
+    at_each_end = WhenEnded()
+    async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
+        log = ThresholdWatchers(purgatory, "log")
+        at_each_end.do = lambda: nested.append(log.advance(log.value + 1))
+        ops = [log.watch(offset, timeout=None) for offset in range(1, count + 1)]
+        assert log.advance(1) == 1
+        assert all(op.done() for op in ops)
+        assert (log.value, set(nested)) == (count + 1, {0})
+        check_waiting(log)
+
+
+class Interrupting(DelayedOperation[None]):
+    """Its hook lets a CancelledError out, as soon as it may."""
+
+    __slots__ = ("may_end",)
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.may_end = False
+
+    def try_complete(self) -> bool:
+        return self.may_end and self.force_complete()
+
+    def on_complete(self) -> None:
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("end", ["advance", "fail"])
+async def test_hook_raising_base_exception_cuts_nobody_off(
+    log: ThresholdWatchers, clock: ManualClock, end: str
+) -> None:
+    interrupting = log.purgatory.watch(Interrupting(), [("offset", "log", 1)])
+    ops = [log.watch(offset, timeout=None) for offset in (1, 2, 3, 9)]
+    interrupting.may_end = True
+    with pytest.raises(asyncio.CancelledError):
+        log.advance(3) if end == "advance" else log.fail(LeadershipError())
+    with pytest.raises(asyncio.CancelledError):
+        interrupting.result()
+    await clock.advance(0.0)
+    assert [op.done() for op in ops] == [True, True, True, end == "fail"]
+    for op in ops:
+        op.exception() if op.done() else None
+    check_waiting(log)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from aiopurgatory import Purgatory
+
+from .polls import Counters, Polls
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters()
+
+
+@pytest.fixture
+async def polls(purgatory: Purgatory, counters: Counters) -> AsyncIterator[Polls]:
+    yield Polls(purgatory, counters)
+    assert purgatory.num_delayed == 0
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Afterwards, stop signals are handled as before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""An inspector served in the test's own loop, and requests over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+from urllib.parse import quote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import check_invariants
+from aiopurgatory.web.inspector import Inspector
+
+
+class Wait(DelayedOperation[str]):
+    """Ends when it is told to."""
+
+    ready = False
+
+    def try_complete(self) -> bool:
+        return self.ready and self.force_complete()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (what it waits for tells nobody)
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def serve(inspector: ASGIApp) -> AsyncIterator[int]:
+    """An app with *inspector* mounted at /purgatory. Yields: its port."""
+    app = Starlette(routes=[Mount("/purgatory", inspector)])
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await until(lambda: server.started)
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await serving
+
+
+class Answer:
+    def __init__(self, raw: bytes) -> None:
+        head, _, self.body = raw.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        self.status = int(first.split()[1])
+        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+
+    @property
+    def json(self) -> Any:
+        assert self.status == 200, (self.status, self.body)
+        return json.loads(self.body)
+
+
+async def get(port: int, path: str, method: str = "GET") -> Answer:
+    """One request, on a connection that is closed afterwards, or at once if this is cancelled."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"{method} /purgatory{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        return Answer(await reader.read())
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def shown(*, show_keys: bool = True, **options: Any) -> AsyncIterator[tuple[Purgatory, int]]:
+    """A started purgatory and the port at which it is shown."""
+    async with Purgatory("shown", **options) as purgatory:
+        async with serve(Inspector([purgatory], show_keys=show_keys)) as port:
+            yield purgatory, port
+        check_invariants(purgatory)
+
+
+async def state(port: int, after: str = "") -> Any:
+    return (await get(port, f"/state?after={after}")).json
+
+
+async def state_with(port: int, **figures: int) -> Any:
+    """The first state whose statistics are *figures*."""
+    found = await state(port)
+    while found["statistics"] | figures != found["statistics"]:
+        found = await state(port, found["cursor"])
+    return found
+
+
+async def search(port: int, text: str) -> list[Any]:
+    return cast(list[Any], (await get(port, f"/search?key={quote(text, errors='surrogatepass')}")).json["hits"])
+
+
+def polls_of(inspector: Inspector) -> Purgatory:
+    return inspector._views[0].polls

@@ -1,0 +1,146 @@
+"""The app: who may ask for what, and where it may be mounted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web.inspector import Inspector
+
+from .helpers import Answer, Wait, get, polls_of, serve, shown, state, until
+
+
+async def test_every_answer_forbids_what_it_does_not_need() -> None:
+    async with shown() as (_, port):
+        paths = ["/", "/state", "/search?key=x", "/search", "/state?purgatory=7"]
+        for answer in [await get(port, path) for path in paths]:
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_page_is_one_file_that_names_no_other() -> None:
+    async with shown() as (_, port):
+        page = await get(port, "/")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        text = page.body.decode()
+        assert set(re.findall(r"\w+://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
+        assert re.findall(r"(?:src|href)=\"?([^\"\s>]+)", text) == ["data:,"]
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval|\son\w+=\"|style=\"", text)
+        assert "unsafe" not in page.headers["content-security-policy"]
+
+
+async def test_mount_without_a_slash_leads_to_the_page() -> None:
+    async with shown() as (_, port):
+        answer = await get(port, "")
+        assert answer.status == 307
+        assert answer.headers["location"].endswith("/purgatory/")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/state?purgatory=1", 404),
+        ("/state?purgatory=-1", 404),
+        ("/state?purgatory=²", 404),
+        (f"/state?purgatory={'0' * 5000}1", 404),
+        ("/search?purgatory=x&key=x", 404),
+        ("/search", 400),
+        ("/search?key=%20", 400),
+        (f"/search?key={'x' * 201}", 400),
+        ("/inspector.html", 404),
+        ("/app.py", 404),
+        ("/../state", 404),
+    ],
+)
+async def test_bad_request_is_refused(path: str, status: int) -> None:
+    async with shown() as (_, port):
+        assert (await get(port, quote(path, safe="/?=&%."))).status == status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+async def test_nothing_can_be_changed(method: str) -> None:
+    async with shown() as (purgatory, port):
+        purgatory.watch(Wait(None), ["key"])
+        for path in ("/", "/state", "/search?key=key"):
+            assert (await get(port, path, method)).status == 405
+        assert purgatory.num_delayed == 1
+
+
+async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    if request.query_params.get("token") != "good":
+        return Response(status_code=401)
+    return await call_next(request)
+
+
+async def test_page_goes_behind_the_authentication_of_the_app() -> None:
+    async with Purgatory() as purgatory:
+        inspector = Inspector([purgatory])
+        async with serve(BaseHTTPMiddleware(inspector, guard)) as port:
+            for path in ("/", "/state", "/search?key=key"):
+                assert (await get(port, path)).status == 401
+            known = (await get(port, "/state?token=good")).json
+            poll = asyncio.create_task(get(port, f"/state?token=good&after={known['cursor']}"))
+            await until(lambda: polls_of(inspector).num_delayed == 1)
+            purgatory.watch(Wait(None), ["key"])
+            assert (await poll).json["statistics"]["pending"] == 1
+
+
+async def test_purgatory_of_another_loop_is_not_touched() -> None:
+    other, stop = asyncio.new_event_loop(), threading.Event()
+    purgatory = Purgatory("elsewhere")
+
+    async def run() -> None:
+        async with purgatory:
+            started.set()
+            await asyncio.to_thread(stop.wait)
+
+    started = threading.Event()
+    thread = threading.Thread(target=lambda: other.run_until_complete(run()))
+    thread.start()
+    await asyncio.to_thread(started.wait)
+    async with serve(Inspector([purgatory])) as port:
+        answers: list[Answer] = [await get(port, "/state"), await get(port, "/search?key=x")]
+    stop.set()
+    await asyncio.to_thread(thread.join)
+    other.close()
+    assert [answer.status for answer in answers] == [409, 409]
+    assert b"another event loop" in answers[0].body
+
+
+def test_inspector_needs_purgatories() -> None:
+    with pytest.raises(ValueError, match="purgatories must name at least one purgatory, got none"):
+        Inspector([])
+    with pytest.raises(TypeError, match="purgatories must be instances of Purgatory, got 'fetch'"):
+        Inspector(["fetch"])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        Inspector(Purgatory())  # type: ignore[arg-type]
+
+
+def test_inspector_without_starlette_names_the_extra() -> None:
+    script = "import sys; sys.modules['starlette'] = None; import aiopurgatory.web.inspector"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert 'pip install "aiopurgatory[web]"' in run.stderr
+
+
+def test_inspector_may_be_made_before_any_loop_runs() -> None:
+    async def use() -> Any:
+        async with purgatory, serve(inspector) as port:
+            return await state(port)
+
+    purgatory = Purgatory()
+    inspector = Inspector([purgatory])
+    assert asyncio.run(use())["state"] == "open"

@@ -1,0 +1,251 @@
+"""The long polls of the page, over real sockets, and the history that its charts draw."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web.inspector import Inspector, snapshot, view
+from aiopurgatory.web.inspector.names import Names
+
+from .helpers import Wait, get, polls_of, serve, shown, state, state_with, until
+
+
+async def test_poll_waits_for_news_and_gets_them() -> None:
+    async with shown() as (purgatory, port):
+        known = await state(port)
+        poll = asyncio.create_task(state(port, known["cursor"]))
+        await asyncio.sleep(0.2)
+        assert not poll.done()
+        op = purgatory.watch(Wait(None), ["key"])
+        parked = await poll
+        assert parked["statistics"]["pending"] == 1
+        op.force_complete()
+        ended = await state(port, parked["cursor"])
+        assert (ended["statistics"]["pending"], ended["statistics"]["completed"]) == (0, 1)
+
+
+async def test_poll_without_news_ends_with_204(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "LONGEST_POLL", 0.1)
+    async with shown() as (_, port):
+        known = await state(port)
+        answer = await get(port, f"/state?after={known['cursor']}")
+        assert (answer.status, answer.body) == (204, b"")
+
+
+@pytest.mark.parametrize("after", ["", "-", "x", "x-1", "-1", f"x-{'9' * 400}", "%00", "²-²"])
+async def test_poll_with_a_foreign_cursor_is_answered_at_once(after: str) -> None:
+    async with shown() as (_, port):
+        run = (await state(port))["cursor"].partition("-")[0]
+        for cursor in (after, f"{run}-x", f"{run}-{'9' * 400}", f"{run}-²"):
+            assert (await state(port, quote(cursor)))["cursor"]
+
+
+async def test_poll_ends_when_the_purgatory_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "REFRESH", 1000.0)
+    async with shown() as (purgatory, port):
+        purgatory.watch(Wait(None), ["key"])
+        known = await state(port)
+        poll = asyncio.create_task(state(port, known["cursor"]))
+        await asyncio.sleep(0.1)
+        assert not poll.done()
+        purgatory.close()
+        last = await asyncio.wait_for(poll, 5)
+        assert (last["state"], last["statistics"]["pending"], last["statistics"]["failed"]) == ("closed", 0, 1)
+        # And no page waits there any more.
+        again = await asyncio.wait_for(state(port, last["cursor"]), 5)
+        assert (again["state"], again["statistics"]["failed"]) == ("closed", 1)
+
+
+async def test_purgatory_may_be_started_later_than_the_page() -> None:
+    purgatory = Purgatory("late")
+    async with serve(Inspector([purgatory])) as port:
+        new = await state(port)
+        assert new["state"] == "not started"
+        await purgatory.start()
+        assert (await state(port, new["cursor"]))["state"] == "open"
+        await purgatory.aclose()
+        assert (await state_with(port))["state"] == "closed"
+
+
+async def test_start_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "REFRESH", 1000.0)
+    purgatory = Purgatory("late")
+    async with serve(Inspector([purgatory])) as port:
+        poll = asyncio.create_task(state(port, (await state(port))["cursor"]))
+        await asyncio.sleep(0.2)
+        assert not poll.done()
+        async with purgatory:
+            assert (await asyncio.wait_for(poll, 5))["state"] == "open"
+
+
+async def test_purgatory_that_is_started_again_is_followed() -> None:
+    async with shown() as (purgatory, port):
+        known = await state(port)
+        for lives in (1, 2):
+            op = purgatory.watch(Wait(None), ["key"])
+            known = await state(port, known["cursor"])
+            assert (known["state"], known["statistics"]["pending"]) == ("open", 1)
+            purgatory.close()
+            known = await state(port, known["cursor"])
+            assert (known["state"], known["statistics"]["failed"], op.done()) == ("closed", lives, True)
+            await purgatory.start()
+            known = await state(port, known["cursor"])
+            assert (known["state"], known["statistics"]["pending"]) == ("open", 0)
+
+
+def test_purgatory_that_is_started_in_the_next_loop_is_followed() -> None:
+    async def ask(after: str = "") -> Any:
+        async with serve(inspector) as port:
+            return await state(port, after)
+
+    async def live(after: str) -> Any:
+        async with purgatory:
+            purgatory.watch(Wait(None), ["key"])
+            return await ask(after)
+
+    purgatory = Purgatory()
+    inspector = Inspector([purgatory])
+    answers = [asyncio.run(live(""))]
+    for use in (ask, live, ask):
+        answers.append(asyncio.run(use(answers[-1]["cursor"])))
+    assert [answer["state"] for answer in answers] == ["open", "closed", "open", "closed"]
+    assert [answer["statistics"]["pending"] for answer in answers] == [1, 0, 1, 0]
+
+
+async def test_purgatory_that_is_started_in_another_loop_is_let_go() -> None:
+    async def live() -> None:
+        async with purgatory:
+            started.set()
+            await asyncio.to_thread(stop.wait)
+
+    started, stop = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(live()))
+    async with shown() as (purgatory, port):
+        known = await state(port)
+        poll = asyncio.create_task(get(port, f"/state?after={known['cursor']}"))
+        await asyncio.sleep(0.2)
+        purgatory.close()
+        thread.start()
+        started.wait()  # this loop has not had a turn since
+        assert (await poll).status == 503
+        assert (await get(port, "/state")).status == 409
+        stop.set()
+        await asyncio.to_thread(thread.join)
+        assert (await state(port))["state"] == "closed"
+
+
+async def test_poll_ends_when_its_client_leaves() -> None:
+    async with Purgatory() as purgatory:
+        inspector = Inspector([purgatory])
+        async with serve(inspector) as port:
+            known = await state(port)
+            polls = [asyncio.create_task(state(port, known["cursor"])) for _ in range(3)]
+            await until(lambda: polls_of(inspector).num_delayed == 3)
+            for poll in polls:
+                poll.cancel()
+            await until(lambda: polls_of(inspector).statistics().cancelled == 3)
+            assert polls_of(inspector).num_delayed == 0
+
+
+async def test_too_many_polls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "MAX_POLLS", 3)
+    async with shown() as (_, port):
+        known = await state(port)
+        polls = [asyncio.create_task(get(port, f"/state?after={known['cursor']}")) for _ in range(4)]
+        done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        refused = done.pop().result()
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        for poll in waiting:
+            poll.cancel()
+
+
+async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+
+    async def counted(purgatory: Purgatory, names: Names) -> snapshot.Row:
+        nonlocal taken
+        taken += 1
+        return await snapshot.take_keys(purgatory, names)
+
+    monkeypatch.setattr(view, "take_keys", counted)
+    async with shown() as (purgatory, port):
+        first = await state(port)
+        purgatory.watch(Wait(None), ["key"])
+        answers = await asyncio.gather(*(state(port, first["cursor"]) for _ in range(10)))
+        assert {answer["statistics"]["pending"] for answer in answers} == {1}
+        await asyncio.sleep(0.2)  # time for ten snapshots of the figures, which have not changed
+        assert taken == 2
+
+
+async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "LINGER", 0.1)
+    async with Purgatory() as purgatory:
+        inspector = Inspector([purgatory])
+        async with serve(inspector) as port:
+            known = await state(port)
+            following = inspector._views[0].following
+            assert following is not None
+            await asyncio.wait_for(following, 5)
+            assert not polls_of(inspector).is_open
+            purgatory.watch(Wait(None), ["key"])
+            again = await state(port)
+            assert again["statistics"]["pending"] == 1
+            assert again["history"][0] == known["history"][0]
+
+
+async def test_failed_snapshot_is_answered_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = True
+
+    async def fails_once(purgatory: Purgatory, names: Names) -> snapshot.Row:
+        if broken:
+            raise LookupError("broken")
+        return await snapshot.take_keys(purgatory, names)
+
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    monkeypatch.setattr(view, "take_keys", fails_once)
+    async with shown() as (_, port):
+        assert (await get(port, "/state")).status == 503
+        broken = False
+        assert (await state(port))["state"] == "open"
+        gc.collect()
+    assert [type(exc) for exc in reported] == [LookupError]
+
+
+async def test_history_tells_what_is_new_and_when_nothing_was() -> None:
+    async with shown() as (purgatory, port):
+        first = await state(port)
+        assert [row[1:] for row in first["history"]] == [[0, 0, 0, 0, 0]]
+        await asyncio.sleep(0.3)
+        purgatory.watch(Wait(None), ["key"])
+        second = await state(port, first["cursor"])
+        still, moved = second["history"]
+        assert (still[1:], moved[1:]) == ([0, 0, 0, 0, 0], [1, 0, 0, 0, 0])
+        assert moved[0] - still[0] < 0.2 < moved[0] - first["history"][0][0]
+        assert second["now"] >= moved[0]
+        assert (await state(port))["history"] == [*first["history"], still, moved]
+
+
+async def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "HISTORY", 5)
+    async with shown() as (purgatory, port):
+        found = await state(port)
+        for _ in range(10):
+            purgatory.watch(Wait(None), ["key"])
+            found = await state(port, found["cursor"])
+        assert len((await state(port))["history"]) == 5
+
+
+async def test_purgatories_are_shown_by_number() -> None:
+    async with Purgatory("a") as a, Purgatory("b") as b, serve(Inspector([a, b])) as port:
+        b.watch(Wait(None), ["key"])
+        for number, pending in enumerate([0, 1]):
+            found = (await get(port, f"/state?purgatory={number}")).json
+            assert (found["statistics"]["pending"], found["purgatories"]) == (pending, ["a", "b"])

@@ -1,0 +1,84 @@
+"""What clients send in Prefer and If-None-Match, hostile ones too."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from aiopurgatory.web.headers import ANY, entity_tags, is_entity_tag, wait_preference
+
+
+@pytest.mark.parametrize(
+    ("prefer", "seconds"),
+    [
+        ("wait=10", 10.0),
+        ("WAIT=10", 10.0),
+        (" wait = 10 ", 10.0),
+        ('wait="10"', 10.0),
+        ("wait=0", 0.0),
+        ("wait=" + "9" * 400, math.inf),
+        ("respond-async, wait=10", 10.0),
+        ("wait=10, respond-async", 10.0),
+        ("wait=10; foo=bar", 10.0),
+        ('foo="a, b"; bar, wait=7', 7.0),
+        ("wait=1, wait=2", 1.0),
+        ("wait=x, wait=2", None),
+        ("", None),
+        ("wait", None),
+        ("wait=", None),
+        ("wait=-1", None),
+        ("wait=1.5", None),
+        ("wait=1 2", None),
+        ("wait=\u0661", None),
+        ("await=5", None),
+        ("wait-more=5", None),
+        ('foo="x, wait=5"', None),
+        ('foo="x", "wait=5"', None),
+        (",,,", None),
+    ],
+)
+def test_wait_preference_follows_rfc_7240(prefer: str, seconds: float | None) -> None:
+    assert wait_preference(prefer) == seconds
+
+
+@pytest.mark.parametrize(
+    ("field", "tags"),
+    [
+        ("", []),
+        ('"7"', ["7"]),
+        ('W/"7"', ["7"]),
+        ('"a", W/"b","c"', ["a", "b", "c"]),
+        ('"a,b"', ["a,b"]),
+        ("7", ["7"]),
+        ("*", [ANY]),
+        (" * ", [ANY]),
+        ('"', []),
+        ('""', [""]),
+    ],
+)
+def test_entity_tags_are_taken_out_of_their_quotes(field: str, tags: list[str]) -> None:
+    assert list(entity_tags(field)) == tags
+
+
+@pytest.mark.parametrize("version", ["7", "a-1.b/c:d", "(orders,7)", "'", "\\", "~!"])
+def test_entity_tag_that_goes_there_comes_back(version: str) -> None:
+    assert is_entity_tag(version)
+    assert entity_tags(f'"{version}"') == entity_tags(f'W/"{version}"') == (version,)
+
+
+@pytest.mark.parametrize("version", ["", "*", "a b", 'a"b', "a\r\nSet-Cookie: x", "\t", "\x7f", "\xe9"])
+def test_entity_tag_that_would_break_the_header_is_none(version: str) -> None:
+    assert not is_entity_tag(version)
+
+
+@pytest.mark.parametrize("piece", ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x"])
+def test_long_field_is_parsed_in_linear_time(piece: str) -> None:
+    """Servers let 64 kB pass. A quadratic search takes seconds."""
+    field = piece * (60_000 // len(piece))
+    start = time.process_time()
+    for text in (field, f"wait={field}", f'"{field}', f"{field}!"):
+        wait_preference(text)
+        entity_tags(text)
+    assert time.process_time() - start < 1.0

@@ -1,0 +1,87 @@
+"""Limits on the polls of one client, and of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import ManualClock
+
+from .polls import Counters, Polls, settle
+
+
+async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgatory: Purgatory) -> None:
+    older, elsewhere, somebody = (
+        polls.start(client="ann"),
+        polls.start("other", client="ann"),
+        polls.start(client="bob"),
+    )
+    await settle()
+    newer = polls.start(client="ann")
+    assert (await older).status == 409
+    assert purgatory.num_delayed == 3
+    polls.publish()
+    assert [(await poll).status for poll in (newer, somebody)] == [200, 200]
+    polls.publish("other")
+    assert (await elsewhere).status == 200
+    assert polls.polling._clients == {}
+
+
+async def test_polls_of_nobody_in_particular_do_not_replace(polls: Polls) -> None:
+    both = [polls.start(), polls.start()]
+    await settle()
+    assert polls.publish() == 2
+    assert [(await poll).status for poll in both] == [200, 200]
+
+
+async def test_client_with_too_many_polls_is_refused(purgatory: Purgatory, counters: Counters) -> None:
+    polls = Polls(purgatory, counters, max_per_client=2, retry_after=(4, 6))
+    parked = [polls.start(name, client="ann") for name in ("a", "b")]
+    await settle()
+    refused = await polls.now("c", client="ann")
+    assert (refused.status, refused.body) == (503, b"2 polls of this client are waiting already")
+    assert 4 <= int(refused.headers["retry-after"]) <= 6
+    assert (await polls.now("c", client="ann", known=None)).status == 200  # which need not wait
+    parked.append(polls.start("c", client="bob"))
+    parked.append(polls.start("a", client="ann"))
+    assert (await parked[0]).status == 409
+    for name in ("a", "b", "c"):
+        polls.publish(name)
+    assert [(await poll).status for poll in parked] == [409, 200, 200, 200]
+    assert polls.polling._clients == {}
+
+
+@pytest.mark.parametrize("ending", ["cancel", "expire", "close"])
+async def test_client_is_forgotten_however_its_poll_ends(
+    polls: Polls, purgatory: Purgatory, clock: ManualClock, ending: str
+) -> None:
+    poll = polls.start(client="ann")
+    await settle()
+    how: dict[str, Callable[[], Any]] = {
+        "cancel": poll.cancel,
+        "expire": purgatory.expire_all,
+        "close": purgatory.close,
+    }
+    how[ending]()
+    await settle()
+    assert poll.done()
+    assert polls.polling._clients == {}
+
+
+async def test_full_purgatory_refuses_at_once(clock: ManualClock, counters: Counters) -> None:
+    async with Purgatory(clock=clock, max_pending=2) as purgatory:
+        polls = Polls(purgatory, counters)
+        parked = [polls.start(), polls.start(client="ann")]
+        await settle()
+        for client in (None, "bob"):
+            refused = await polls.now(client=client)
+            assert refused.status == 503
+            assert 1 <= int(refused.headers["retry-after"]) <= 3
+        parked.append(polls.start(client="ann"))  # her older one makes room
+        await settle()
+        assert polls.publish() == 2
+        assert [(await poll).status for poll in parked] == [200, 409, 200]
+        assert polls.polling._clients == {}

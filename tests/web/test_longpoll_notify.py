@@ -1,0 +1,235 @@
+"""What notify() answers and when: after the linger, and from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import ManualClock
+
+from .polls import Counters, Polls, settle
+
+
+async def test_linger_batches_what_happens_after_the_first_event(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock
+) -> None:
+    polls = Polls(purgatory, counters, linger=0.5)
+    poll = polls.start()
+    await settle()
+    assert [polls.publish() for _ in range(3)] == [0, 0, 0]
+    await clock.advance(0.499)
+    assert not poll.done()
+    polls.publish()
+    await clock.advance(0.001)
+    assert (await poll).headers["etag"] == '"4"'
+    assert purgatory.num_delayed == 0
+    second = polls.start(known='"4"')
+    await settle()
+    polls.publish()
+    await clock.advance(0.5)
+    assert (await second).status == 200
+
+
+async def test_linger_counts_against_the_deadline(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    poll = polls.start(wait=3)
+    await clock.advance(2.0)
+    polls.publish()
+    await clock.advance(1.0)
+    assert (await poll).status == 200
+    await clock.advance(5.0)
+    assert purgatory.num_delayed == 0
+
+
+async def test_linger_with_nobody_there_parks_nothing(purgatory: Purgatory, counters: Counters) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    assert polls.publish() == 0
+    assert purgatory.num_delayed == 0
+    assert (await polls.now()).status == 200
+
+
+async def test_linger_parks_nothing_for_what_nobody_polls(clock: ManualClock, counters: Counters) -> None:
+    async with Purgatory(clock=clock, max_pending=2) as purgatory:
+        polls = Polls(purgatory, counters, linger=5.0)
+        poll = polls.start()
+        await settle()
+        assert [polls.publish(f"other-{number}") for number in range(10)] == [0] * 10
+        assert purgatory.num_delayed == 1
+        assert polls.publish() == 0  # this one lingers
+        assert not poll.done()
+        await clock.advance(5.0)
+        assert (await poll).status == 200
+        assert polls.publish() == 0
+        assert purgatory.num_delayed == 0
+
+
+async def test_linger_is_for_each_key_of_a_poll(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    both = [polls.start(keys=["n", "m"]), polls.start(keys=["m"], client="ann")]
+    await settle()
+    counters.values["n"] = 1
+    assert polls.polling.notify("m") == 0
+    await clock.advance(4.0)
+    assert not any(poll.done() for poll in both)
+    await clock.advance(1.0)
+    assert [(await poll).status for poll in both] == [200, 200]
+    assert (polls.polling._polled, polls.polling._clients) == ({}, {})
+
+
+async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, counters: Counters) -> None:
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        polls = Polls(purgatory, counters, linger=5.0)
+        for known in ('"0"', '"1"'):
+            poll = polls.start(known=known)
+            await settle()
+            assert polls.publish() == 1
+            assert (await poll).status == 200
+
+
+async def test_linger_cut_short_by_closing_says_nothing(purgatory: Purgatory, counters: Counters) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    poll = polls.start()
+    await settle()
+    polls.publish()
+    purgatory.close()
+    assert (await poll).status == 503
+    assert polls.publish() == 0
+
+
+async def test_linger_cut_short_by_closing_is_forgotten(purgatory: Purgatory, counters: Counters) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    poll = polls.start()
+    await settle()
+    polls.publish()
+    purgatory.close()
+    assert polls.publish() == 0  # before the poll has been told
+    assert (await poll).status == 503
+
+
+async def test_linger_works_after_the_purgatory_is_started_again(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock
+) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    poll = polls.start()
+    await settle()
+    polls.publish()
+    await purgatory.aclose()
+    assert (await poll).status == 503
+    await purgatory.start()
+    again = polls.start(known='"1"')
+    await settle()
+    polls.publish()
+    await clock.advance(4.9)
+    assert not again.done()
+    await clock.advance(0.1)
+    assert (await again).status == 200
+
+
+# other threads
+
+
+def in_thread(call: Callable[[], object]) -> list[object]:
+    """What *call* returned or raised in another thread, while the event loop stood still."""
+    found: list[object] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except Exception as exc:
+            found.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+@pytest.mark.parametrize("lingering", [False, True])
+async def test_notify_in_another_thread_is_refused(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock, linger: float, lingering: bool
+) -> None:
+    polls = Polls(purgatory, counters, linger=linger)
+    (nobody,) = in_thread(lambda: polls.polling.notify("n"))
+    poll = polls.start()
+    await settle()
+    if lingering and linger:
+        assert polls.publish() == 0
+    (somebody,) = in_thread(lambda: polls.polling.notify("n"))
+    for refusal in (nobody, somebody):
+        assert isinstance(refusal, RuntimeError)
+        assert str(refusal).endswith("from here, use notify_threadsafe(key)")
+    assert not poll.done()
+    polls.publish()
+    await clock.advance(linger)
+    assert (await poll).status == 200
+
+
+async def test_notify_threadsafe_answers_every_poll(polls: Polls) -> None:
+    parked = [polls.start() for _ in range(3)]
+    await settle()
+    polls.counters.values["n"] = 1
+    assert in_thread(lambda: polls.polling.notify_threadsafe("n")) == [None]
+    assert not any(poll.done() for poll in parked)
+    async with asyncio.timeout(5):
+        assert {(await poll).body for poll in parked} == {b"n 0 1"}
+
+
+async def test_notify_threadsafe_honours_the_linger(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock
+) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    poll = polls.start()
+    await settle()
+    for _ in range(3):
+        counters.values["n"] = counters.values.get("n", 0) + 1
+        in_thread(lambda: polls.polling.notify_threadsafe("n"))
+    await asyncio.sleep(0.01)  # the calls come by the loop's wake-up descriptor
+    assert purgatory.num_delayed == 2  # the poll and one linger
+    await clock.advance(4.9)
+    assert not poll.done()
+    counters.values["n"] += 1
+    await clock.advance(0.1)
+    assert (await poll).headers["etag"] == '"4"'
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+async def test_notify_threadsafe_in_the_loop_works_too(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock, linger: float
+) -> None:
+    polls = Polls(purgatory, counters, linger=linger)
+    poll = polls.start()
+    await settle()
+    counters.values["n"] = 1
+    polls.polling.notify_threadsafe("n")
+    await asyncio.sleep(0.01)
+    await clock.advance(linger)
+    assert (await poll).status == 200
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+def test_notify_threadsafe_without_a_running_loop_is_silent(counters: Counters, linger: float) -> None:
+    purgatory = Purgatory()
+    polls = Polls(purgatory, counters, linger=linger)
+    polls.polling.notify_threadsafe("n")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(purgatory.start())
+    loop.run_until_complete(purgatory.aclose())
+    polls.polling.notify_threadsafe("n")
+    loop.run_until_complete(purgatory.start())
+    clock_tasks = asyncio.all_tasks(loop)
+    loop.close()  # and the purgatory is never told
+    polls.polling.notify_threadsafe("n")
+    for task in clock_tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+async def test_notify_threadsafe_of_no_key_is_an_error(purgatory: Purgatory, counters: Counters, linger: float) -> None:
+    polls = Polls(purgatory, counters, linger=linger)
+    with pytest.raises(TypeError, match="unhashable"):
+        polls.polling.notify_threadsafe([])  # type: ignore[arg-type]
