@@ -1,7 +1,7 @@
 """2,000 long polls at once against a real server, for about 30 s: make demo, or python examples/demo.py
 
-Two processes on 127.0.0.1: demo_server.py, which is the app of longpoll_server.py under uvicorn; and this one, with its
-clients and the publisher, which posts over HTTP, too. It exits with 0 if every figure is what it must be.
+Two processes on 127.0.0.1. demo_server.py runs the app of longpoll_server.py under uvicorn. This one runs the clients,
+and the publisher, over HTTP, too. It exits with 0 if every figure is as expected.
 """
 
 import signal
@@ -54,7 +54,7 @@ def server_process(journal: str) -> Iterator[int]:
 
 
 class Progress:
-    """What is shown while it runs: one display that is updated or, without a terminal, a line now and then."""
+    """The display while it runs: updated in place or, without a terminal, a line now and then."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -107,7 +107,7 @@ class Progress:
 
 
 async def run(polls: int, seconds: float, journal: str) -> bool:
-    """Returns: whether all was as it must be."""
+    """Returns: whether every figure is as expected."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
@@ -143,7 +143,7 @@ async def soon(condition: Callable[[], bool]) -> None:
 
 
 def report(load: Load, peak: int, server: dict[str, Any]) -> bool:
-    """Print the figures. Returns: whether all are as they must be."""
+    """Print the figures. Returns: whether all are as expected."""
     tally = load.tally
     early, pending = tally.early + server["early"], server["statistics"]["pending"]
     wrong = load.lost() + tally.out_of_order

@@ -18,8 +18,8 @@ CONTENT_LENGTH = re.compile(rb"content-length: (\d+)")
 
 
 def tame_collector() -> None:
-    """Thousands of requests under way are objects that live long: the collector would walk over all of them again and
-    again, and stop the process for up to 200 ms each time.
+    """Make collections rare. Thousands of pending requests are long-lived objects: the collector would visit all of them
+    again and again, and stop the process for up to 200 ms each time.
     """
     gc.freeze()
     gc.set_threshold(100_000, 10, 10)
@@ -52,7 +52,7 @@ class Connection:
 
 @dataclass
 class Tally:
-    """What has happened to the polls so far."""
+    """Counts of the polls so far, by how they ended."""
 
     timed_out: int = 0
     hung_up: int = 0
@@ -66,7 +66,7 @@ class Tally:
 
 
 class Load:
-    """*polls* clients, a few to each topic, and what they have seen."""
+    """*polls* clients, a few to each topic, and the records that they have seen."""
 
     def __init__(self, port: int, polls: int, seconds: float) -> None:
         self.port = port
@@ -92,7 +92,7 @@ class Load:
                     pass
 
     async def poll(self, connection: Connection, client: int) -> bool:
-        """One long poll. Returns: False if the client has lost its patience."""
+        """One long poll. Returns: False if the client hung up before an answer."""
         wait = round(random.uniform(self.longest_wait / 3, self.longest_wait), 3)
         patience = random.uniform(0, wait) if random.random() < LEAVES_EARLY else None
         line = f"GET /topics/{self.topic(client)}?offset={self.seen[client]}&wait={wait}"

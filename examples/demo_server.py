@@ -1,5 +1,5 @@
-"""The server process of demo.py: the app of longpoll_server.py with the live page at /purgatory, what Prometheus
-scrapes at /metrics, a journal, and an observer that sees how late timeouts are.
+"""The server process of demo.py: the app of longpoll_server.py with the live page at /purgatory, Prometheus metrics at
+/metrics, a journal, and an observer that measures the lateness of timeouts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Kafka's join-group barrier: members of a group wait for each other. python examples/join_group.py
 
-A generation is formed when every known member has joined again; who has not by the rebalance timeout is dropped. An
-empty group knows of nobody to wait for: it gives others a short delay to come, and again if somebody does. On
-``aiopurgatory.operations``.
+A generation is formed when every known member has joined again. Members that have not joined by the rebalance timeout
+are dropped. An empty group waits for a short delay, and again while members join. On ``aiopurgatory.operations``.
 """
 
 from __future__ import annotations

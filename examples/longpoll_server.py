@@ -35,7 +35,7 @@ POLICY = Policy(max_wait=30.0, retry_after=(1, 1))
 
 
 class Topics:
-    """What is polled: a topic's version is the offset of its next record."""
+    """The polled state. A topic's version is the offset of its next record."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[Any]] = {}

@@ -1,4 +1,4 @@
-"""A fetch is answered as soon as there is enough to read, or when its time is up: python examples/quickstart.py"""
+"""A fetch is answered as soon as there is enough to read, or at its deadline: python examples/quickstart.py"""
 
 import asyncio
 

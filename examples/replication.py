@@ -1,4 +1,4 @@
-"""acks=all: a produce is answered once every replica has its records. python examples/replication.py
+"""acks=all: a produce is answered once every replica in sync has its records. python examples/replication.py
 
 One leader and two followers in one process, on ``aiopurgatory.operations``.
 """
@@ -19,7 +19,7 @@ class NotLeaderError(Exception):
 
 
 class Partition:
-    """A log, and what its leader knows of the replicas."""
+    """A log, and the offsets of its replicas as the leader knows them."""
 
     def __init__(self, purgatory: Purgatory, name: str) -> None:
         self.name = name
