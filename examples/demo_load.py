@@ -18,7 +18,7 @@ CONTENT_LENGTH = re.compile(rb"content-length: (\d+)")
 
 
 def tame_collector() -> None:
-    """Make collections rare. Thousands of pending requests are long-lived objects: the collector would visit all of them
+    """Make collections rare. Thousands of pending requests are long-lived objects: the collector would visit them all
     again and again, and stop the process for up to 200 ms each time.
     """
     gc.freeze()
