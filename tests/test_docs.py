@@ -31,10 +31,6 @@ def public_methods() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{method}", found
 
 
-def is_compiled(found: Any) -> bool:
-    return inspect.ismethoddescriptor(found) or inspect.isbuiltin(found)
-
-
 @pytest.mark.parametrize(
     ("name", "found"), list(public_methods()), ids=lambda value: value if isinstance(value, str) else ""
 )
@@ -42,7 +38,7 @@ def test_public_method_has_docstring_and_signature(name: str, found: Any) -> Non
     if name.endswith((".with_traceback", ".add_note")):
         return  # Python's own
     assert inspect.signature(found).parameters
-    if not is_compiled(found):  # mypyc 2.4 keeps the signatures of methods, and not their docstrings
+    if not aiopurgatory.COMPILED:  # mypyc 2.4 keeps the signatures of methods, and not their docstrings
         assert inspect.getdoc(found)
 
 
