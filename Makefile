@@ -113,7 +113,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 # From an sdist, so that no *.so is left among the sources, where it would win over an edited .py.
-$(COMPILED)/.ready: $(READY) pyproject.toml $(shell find src -name '*.py')
+$(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src -name '*.py')
 	@echo "Compiling ..."
 	@rm -rf $(COMPILED) $(BUILD)/dist
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir $(BUILD)/dist . > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }

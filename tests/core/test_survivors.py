@@ -494,3 +494,19 @@ async def test_aclose_in_the_clock_task_waits_not_for_itself(clock: ManualClock,
     assert len(answers) == 1
     assert answers != ["waits for itself"]
     await purgatory.aclose()
+
+
+async def test_key_of_a_check_soon_is_let_go(purgatory: Purgatory) -> None:
+    class Key:
+        pass
+
+    key = Key()
+    ref = weakref.ref(key)
+    op = purgatory.watch(Op(), [key])
+    op.ready = True
+    purgatory.check_and_complete_soon(key)
+    await turns(5)
+    assert op.done()
+    del op, key
+    gc.collect()
+    assert ref() is None

@@ -3,7 +3,7 @@
 Clocks and users speak float seconds; the timer speaks integers. A float stands for the decimal of nine digits that it
 is nearest to, if there is one: 0.1 is 100,000,000 ns, and 0.1 + 0.2 is 0.3. Sums are made of nanoseconds, because a sum
 of floats may be off by its last digit, and that costs a tick. Any other float is rounded to the safe side: a deadline
-up, the time it is now down. Floats hold nanoseconds up to 97 days; beyond, all is exact to the float's own grain.
+up, the time it is now down. Floats hold nanoseconds up to 97 days; beyond, each is what it is, exactly.
 """
 
 from __future__ import annotations
@@ -17,18 +17,31 @@ NS: Final = 1_000_000_000
 RANGE: Final = (1 << 62) / NS
 
 
+#: Seconds, 97 days: floats from here on are coarser than a nanosecond. Their fraction has 29 bits at most, so that it
+#: is multiplied by 10^9 without being rounded.
+COARSE: Final = 8388608.0
+
+
 def ceil_ns(seconds: float) -> int:
     """The nanosecond that *seconds* is, or the next one."""
+    if seconds >= COARSE:
+        whole = int(seconds)
+        fraction = (seconds - whole) * NS
+        ns = int(fraction)
+        return whole * NS + (ns if ns == fraction else ns + 1)
     ns = int(seconds * NS)
     step = 1
     while ns / NS < seconds:
         ns += step
-        step += step  # a float of many days is coarser than a nanosecond
+        step += step
     return ns
 
 
 def floor_ns(seconds: float) -> int:
     """The nanosecond that *seconds* is, or the one before."""
+    if seconds >= COARSE:
+        whole = int(seconds)
+        return whole * NS + int((seconds - whole) * NS)
     ns = int(seconds * NS)
     if ns / NS == seconds:
         return ns

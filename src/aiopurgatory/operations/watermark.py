@@ -64,7 +64,8 @@ class WatermarkWait(AwaitableOperation):
 
     It does what a DelayedOperation would do whose try_complete() returned
     ``watermark.value >= target and self.force_complete()``, but without a call into Python where the library is
-    compiled: watch() and the check that completes it take about 0.65 of the time, and a try that fails a third.
+    compiled: watch() and the check that completes it take half the time with one key, 0.6 of it with three. A try
+    that fails takes a third.
 
     At the deadline it raises TimeoutError. For the value at that time instead, override on_expiration(). A subclass
     may override any hook of DelayedOperation, and pays for it: all hooks of a subclass in Python are called by name,
