@@ -62,7 +62,7 @@ THIRD_PARTY = {
 ADAPTERS = {"web/aiohttp.py": {"aiohttp"}}
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
-    {"nanoseconds", "outcome", "loop", "faults"},
+    {"nanoseconds", "outcome", "states", "loop", "faults"},
     {"observer", "alarm", "operation"},
     {"endings", "watchers", "reports"},
     {"awaiter", "deadlines", "purging", "checks"},

@@ -11,7 +11,8 @@ from typing import Final, cast, final
 from .alarm import Alarm
 from .endings import attempt
 from .loop import Loop
-from .operation import COMPLETED, FAILED, PENDING, Operation, is_pending, keys_of, state_of
+from .operation import Operation, is_pending, keys_of, state_of
+from .states import COMPLETED, FAILED, PENDING
 from .watchers import Watchers, listed, oldest
 
 #: Stands for every key among those to be checked.

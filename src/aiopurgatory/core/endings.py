@@ -12,13 +12,8 @@ from collections.abc import Callable
 
 from mypy_extensions import u8
 
-from .faults import COROUTINE, as_failure, require_plain
+from .faults import COROUTINE, Failure, as_failure, require_plain
 from .operation import (
-    CANCELLED,
-    EXPIRED,
-    FAILED,
-    PENDING,
-    Failure,
     Operation,
     is_due,
     is_pending,
@@ -30,6 +25,7 @@ from .operation import (
     state_of,
     unlink,
 )
+from .states import CANCELLED, EXPIRED, FAILED, PENDING
 
 
 def publish_cancelled(op: Operation, msg: object) -> None:

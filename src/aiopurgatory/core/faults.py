@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from types import CoroutineType
-from typing import Any, Final
+from types import CoroutineType, TracebackType
+from typing import Any, Final, final
 
 #: A constant of this module: compiled code looks up an imported name at each use.
 COROUTINE: Final = CoroutineType
+
+
+@final
+class Failure:
+    """An exception to raise, and the traceback it came with: each raise begins with that, so that it cannot grow."""
+
+    __slots__ = ("exc", "traceback")
+
+    def __init__(self, exc: BaseException) -> None:
+        self.exc = exc
+        self.traceback: TracebackType | None = exc.__traceback__
 
 
 def as_failure(exc: BaseException, hook: str) -> BaseException:

@@ -9,30 +9,16 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from math import inf
-from types import TracebackType
-from typing import Any, Final, cast, final
+from typing import Any, Final, cast
 
 from mypy_extensions import mypyc_attr, u8
 
 from ..timer.ring import Entry, deadline_of
-from .faults import require_plain
+from .faults import Failure, require_plain
 from .loop import Loop
 from .nanoseconds import NS, timeout_seconds
 from .outcome import Outcome
-
-# The state of an operation as a number: one byte of it, and quick to compare.
-PENDING: Final = 0
-COMPLETED: Final = 1
-EXPIRED: Final = 2
-CANCELLED: Final = 3
-FAILED: Final = 4
-OUTCOMES: Final[tuple[Outcome | None, ...]] = (
-    None,
-    Outcome.COMPLETED,
-    Outcome.EXPIRED,
-    Outcome.CANCELLED,
-    Outcome.FAILED,
-)
+from .states import CANCELLED, EXPIRED, FAILED, OUTCOMES, PENDING
 
 
 class Awaiters:
@@ -75,17 +61,6 @@ class Owner:
     def missed_trigger(self, op: Operation) -> bool:
         """Had nobody checked a key of *op*, which completed by the last try at its deadline?"""
         raise NotImplementedError
-
-
-@final
-class Failure:
-    """An exception to raise, and the traceback it came with: each raise begins with that, so that it cannot grow."""
-
-    __slots__ = ("exc", "traceback")
-
-    def __init__(self, exc: BaseException) -> None:
-        self.exc = exc
-        self.traceback: TracebackType | None = exc.__traceback__
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -144,9 +119,7 @@ class Operation(Entry):
         """Override this to return the result. Called exactly once, when the condition holds or the time is up.
 
         By then the operation has ended, and has left the timer and its keys. ``self.expired`` tells whether time ran
-        out. It may call any method of the purgatory.
-
-        Returns: the result; None by default.
+        out. It may call any method of the purgatory. By default the result is None.
         """
         return None
 
@@ -165,10 +138,7 @@ class Operation(Entry):
         """Override this to release what *result* holds, such as a lease or a popped item.
 
         Called once if the operation completed or expired and every task that awaited it was cancelled before it
-        received the result. A result that was fetched, by result() or asyncio.gather() for instance, counts as
-        received.
-
-        Args: result: what on_complete() returned.
+        received the result, which on_complete() returned. One that result() or asyncio.gather() fetched is received.
         """
 
     # to read

@@ -14,11 +14,6 @@ from .endings import attempt, call_each_then_raise, publish_cancelled, publish_f
 from .faults import COROUTINE, require_error
 from .loop import Loop
 from .operation import (
-    CANCELLED,
-    COMPLETED,
-    EXPIRED,
-    FAILED,
-    PENDING,
     Operation,
     Owner,
     adopt,
@@ -36,6 +31,7 @@ from .operation import (
 )
 from .purging import Purging
 from .reports import Reports
+from .states import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
 from .watchers import Watchers
 
 # The states of a purgatory.

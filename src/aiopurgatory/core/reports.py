@@ -10,17 +10,9 @@ from typing import Any, final
 
 from .loop import Loop
 from .observer import Observer
-from .operation import (
-    EXPIRED,
-    OUTCOMES,
-    Operation,
-    failure_of,
-    is_retrieved,
-    keys_of,
-    lateness,
-    waited,
-)
+from .operation import Operation, failure_of, is_retrieved, keys_of, lateness, waited
 from .outcome import Outcome
+from .states import EXPIRED, OUTCOMES
 
 
 @final

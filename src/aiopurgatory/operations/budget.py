@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.endings import complete
-from ..core.operation import EXPIRED, Operation, is_parked, owner_of, seconds_of
+from ..core.operation import Operation, is_parked, owner_of, seconds_of
+from ..core.states import EXPIRED
 from ..timer.ring import set_deadline
 
 

@@ -7,8 +7,8 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ..core.faults import require_error
-from ..core.operation import Failure, is_pending
+from ..core.faults import Failure, require_error
+from ..core.operation import is_pending
 from ..core.purgatory import parts_of
 from ..purgatory import Purgatory
 from .offset_queue import OffsetQueue
