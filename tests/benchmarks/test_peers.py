@@ -101,8 +101,8 @@ async def test_check_completes_who_waits_under_the_key(peer: Peer) -> None:
     await peer.start()
     now = monotonic()
     for key in ("a", "b", "a"):
-        peer.request((key, "all"), 60.0, now + 60.0, now + 0.001, b"")  # far off, however slow the machine is
-    await asyncio.sleep(0.01)
+        peer.request((key, "all"), 60.0, now + 60.0, now + 0.2, b"")  # all are parked by then
+    await asyncio.sleep(0.25)
     peer.check("a")
     peer.check("nobody waits here")
     await asyncio.sleep(0.01)
