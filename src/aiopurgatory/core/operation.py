@@ -6,6 +6,7 @@ a class that interpreted code subclasses is looked up by name at each call, even
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from math import inf
@@ -21,19 +22,20 @@ from .outcome import Outcome
 from .states import CANCELLED, EXPIRED, FAILED, OUTCOMES, PENDING
 
 
-class Awaiters:
+class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
     """Everything that waits for one operation to end, as far as the operation knows it."""
 
+    @abstractmethod
     def wake_all(self) -> None:
-        raise NotImplementedError
+        """Resume the tasks and call the callbacks: the operation has ended."""
 
+    @abstractmethod
     def is_empty(self) -> bool:
         """Does none of them wait any more?"""
-        raise NotImplementedError
 
+    @abstractmethod
     def all_left(self) -> bool:
         """Is it empty because tasks left, so that nobody takes the result?"""
-        raise NotImplementedError
 
 
 class Owner:
@@ -42,25 +44,25 @@ class Owner:
     def __init__(self, loop: Loop) -> None:
         self.loop: Final = loop
 
+    @abstractmethod
     def detach(self, op: Operation, every_key: bool) -> None:
         """Take the parked *op* out of the timer and of its keys; *every_key*: also where purging is deferred."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self, op: Operation, outcome: u8, unattended: bool) -> None:
         """Count it, and tell the observers. *unattended*: nothing waits for *op*."""
-        raise NotImplementedError
 
+    @abstractmethod
     def left(self, op: Operation) -> None:
         """Every awaiter left before it had the failure of *op*."""
-        raise NotImplementedError
 
+    @abstractmethod
     def undelivered(self) -> None:
         """Count a result that no awaiter took."""
-        raise NotImplementedError
 
+    @abstractmethod
     def missed_trigger(self, op: Operation) -> bool:
         """Had nobody checked a key of *op*, which completed by the last try at its deadline?"""
-        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -394,6 +396,5 @@ def handle_undelivered(op: Operation) -> None:
 
 def report(op: Operation, exc: BaseException, message: str) -> None:
     """Hand *exc*, which no caller can be given, to the loop's exception handler."""
-    owner = op._op_owner
-    if owner is not None:
-        owner.loop.report(op, exc, message)
+    if op._op_owner is not None:
+        op._op_owner.loop.report(op, exc, message)
