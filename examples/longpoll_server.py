@@ -22,16 +22,16 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from aiopurgatory import Observer, Purgatory
-from aiopurgatory.web.asgi import LongPollApp
-from aiopurgatory.web.longpoll import GoneError, LongPolling, Policy
+from aiopurgatory.web import GoneError, LongPolling, LongPollRoute, Policy
 
 MAX_POLLS = 100_000
-POLICY = Policy(max_wait=30.0, retry_after=(1, 1))
+POLICY = Policy(retry_after=(1, 1))
 
 
 class Topics:
@@ -49,28 +49,34 @@ class Topics:
         return json.dumps(self.records.get(topic, [])[int(since or 0) :], separators=(",", ":")).encode()
 
 
+def offset(scope: Scope) -> str:
+    """The offset that the client asks for: the version it has."""
+    text = HTTPConnection(scope).query_params.get("offset", "0")
+    if not (text.isascii() and text.isdecimal()):
+        raise HTTPException(400, f"offset must be a number >= 0, got {text[:50]!r}")
+    return text
+
+
+def parse(body: bytes) -> Any:
+    """Raises: HTTPException: *body* is not JSON that every client can read."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not in JSON")
+
+    try:
+        return json.loads(body, parse_constant=refuse)
+    except (ValueError, RecursionError) as exc:
+        raise HTTPException(400, f"the body must be JSON: {exc}") from exc
+
+
 def create_app(observers: Iterable[Observer] = ()) -> Starlette:
     topics = Topics()
     purgatory = Purgatory("polls", max_pending=MAX_POLLS, observers=observers)
     polling = LongPolling(purgatory, topics, policy=POLICY)
 
-    async def poll(request: Request) -> Response:
-        topic, query = request.path_params["topic"], request.query_params
-        try:
-            offset = int(query.get("offset", 0))
-        except ValueError as exc:
-            raise HTTPException(400, str(exc)) from exc
-        if offset < 0:
-            raise HTTPException(400, f"offset must be >= 0, got {offset}")
-        answer = await polling.answer(topic, request.headers, query, since=str(offset))
-        return Response(answer.body, answer.status, answer.headers)
-
     async def append(request: Request) -> Response:
         topic = request.path_params["topic"]
-        try:
-            record = await request.json()
-        except ValueError as exc:
-            raise HTTPException(400, f"the body must be JSON: {exc}") from exc
+        record = parse(await request.body())
         records = topics.records.setdefault(topic, [])
         records.append(record)
         return JSONResponse({"offset": len(records) - 1, "answered": polling.notify(topic)}, 201)
@@ -80,12 +86,11 @@ def create_app(observers: Iterable[Observer] = ()) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/topics/{topic}", poll, methods=["GET"]),
+            Route("/topics/{topic}", LongPollRoute(polling, since=offset), methods=["GET"]),
             Route("/topics/{topic}", append, methods=["POST"]),
             Route("/statistics", statistics),
         ]
     )
-    app.add_middleware(LongPollApp, purgatory=purgatory)
     app.state.purgatory = purgatory
     return app
 

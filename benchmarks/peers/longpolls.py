@@ -21,8 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.asgi import ASGIApp, LongPollApp
-from aiopurgatory.web.longpoll import LongPolling, Policy
+from aiopurgatory.web import LongPolling, LongPollRoute, Policy
 
 WAIT = 300.0
 
@@ -121,12 +120,8 @@ class Ours(Topics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.purgatory = Purgatory("polls")
-        self.polling = LongPolling(self.purgatory, self, policy=Policy(max_wait=WAIT))
-
-    async def poll(self, request: Request) -> Response:
-        answer = await self.polling.answer(request.path_params["topic"], request.headers)
-        return Response(answer.body, answer.status, answer.headers)
+        self.polling = LongPolling(Purgatory("polls"), self, policy=Policy(max_wait=WAIT))
+        self.poll = LongPollRoute(self.polling)
 
     def publish(self, topic: str) -> None:
         super().publish(topic)
@@ -142,16 +137,15 @@ COMPETITORS: dict[str, Any] = {
 }
 
 
-def make_app(competitor: str) -> ASGIApp:
+def make_app(competitor: str) -> Starlette:
     topics = COMPETITORS[competitor]()
 
     async def publish(request: Request) -> Response:
         topics.publish(request.path_params["topic"])
         return Response()
 
-    routes = [Route("/{topic}", topics.poll), Route("/{topic}", publish, methods=["POST"])]
-    app = Starlette(routes=routes)
-    return LongPollApp(app, topics.purgatory) if isinstance(topics, Ours) else app
+    routes = [Route("/{topic}", topics.poll, methods=["GET"]), Route("/{topic}", publish, methods=["POST"])]
+    return Starlette(routes=routes)
 
 
 def main() -> None:

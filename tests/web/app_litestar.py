@@ -4,14 +4,12 @@ from typing import Any
 
 import litestar
 
-from aiopurgatory.web.asgi import ASGIApp, LongPollApp
-
-from .apps import bump, polling, purgatory, statistics
+from .apps import bump, polling, statistics
 
 
 @litestar.get("/polls/{topic:str}")
 async def poll(topic: str, request: litestar.Request[Any, Any, Any]) -> litestar.Response[bytes]:
-    answer = await polling.answer(topic, request.headers, request.query_params)
+    answer = await polling.answer(topic, request.headers, request.query_params, receive=request.receive)
     return litestar.Response(answer.body, status_code=answer.status, headers=answer.headers)
 
 
@@ -25,5 +23,5 @@ async def tell() -> dict[str, Any]:
     return statistics()
 
 
-def app() -> ASGIApp:
-    return LongPollApp(litestar.Litestar([poll, publish, tell]), purgatory)  # type: ignore[arg-type]
+def app() -> litestar.Litestar:
+    return litestar.Litestar([poll, publish, tell])

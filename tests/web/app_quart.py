@@ -4,12 +4,10 @@ from typing import Any
 
 import quart
 
-from aiopurgatory.web.asgi import ASGIApp, LongPollApp
-
-from .apps import bump, polling, purgatory, statistics
+from .apps import bump, polling, statistics
 
 
-def app() -> ASGIApp:
+def app() -> quart.Quart:
     app = quart.Quart(__name__)
 
     @app.get("/polls/<topic>")
@@ -25,4 +23,4 @@ def app() -> ASGIApp:
     async def tell() -> dict[str, Any]:
         return statistics()
 
-    return LongPollApp(app, purgatory)  # type: ignore[arg-type]
+    return app

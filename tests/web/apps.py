@@ -1,13 +1,16 @@
 """The same few endpoints for each framework, written as its users would; here, for Starlette.
 
-GET /polls/{topic}      a long poll; ?client= names who polls
+GET /polls/{topic}      a long poll, by the route; ?client= names who polls
 POST /polls/{topic}     a new version; answers how many polls that ended
-POST /after/{topic}     a long poll after its body was read, POST /before/{topic} one before that
-GET /statistics         of the purgatory
+GET /own/{topic}        a long poll in a handler of its own
+POST /own/{topic}       the same, after its body was read, and with ?since=
+POST /debit             waits for POST /credit, not in the purgatory, and notes that it came to its end
+GET /statistics         of the purgatory, and how many debits came to their end
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -15,13 +18,13 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.asgi import ASGIApp, LongPollApp
-from aiopurgatory.web.longpoll import GoneError, LongPolling, Policy
+from aiopurgatory.web import GoneError, LongPolling, LongPollRoute, Policy
 
 
 class Topics:
@@ -53,53 +56,74 @@ def bump(topic: str) -> str:
 
 
 def statistics() -> dict[str, Any]:
-    return asdict(purgatory.statistics())
+    return asdict(purgatory.statistics()) | {"credited": account.credited}
 
 
-def on_starlette() -> Starlette:
-    async def poll(request: Request) -> Response:
-        who = request.query_params.get("client")
-        answer = await polling.answer(request.path_params["topic"], request.headers, request.query_params, client=who)
-        return Response(answer.body, answer.status, answer.headers)
+class Account:
+    """What must not be left half done."""
 
+    def __init__(self) -> None:
+        self.credited = 0
+        self.may_credit = asyncio.Event()
+
+    async def move(self) -> None:
+        await self.may_credit.wait()
+        self.credited += 1
+
+
+account = Account()
+
+
+def starlette() -> Starlette:
     async def publish(request: Request) -> Response:
         await request.body()
         return Response(bump(request.path_params["topic"]))
 
-    async def after(request: Request) -> Response:
-        await request.body()
-        return await poll(request)
+    async def own(request: Request) -> Response:
+        body = await request.body()
+        answer = await polling.answer(
+            request.path_params["topic"],
+            request.headers,
+            request.query_params,
+            since=request.query_params.get("since"),
+            receive=request.receive,
+        )
+        return Response(answer.body, answer.status, answer.headers | {"x-body": str(len(body))})
 
-    async def before(request: Request) -> Response:
-        answer = await poll(request)
-        answer.headers["x-body"] = str(len(await request.body()))
-        return answer
+    async def debit(request: Request) -> Response:
+        await account.move()
+        return Response("moved")
+
+    async def credit(request: Request) -> Response:
+        account.may_credit.set()
+        return Response()
 
     async def tell(request: Request) -> Response:
         return JSONResponse(statistics())
 
     return Starlette(
         routes=[
-            Route("/polls/{topic}", poll),
+            Route("/polls/{topic}", LongPollRoute(polling, client=client), methods=["GET"]),
             Route("/polls/{topic}", publish, methods=["POST"]),
-            Route("/after/{topic}", after, methods=["POST"]),
-            Route("/before/{topic}", before, methods=["POST"]),
+            Route("/own/{topic}", own, methods=["GET", "POST"]),
+            Route("/debit", debit, methods=["POST"]),
+            Route("/credit", credit, methods=["POST"]),
             Route("/statistics", tell),
         ]
     )
 
 
-def starlette() -> ASGIApp:
-    return LongPollApp(on_starlette(), purgatory)
+def client(scope: Scope) -> str | None:
+    """Who polls, as it says itself."""
+    return HTTPConnection(scope).query_params.get("client")
 
 
-def behind_middleware() -> ASGIApp:
-    """With a middleware in between that lets nobody hear of the client."""
+def behind_middleware() -> Starlette:
+    """With a middleware in between that lets no is_disconnected() hear of the client."""
 
     async def dispatch(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         return await call_next(request)
 
-    app = on_starlette()
+    app = starlette()
     app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
-    app.add_middleware(LongPollApp, purgatory=purgatory)
     return app

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from aiopurgatory import Purgatory
+from aiopurgatory.web.signals import STOP_SIGNALS
 
 from .polls import Counters, Polls
 
@@ -21,10 +22,10 @@ async def polls(purgatory: Purgatory, counters: Counters) -> AsyncIterator[Polls
     assert purgatory.num_delayed == 0
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Afterwards, stop signals are handled as before."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

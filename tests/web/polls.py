@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.longpoll import Answer, GoneError, LongPolling, Policy
+from aiopurgatory.web import Answer, GoneError, LongPolling, Policy
 
 
 class Counters:
@@ -35,7 +35,7 @@ class Polls:
 
     def __init__(self, purgatory: Purgatory, counters: Counters, **policy: Any) -> None:
         self.counters = counters
-        self.policy = Policy(**{"jitter": 0.0, **policy})
+        self.policy = Policy(**{"jitter": 0.0, "margin": 0.0, "max_wait": 30.0, **policy})
         self.polling = LongPolling(purgatory, counters, policy=self.policy)
 
     def start(self, resource: str = "n", known: str | None = '"0"', **more: Any) -> asyncio.Task[Answer]:

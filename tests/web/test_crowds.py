@@ -12,7 +12,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
-from aiopurgatory.web.longpoll import LongPolling, Policy
+from aiopurgatory.web import LongPolling, Policy
 
 from .helpers import Served, allow_open_files, read
 
@@ -87,13 +87,13 @@ KS_LIMIT = 2.7 / CROWD**0.5
 @pytest.mark.parametrize(("jitter", "margin"), [(1 / 16, 0.0), (0.1, 0.5)])
 async def test_herd_ends_evenly_spread_as_promised(clock: ManualClock, jitter: float, margin: float) -> None:
     async with Purgatory(tick=TICK, clock=clock) as purgatory:
-        ends = await ends_of_a_herd(purgatory, clock, Policy(jitter=jitter, margin=margin))
-    low, high = 30.0 - margin, 30.0 - margin + jitter * 30.0
+        ends = await ends_of_a_herd(purgatory, clock, Policy(max_wait=30.0, jitter=jitter, margin=margin))
+    low, high = 30.0 - margin - jitter * 30.0, 30.0 - margin
     assert low <= ends[0] < ends[-1] <= high + TICK
     assert distance_from_even(ends, low, high) < KS_LIMIT
-    assert distance_from_even(ends, low, high * 1.1) > KS_LIMIT
+    assert distance_from_even(ends, low * 0.9, high) > KS_LIMIT
 
 
 async def test_herd_without_jitter_ends_in_one_instant(purgatory: Purgatory, clock: ManualClock) -> None:
-    ends = await ends_of_a_herd(purgatory, clock, Policy(jitter=0.0))
+    ends = await ends_of_a_herd(purgatory, clock, Policy(max_wait=30.0, jitter=0.0, margin=0.0))
     assert (ends[0], ends[-1]) == (30.0, 30.0)

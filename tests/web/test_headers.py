@@ -17,6 +17,8 @@ from aiopurgatory.web.headers import ANY, entity_tags, is_entity_tag, wait_prefe
         ("WAIT=10", 10.0),
         (" wait = 10 ", 10.0),
         ('wait="10"', 10.0),
+        (r'wait="\5"', 5.0),
+        (r'foo="\", wait=5"', None),
         ("wait=0", 0.0),
         ("wait=" + "9" * 400, math.inf),
         ("respond-async, wait=10", 10.0),
@@ -52,8 +54,9 @@ def test_wait_preference_follows_rfc_7240(prefer: str, seconds: float | None) ->
         ('"a", W/"b","c"', ["a", "b", "c"]),
         ('"a,b"', ["a,b"]),
         ("7", ["7"]),
-        ("*", [ANY]),
-        (" * ", [ANY]),
+        ('"*"', ["*"]),
+        ("W/*", ["*"]),
+        ('"7-gzip", "8;gzip", W/"9--gzip", "a-br"', ["7", "8", "9", "a"]),
         ('"', []),
         ('""', [""]),
     ],
@@ -62,13 +65,18 @@ def test_entity_tags_are_taken_out_of_their_quotes(field: str, tags: list[str]) 
     assert list(entity_tags(field)) == tags
 
 
-@pytest.mark.parametrize("version", ["7", "a-1.b/c:d", "(orders,7)", "'", "\\", "~!"])
+@pytest.mark.parametrize(("field", "is_any"), [("*", True), (" * ", True), ('"*"', False), ("W/*", False)])
+def test_only_a_bare_star_is_any_version(field: str, is_any: bool) -> None:
+    assert (entity_tags(field) is ANY) is is_any
+
+
+@pytest.mark.parametrize("version", ["7", "*", "a-1.b/c:d", "(orders,7)", "'", "\\", "~!"])
 def test_entity_tag_that_goes_there_comes_back(version: str) -> None:
     assert is_entity_tag(version)
     assert entity_tags(f'"{version}"') == entity_tags(f'W/"{version}"') == (version,)
 
 
-@pytest.mark.parametrize("version", ["", "*", "a b", 'a"b', "a\r\nSet-Cookie: x", "\t", "\x7f", "\xe9"])
+@pytest.mark.parametrize("version", ["", "7-gzip", "7;br", "a b", 'a"b', "a\r\nSet-Cookie: x", "\t", "\x7f", "\xe9"])
 def test_entity_tag_that_would_break_the_header_is_none(version: str) -> None:
     assert not is_entity_tag(version)
 

@@ -27,7 +27,7 @@ async def test_newest_poll_of_a_client_ends_its_older_one(polls: Polls, purgator
     assert [(await poll).status for poll in (newer, somebody)] == [200, 200]
     polls.publish("other")
     assert (await elsewhere).status == 200
-    assert polls.polling._clients == {}
+    assert polls.polling.statistics().clients == 0
 
 
 async def test_polls_of_nobody_in_particular_do_not_replace(polls: Polls) -> None:
@@ -37,21 +37,45 @@ async def test_polls_of_nobody_in_particular_do_not_replace(polls: Polls) -> Non
     assert [(await poll).status for poll in both] == [200, 200]
 
 
-async def test_client_with_too_many_polls_is_refused(purgatory: Purgatory, counters: Counters) -> None:
-    polls = Polls(purgatory, counters, max_per_client=2, retry_after=(4, 6))
-    parked = [polls.start(name, client="ann") for name in ("a", "b")]
+async def test_group_with_too_many_polls_is_refused_and_none_is_replaced(
+    purgatory: Purgatory, counters: Counters
+) -> None:
+    polls = Polls(purgatory, counters, max_per_group=2, retry_after=(4, 6))
+    parked = [polls.start(name, group="tenant") for name in ("a", "a")]
     await settle()
-    refused = await polls.now("c", client="ann")
-    assert (refused.status, refused.body) == (503, b"2 polls of this client are waiting already")
+    refused = await polls.now("c", group="tenant")
+    assert (refused.status, refused.body) == (503, b"2 polls of this group are waiting already")
     assert 4 <= int(refused.headers["retry-after"]) <= 6
-    assert (await polls.now("c", client="ann", known=None)).status == 200  # which need not wait
-    parked.append(polls.start("c", client="bob"))
-    parked.append(polls.start("a", client="ann"))
-    assert (await parked[0]).status == 409
-    for name in ("a", "b", "c"):
-        polls.publish(name)
-    assert [(await poll).status for poll in parked] == [409, 200, 200, 200]
-    assert polls.polling._clients == {}
+    assert (await polls.now("c", group="tenant", known=None)).status == 200  # which need not wait
+    parked += [polls.start("a", group="other"), polls.start("a")]
+    await settle()
+    assert polls.publish("a") == 4
+    assert [(await poll).status for poll in parked] == [200] * 4
+    assert polls.polling.statistics().groups == 0
+
+
+async def test_poll_that_replaces_one_of_its_group_needs_no_place_more(
+    purgatory: Purgatory, counters: Counters
+) -> None:
+    polls = Polls(purgatory, counters, max_per_group=1)
+    older = polls.start(client="ann", group="tenant")
+    await settle()
+    newer = polls.start(client="ann", group="tenant")
+    assert (await older).status == 409
+    assert (await polls.now("other", client="ann", group="tenant")).status == 503
+    assert (await polls.now(client="bob", group="tenant")).status == 503
+    polls.publish()
+    assert (await newer).status == 200
+
+
+async def test_poll_that_replaces_one_of_another_group_needs_a_place(purgatory: Purgatory, counters: Counters) -> None:
+    polls = Polls(purgatory, counters, max_per_group=1)
+    parked = [polls.start(client="ann", group="a"), polls.start(client="bob", group="b")]
+    await settle()
+    assert (await polls.now(client="ann", group="b")).status == 503
+    assert not any(poll.done() for poll in parked)
+    assert polls.publish() == 2
+    assert [(await poll).status for poll in parked] == [200, 200]
 
 
 @pytest.mark.parametrize("ending", ["cancel", "expire", "close"])
@@ -68,7 +92,7 @@ async def test_client_is_forgotten_however_its_poll_ends(
     how[ending]()
     await settle()
     assert poll.done()
-    assert polls.polling._clients == {}
+    assert polls.polling.statistics().clients == 0
 
 
 async def test_full_purgatory_refuses_at_once(clock: ManualClock, counters: Counters) -> None:
@@ -84,4 +108,4 @@ async def test_full_purgatory_refuses_at_once(clock: ManualClock, counters: Coun
         await settle()
         assert polls.publish() == 2
         assert [(await poll).status for poll in parked] == [200, 409, 200]
-        assert polls.polling._clients == {}
+        assert polls.polling.statistics().clients == 0

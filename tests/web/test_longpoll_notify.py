@@ -77,7 +77,7 @@ async def test_linger_is_for_each_key_of_a_poll(purgatory: Purgatory, counters: 
     assert not any(poll.done() for poll in both)
     await clock.advance(1.0)
     assert [(await poll).status for poll in both] == [200, 200]
-    assert (polls.polling._polled, polls.polling._clients) == ({}, {})
+    assert (purgatory.num_delayed, polls.polling.statistics().clients) == (0, 0)
 
 
 async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, counters: Counters) -> None:

@@ -5,29 +5,61 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable
-from types import FrameType
 
 import pytest
 
-from aiopurgatory.web.signals import on_stop_signal
-
-pytestmark = pytest.mark.usefixtures("handlers")
+from aiopurgatory.web.signals import STOP_SIGNALS, on_stop_signal
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 async def test_stop_signal_closes_before_the_server_sees_the_next_turn(number: int) -> None:
     order: list[str] = []
     signal.signal(number, lambda *_: order.append("server"))
-    undo = on_stop_signal(lambda: order.append("closed"))
+    on_stop_signal(lambda: order.append("closed"))
     signal.raise_signal(number)
     assert order == ["server"]
     await asyncio.sleep(0.01)
     assert order == ["server", "closed"]
-    undo()
-    signal.raise_signal(number)
+
+
+async def test_stop_signal_closes_everything_that_asked() -> None:
+    order: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
+    for name in ("a", "b"):
+        on_stop_signal(lambda name=name: order.append(name))  # type: ignore[misc]
+    signal.raise_signal(signal.SIGTERM)
     await asyncio.sleep(0.01)
-    assert order == ["server", "closed", "server"]
+    assert order == ["server", "a", "b"]
+
+
+def test_stop_signal_in_one_loop_after_the_other_goes_through_one_handler() -> None:
+    """Each loop of a test run would put another handler on top, until Ctrl-C ends in a RecursionError."""
+    order: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
+
+    async def main(name: int) -> None:
+        on_stop_signal(lambda: order.append(f"closed {name}"))
+        if name == 1_999:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(0.01)
+
+    for name in range(2_000):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main(name))
+        loop.close()
+    assert order == ["server", "closed 1999"]
+
+
+async def test_stop_signal_after_a_server_that_put_back_the_handler_before_its_own() -> None:
+    order: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: order.append("first"))
+    on_stop_signal(lambda: order.append("closed"))
+    ours = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: order.append("second"))
+    on_stop_signal(lambda: order.append("closed again"))
+    signal.signal(signal.SIGTERM, ours)
+    signal.raise_signal(signal.SIGTERM)
+    assert order == ["first"]
 
 
 async def test_stop_signal_handled_by_the_loop_reaches_both() -> None:
@@ -35,14 +67,10 @@ async def test_stop_signal_handled_by_the_loop_reaches_both() -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, order.append, "loop")
     try:
-        undo = on_stop_signal(lambda: order.append("closed"))
+        on_stop_signal(lambda: order.append("closed"))
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.02)
         assert sorted(order) == ["closed", "loop"]
-        undo()
-        signal.raise_signal(signal.SIGTERM)
-        await asyncio.sleep(0.02)
-        assert sorted(order) == ["closed", "loop", "loop"]
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
 
@@ -53,17 +81,6 @@ async def test_stop_signal_that_nobody_handles_is_left_alone() -> None:
     on_stop_signal(lambda: None)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-
-
-async def test_stop_signal_handler_put_on_top_stays() -> None:
-    def below(number: int, frame: FrameType | None) -> None: ...
-    def on_top(number: int, frame: FrameType | None) -> None: ...
-
-    signal.signal(signal.SIGTERM, below)
-    undo = on_stop_signal(lambda: None)
-    signal.signal(signal.SIGTERM, on_top)
-    undo()
-    assert signal.getsignal(signal.SIGTERM) is on_top
 
 
 def test_stop_signal_after_the_loop_is_gone_reaches_the_server() -> None:
@@ -81,10 +98,10 @@ def test_stop_signal_after_the_loop_is_gone_reaches_the_server() -> None:
 def test_stop_signal_in_another_thread_is_left_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
-    async def main() -> Callable[[], None]:
-        return on_stop_signal(lambda: None)
+    async def main() -> None:
+        on_stop_signal(lambda: None)
 
-    thread = threading.Thread(target=lambda: asyncio.run(main())())
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before

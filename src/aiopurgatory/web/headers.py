@@ -6,15 +6,27 @@ Clients may be hostile: each expression below takes time linear in the length of
 from __future__ import annotations
 
 import re
+from typing import Final
 
-#: ``If-None-Match: *``, which matches any version.
-ANY = "*"
+#: The tags of ``If-None-Match: *``, which matches any version. Ask by ``is``: no list of tags is this one.
+ANY: Final[tuple[str, ...]] = ("*",)
+#: Characters of an If-None-Match. A longer one is not read, and matches nothing.
+MAX_TAGS: Final = 8_192
 
-_QUOTED = re.compile(r'"([^"]*)"')
+# Up to the end if it is not closed: so it never fails, and never looks again at what it has seen.
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.?)*)(?:"|\Z)', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)")
 _WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([^,;\s]*)\s*(?=[,;]|$)", re.IGNORECASE)
-_SECONDS = re.compile(r"[0-9]+")
+_DIGITS = re.compile(r"[0-9]+")
+_SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _VERSION = re.compile(r"[!#-~]+")
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
+#: What servers and proxies that compress an answer add to its ETag: Apache, HAProxy and others.
+_COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)$")
+
+
+class WaitError(ValueError):
+    """The wait in the query is no number. (In Prefer, such a wait is ignored.)"""
 
 
 def wait_preference(prefer: str) -> float | None:
@@ -23,20 +35,36 @@ def wait_preference(prefer: str) -> float | None:
     As RFC 7240 demands, values that cannot be parsed are ignored, and so is every ``wait`` but the first.
     """
     found = _WAIT.search(_QUOTED.sub(_digits, prefer) if '"' in prefer else prefer)
-    return float(found[1]) if found and _SECONDS.fullmatch(found[1]) else None
+    return float(found[1]) if found and _DIGITS.fullmatch(found[1]) else None
 
 
 def _digits(quoted: re.Match[str]) -> str:
-    return quoted[1] if _SECONDS.fullmatch(quoted[1]) else "quoted"
+    text = _ESCAPED.sub(r"\1", quoted[1])
+    return text if _DIGITS.fullmatch(text) else "quoted"
+
+
+def wait_in_query(text: str) -> float:
+    """The seconds of ``?wait=10``, which may have a fraction.
+
+    Raises: WaitError: *text* is no such number.
+    """
+    if _SECONDS.fullmatch(text) is None:
+        raise WaitError(f"wait must be a number of seconds >= 0, got {text[:50]!r}")
+    return float(text)
 
 
 def entity_tags(if_none_match: str) -> tuple[str, ...]:
-    """The entity tags, weak or strong, without their quotes; (ANY,) for ``*``. Tags sent without quotes count."""
-    if if_none_match.strip() == ANY:
-        return (ANY,)
-    return tuple([quoted or bare for quoted, bare in _ENTITY_TAG.findall(if_none_match)])
+    """The entity tags, weak or strong, without their quotes; ANY for ``*``. Tags sent without quotes count.
+
+    What a proxy has added to a tag because it compressed the answer is taken off.
+    """
+    if if_none_match.strip() == "*":
+        return ANY
+    if len(if_none_match) > MAX_TAGS:
+        return ()
+    return tuple([_COMPRESSED.sub("", quoted or bare) for quoted, bare in _ENTITY_TAG.findall(if_none_match)])
 
 
 def is_entity_tag(version: str) -> bool:
-    """May *version* stand in the quotes of an ETag?"""
-    return _VERSION.fullmatch(version) is not None and version != ANY
+    """May *version* stand in the quotes of an ETag, and come back as it is?"""
+    return _VERSION.fullmatch(version) is not None and _COMPRESSED.search(version) is None

@@ -11,36 +11,44 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: gunicorn stops its workers by SIGQUIT when it is to be quick. Windows has none.
+STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT") if hasattr(signal, name)]
+
+_Handler = Callable[[int, FrameType | None], Any]
 
 
-def on_stop_signal(callback: Callable[[], object]) -> Callable[[], None]:
-    """On SIGINT and SIGTERM, call *callback* on the next iteration of the running loop.
+def on_stop_signal(callback: Callable[[], object]) -> None:
+    """On a stop signal, call *callback* on the next iteration of the running loop, as long as that is open.
 
     The server's own handlers, which must be installed already, still run. A signal without a Python handler is left
     alone, and so is every signal in a thread other than the main one.
-
-    Returns: a function that puts the server's handlers back, unless others have been installed since.
     """
-    former: dict[int, Callable[[int, FrameType | None], Any]] = {}
     if threading.current_thread() is not threading.main_thread():
-        return lambda: None
+        return
     loop = asyncio.get_running_loop()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not loop.is_closed():
-            # Not now: a signal can come in the middle of anything, the purgatory's own work included.
-            loop.call_soon_threadsafe(callback)
-        former[number](number, frame)
-
-    def restore() -> None:
-        for number, handler in former.items():
-            if signal.getsignal(number) is handle:
-                signal.signal(number, handler)
-
-    for number in _SIGNALS:
+    for number in STOP_SIGNALS:
         handler = signal.getsignal(number)
-        if callable(handler):
-            former[number] = handler
-            signal.signal(number, handle)
-    return restore
+        if callable(handler) and not isinstance(handler, _Ahead):
+            handler = _Ahead(handler)
+            signal.signal(number, handler)
+        if isinstance(handler, _Ahead):
+            handler.add(loop, callback)
+
+
+class _Ahead:
+    """A handler of ours ahead of the server's. A server that ends puts back what was there before its own."""
+
+    def __init__(self, former: _Handler) -> None:
+        self._former = former
+        self._callbacks: list[tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = []
+
+    def add(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        self._callbacks = [(other, one) for other, one in self._callbacks if not other.is_closed()]
+        self._callbacks.append((loop, callback))
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        for loop, callback in self._callbacks:
+            if not loop.is_closed():
+                # Not now: a signal can come in the middle of anything, the purgatory's own work included.
+                loop.call_soon_threadsafe(callback)
+        self._former(number, frame)

@@ -35,7 +35,7 @@ from starlette.routing import Route
 
 from ...errors import PurgatoryError
 from ...purgatory import Purgatory
-from ..disconnect import Message, listen
+from ..asgi import Message, listen
 from .names import Names
 from .snapshot import Row, find
 from .view import Poll, View

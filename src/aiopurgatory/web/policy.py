@@ -1,0 +1,59 @@
+"""The policy: how long polls may wait, and how many may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import uniform
+from typing import final
+
+from ..arguments import require, require_int, require_seconds
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How long polls may wait, and how many may. Times are seconds.
+
+    The wait that a client asks for is an upper bound (RFC 7240). If nothing happens, a poll with the wait *wait* ends
+    between *wait* - margin - jitter x *wait* and *wait* - margin, evenly spread.
+
+    Args:
+        max_wait: the longest wait, and the wait of a client that asks for none. Many proxies give up on a silent
+            connection after 30 s.
+        jitter: share of the wait that is taken off at random, so that clients don't return in a herd.
+        margin: subtracted from the wait for the answer's way to the client, at most half of the wait.
+        linger: how long notify() waits before it answers, so that one answer covers several events.
+        max_per_group: refuse more parked polls of one group than this; None (default): no limit. The limit for all
+            together is the purgatory's ``max_pending``.
+        retry_after: lowest and highest, whole seconds. A refused client is told to return after a random number between
+            them.
+
+    Raises: TypeError, ValueError: an argument of another type, or out of its range.
+    """
+
+    max_wait: float = 25.0
+    jitter: float = 1 / 16
+    margin: float = 0.2
+    linger: float = 0.0
+    max_per_group: int | None = None
+    retry_after: tuple[int, int] = (1, 3)
+
+    def __post_init__(self) -> None:
+        require_seconds("max_wait", self.max_wait, 1e-9, 1e6)
+        require(0 <= self.jitter <= 1, "jitter", "a number from 0 to 1", self.jitter)
+        require_seconds("margin", self.margin, 0.0, 1e6)
+        require_seconds("linger", self.linger, 0.0, 1e6)
+        if self.max_per_group is not None:
+            require_int("max_per_group", self.max_per_group, 1)
+        low, high = self.retry_after
+        require_int("retry_after", low, 0)
+        require_int("retry_after", high, 0)
+        require(low <= high, "retry_after", "two ints, the lower one first", self.retry_after)
+
+    def applied(self, asked: float | None) -> float:
+        """The wait of a client that asked for *asked* seconds. 0 means: answer at once."""
+        return self.max_wait if asked is None else min(asked, self.max_wait)
+
+    def timeout(self, wait: float) -> float:
+        """How long to park a poll with the wait *wait*."""
+        return max(wait - min(self.margin, wait / 2) - uniform(0, self.jitter * wait), 0.0)

@@ -1,0 +1,105 @@
+"""The route of long polls: an ASGI endpoint, for any framework or none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, Generic, final
+from urllib.parse import parse_qs
+
+from .asgi import Receive, Scope, Send
+from .longpoll import Answer, LongPolling, PollRequest
+from .sources import K
+
+_NO_LENGTH: Final = frozenset({204, 304})
+
+
+def path_parameter(scope: Scope) -> Any:
+    """The one parameter of the route's path; without a framework, the rest of the path."""
+    parameters = scope.get("path_params")
+    if parameters is None:
+        path: str = scope["path"]
+        return path.removeprefix(scope.get("root_path", "")).removeprefix("/")
+    if len(parameters) != 1:
+        names = ", ".join(parameters) or "none"
+        raise TypeError(f"the path must have one parameter, got {names}: pass resource= to say what is polled")
+    return next(iter(parameters.values()))
+
+
+@final
+class LongPollRoute(Generic[K]):
+    """Answers GET and HEAD with long polls of *polling*, as an ASGI endpoint.
+
+        Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
+
+    When the client leaves, the poll ends at once, whatever middleware is between. The handlers of other requests are
+    let be. When the server cancels a poll, because its time to stop is over, the client is answered 503.
+
+    Args: each but the first is a function of the ASGI scope.
+        resource: what is polled; by default, the path's parameter.
+        since, keys, client, group: as for ``LongPolling.answer()``; by default, None.
+
+    Cost: a parked poll takes about 1 kB beside what the server and the framework need for a request.
+    """
+
+    def __init__(
+        self,
+        polling: LongPolling[K],
+        *,
+        resource: Callable[[Scope], K] = path_parameter,
+        since: Callable[[Scope], str | None] | None = None,
+        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None:
+        self._polling = polling
+        self._resource, self._since, self._keys = resource, since, keys
+        self._client, self._group = client, group
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise TypeError(f"LongPollRoute answers HTTP, got a scope of type {scope['type']!r}")
+        if scope["method"] not in ("GET", "HEAD"):
+            await _send(Answer(405, b"", [(b"allow", b"GET, HEAD")]), send)
+            return
+        try:
+            answer = await self._polling.respond(self._request(scope, receive))
+        except asyncio.CancelledError:
+            # The server would answer 500 and log it. Nobody else has a use for the cancellation: nothing follows here.
+            answer = self._polling.cut_off()
+        await _send(answer, send)
+
+    def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
+        prefer = if_none_match = wait = None
+        for name, value in scope["headers"]:
+            if name == b"prefer":
+                prefer = _joined(prefer, value)
+            elif name == b"if-none-match":
+                if_none_match = _joined(if_none_match, value)
+        if b"wait=" in scope["query_string"]:
+            wait = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("wait", [None])[0]
+        return PollRequest(
+            self._resource(scope),
+            prefer,
+            if_none_match,
+            wait,
+            self._since and self._since(scope),
+            self._keys and self._keys(scope),
+            self._client and self._client(scope),
+            self._group and self._group(scope),
+            receive,
+        )
+
+
+def _joined(first: str | None, line: bytes) -> str:
+    """Several lines of a header are one list (RFC 9110)."""
+    text = line.decode("latin-1")
+    return text if first is None else f"{first}, {text}"
+
+
+async def _send(answer: Answer, send: Send) -> None:
+    headers = answer.raw_headers
+    if answer.status not in _NO_LENGTH:
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
