@@ -1,14 +1,20 @@
-"""Long polls in an aiohttp app: the purgatory's life."""
+"""Long polls in an aiohttp app: the purgatory's life, and clients that leave."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ..purgatory import Purgatory
+from .asgi import Message, Receive
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+_LEFT = "aiopurgatory.left"
+#: Seconds that handlers whose clients have left may take when the app stops.
+GRACE = 10.0
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
@@ -17,16 +23,57 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
         setup(app, purgatory)
         web.run_app(app, handler_cancellation=True)
 
-    Without ``handler_cancellation``, which ``AppRunner`` takes, too, the poll of a client that has disconnected stays
-    parked until its wait is over.
+        async def poll(request: web.Request) -> web.Response:
+            answer = await polling.answer(
+                request.match_info["topic"], request.headers, request.query, receive=receive(request))
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+
+    With ``handler_cancellation``, which ``AppRunner`` takes, too, aiohttp tells when a client leaves, but it would
+    cancel every handler then. So setup() adds a middleware that runs each handler in a task of its own, to its end.
+    Without ``handler_cancellation``, the poll of a client that has left waits on.
     """
+    from aiohttp import web
+
+    running: set[asyncio.Task[web.StreamResponse]] = set()
+
+    @web.middleware
+    async def to_its_end(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        left = asyncio.get_running_loop().create_future()
+        request[_LEFT] = left
+        task = asyncio.ensure_future(handler(request))
+        running.add(task)
+        task.add_done_callback(running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not left.done():
+                left.set_result(None)
+            raise
 
     async def life(app: web.Application) -> AsyncIterator[None]:
         async with purgatory:
             yield
+        if running:
+            await asyncio.wait(running, timeout=GRACE)
+        for task in running:
+            task.cancel()
 
     async def stop(app: web.Application) -> None:
         purgatory.close()
 
+    app.middlewares.append(to_its_end)
     app.cleanup_ctx.append(life)
     app.on_shutdown.append(stop)
+
+
+def receive(request: web.Request) -> Receive:
+    """What ``LongPolling.answer()`` asks whether the client has left. Needs setup(), and handler_cancellation."""
+    left: asyncio.Future[None] = request[_LEFT]
+
+    async def wait_until_left() -> Message:
+        await asyncio.shield(left)
+        return {"type": "http.disconnect"}
+
+    return wait_until_left

@@ -6,12 +6,15 @@ Clients may be hostile: each expression below takes time linear in the length of
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 #: The tags of ``If-None-Match: *``, which matches any version. Ask by ``is``: no list of tags is this one.
 ANY: Final[tuple[str, ...]] = ("*",)
 #: Characters of an If-None-Match. A longer one is not read, and matches nothing.
 MAX_TAGS: Final = 8_192
+#: Characters of a Prefer whose wait is kept.
+MAX_KEPT: Final = 40
 
 # Up to the end if it is not closed: so it never fails, and never looks again at what it has seen.
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.?)*)(?:"|\Z)', re.DOTALL)
@@ -19,10 +22,10 @@ _ESCAPED = re.compile(r"\\(.)")
 _WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([^,;\s]*)\s*(?=[,;]|$)", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_VERSION = re.compile(r"[!#-~]+")
+_VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
 #: What servers and proxies that compress an answer add to its ETag: Apache, HAProxy and others.
-_COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)$")
+_COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
 
 
 class WaitError(ValueError):
@@ -34,8 +37,16 @@ def wait_preference(prefer: str) -> float | None:
 
     As RFC 7240 demands, values that cannot be parsed are ignored, and so is every ``wait`` but the first.
     """
+    return _short(prefer) if len(prefer) <= MAX_KEPT else _search(prefer)
+
+
+def _search(prefer: str) -> float | None:
     found = _WAIT.search(_QUOTED.sub(_digits, prefer) if '"' in prefer else prefer)
     return float(found[1]) if found and _DIGITS.fullmatch(found[1]) else None
+
+
+#: Most clients send the same few.
+_short = lru_cache(1_000)(_search)
 
 
 def _digits(quoted: re.Match[str]) -> str:
@@ -67,4 +78,4 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
 
 def is_entity_tag(version: str) -> bool:
     """May *version* stand in the quotes of an ETag, and come back as it is?"""
-    return _VERSION.fullmatch(version) is not None and _COMPRESSED.search(version) is None
+    return _VERSION.fullmatch(version) is not None

@@ -70,15 +70,17 @@ class LongPollStatistics:
     """A snapshot of a LongPolling. Counts are since it was made.
 
     Args:
-        clients: parked polls of clients that were named.
-        groups: groups that have polls parked.
+        clients: parked polls and open streams of clients that were named.
+        groups: groups that have polls parked or streams open.
+        streams: open streams of events.
         bodies: bodies that are kept for other polls; body_bytes: what they count.
-        answered: answers by status; 499 is a client that has left.
+        answered: answers by status; 499 is a client that has left. A stream counts as 200, from its start.
         refused: answers 503 by reason: ``full`` (the purgatory), ``group`` (its share is taken), ``closed``.
     """
 
     clients: int
     groups: int
+    streams: int
     bodies: int
     body_bytes: int
     answered: dict[int, int]
@@ -131,6 +133,7 @@ class LongPolling(Generic[K]):
         self._bodies = Bodies(source, max_body_bytes)
         self._media_type = (b"content-type", media_type.encode("latin-1"))
         self._places = Places(self.policy.max_per_group)
+        self._streams = 0
         self._answered: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
         #: The loop of the last poll: there, the purgatory was opened, and is closed by stop signals.
@@ -144,6 +147,7 @@ class LongPolling(Generic[K]):
         return LongPollStatistics(
             clients=self._places.clients,
             groups=self._places.groups,
+            streams=self._streams,
             bodies=len(self._bodies),
             body_bytes=self._bodies.bytes,
             answered=dict(self._answered),
@@ -207,12 +211,14 @@ class LongPolling(Generic[K]):
         try:
             preferred = wait_preference(request.prefer) if request.prefer else None
             wait = self.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
-            known = _known(request)
             version = self._version(request.resource)
+            known = _known(request, version)
             if known is ANY or version in known:
                 known = (version,)
                 if wait > 0:
-                    poll = self._park(request, version, wait)
+                    timeout = self.policy.timeout(wait)
+                    poll = LongPoll(request.resource, self._version, version, timeout, request.client, request.group)
+                    self._park(request, poll)
                     await poll
             answer = self._news(request, known)
             if preferred is not None and request.wait is None:
@@ -277,16 +283,12 @@ class LongPolling(Generic[K]):
         self._loop = loop
         on_stop_signal(self.purgatory.close)
 
-    def _park(self, request: PollRequest[K], known: str, wait: float) -> LongPoll[K]:
-        resource = request.resource
-        timeout = self.policy.timeout(wait)
-        poll = LongPoll(resource, self._version, known, timeout, request.client, request.group)
+    def _park(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
         self._places.make_room(poll)
-        self.purgatory.watch(poll, (resource,) if request.keys is None else request.keys)
+        self.purgatory.watch(poll, (request.resource,) if request.keys is None else request.keys)
         self._places.take(poll)
         if request.receive is not None and not poll.done():
             poll.listen(request.receive)
-        return poll
 
     def _news(self, request: PollRequest[K], known: tuple[str, ...]) -> Answer:
         """What is new to a client that has the versions *known*."""
@@ -328,11 +330,13 @@ class LongPolling(Generic[K]):
         return answer
 
 
-def _known(request: PollRequest[Any]) -> tuple[str, ...]:
-    """The versions that the client has."""
+def _known(request: PollRequest[Any], version: str) -> tuple[str, ...]:
+    """The versions that the client has; most often, the present *version*."""
     if request.since is not None:
         return (request.since,)
-    return entity_tags(request.if_none_match) if request.if_none_match else ()
+    if not request.if_none_match:
+        return ()
+    return (version,) if request.if_none_match == f'"{version}"' else entity_tags(request.if_none_match)
 
 
 def _is_cancelled() -> bool:

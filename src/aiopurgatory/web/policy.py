@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import uniform
+from random import random
 from typing import final
 
 from ..arguments import require, require_int, require_seconds
@@ -56,4 +56,4 @@ class Policy:
 
     def timeout(self, wait: float) -> float:
         """How long to park a poll with the wait *wait*."""
-        return max(wait - min(self.margin, wait / 2) - uniform(0, self.jitter * wait), 0.0)
+        return max(wait - min(self.margin, wait / 2) - random() * self.jitter * wait, 0.0)

@@ -1,0 +1,379 @@
+"""The route against servers made by hand: each order in which things can happen."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.web import LongPolling, LongPollRoute
+from aiopurgatory.web.asgi import Message, Scope
+from aiopurgatory.web.polls import LongPoll
+
+from .polls import Counters, settle
+
+DISCONNECT: Message = {"type": "http.disconnect"}
+WHOLE_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
+
+
+class Exchange:
+    """One request, as a server has it."""
+
+    #: Is receive() one that need not be listened to in a task?
+    plain = False
+
+    def __init__(self, route: LongPollRoute[Any], *headers: tuple[bytes, bytes], **scope: Any) -> None:
+        self.route = route
+        self.scope: Scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/n",
+            "query_string": b"",
+            "headers": [*headers] or [(b"if-none-match", b'"0"')],
+            **scope,
+        }
+        self.messages: asyncio.Queue[Message] = asyncio.Queue()
+        self.sent: list[Message] = []
+        self.receiving = 0
+
+    async def receive(self) -> Message:
+        assert self.receiving == 0, "two at once"
+        self.receiving += 1
+        try:
+            return await self.messages.get()
+        finally:
+            self.receiving -= 1
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def start(self) -> asyncio.Task[None]:
+        return asyncio.ensure_future(self.run())
+
+    async def run(self) -> None:
+        receive = functools.partial(self.receive)
+        if self.plain:
+            receive.__module__ = "uvicorn.protocols.http"
+        await self.route(self.scope, receive, self.send)
+
+    @property
+    def status(self) -> int:
+        start, body = self.sent
+        assert not body.get("more_body")
+        return int(start["status"])
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.sent[0]["headers"])
+
+
+@pytest.fixture(params=["task", "plain"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchange, "plain", request.param == "plain")
+
+
+@pytest.fixture
+def polling(purgatory: Purgatory, counters: Counters) -> LongPolling[str]:
+    return LongPolling(purgatory, counters)
+
+
+@pytest.fixture
+def route(polling: LongPolling[str]) -> LongPollRoute[str]:
+    return LongPollRoute(polling)
+
+
+def publish(polling: LongPolling[str], counters: Counters) -> None:
+    counters.values["n"] = counters.values.get("n", 0) + 1
+    polling.notify("n")
+
+
+# what is polled
+
+
+async def test_route_without_a_framework_polls_the_rest_of_the_path(route: LongPollRoute[str]) -> None:
+    for path, root in (("/n", ""), ("/polls/n", "/polls"), ("/n", "/")):
+        exchange = Exchange(route, (b"x", b"y"), path=path, root_path=root)
+        await exchange.run()
+        assert exchange.sent[1]["body"] == b"n None 0"
+
+
+async def test_route_with_a_framework_polls_the_parameter_of_the_path(route: LongPollRoute[str]) -> None:
+    exchange = Exchange(route, (b"x", b"y"), path="/polls/n", path_params={"topic": "n"})
+    await exchange.run()
+    assert exchange.sent[1]["body"] == b"n None 0"
+
+
+@pytest.mark.parametrize("parameters", [{}, {"a": "1", "b": "2"}])
+async def test_route_of_a_path_without_one_parameter_asks_for_the_resource(
+    polling: LongPolling[str], parameters: dict[str, str]
+) -> None:
+    with pytest.raises(TypeError, match=r"the path must have one parameter, got .*: pass resource="):
+        await Exchange(LongPollRoute(polling), path_params=parameters).run()
+    named = LongPollRoute(polling, resource=lambda scope: "-".join(scope["path_params"]) or "none")
+    exchange = Exchange(named, (b"x", b"y"), path_params=parameters)
+    await exchange.run()
+    assert exchange.status == 200
+
+
+async def test_route_takes_since_keys_client_and_group_from_the_scope(
+    purgatory: Purgatory, polling: LongPolling[str], counters: Counters
+) -> None:
+    route = LongPollRoute(
+        polling,
+        since=lambda scope: "0",
+        keys=lambda scope: ["a", "b"],
+        client=lambda scope: scope["client"],
+        group=lambda scope: scope["client"][0],
+    )
+    exchange = Exchange(route, client=("127.0.0.1", 7))
+    poll = exchange.start()
+    await settle()
+    found = polling.statistics()
+    assert (purgatory.watched, found.clients, found.groups) == (2, 1, 1)
+    publish(polling, counters)
+    polling.notify("b")
+    await poll
+    assert exchange.sent[1]["body"] == b"n 0 1"
+
+
+@pytest.mark.parametrize("kind_of_scope", ["websocket", "lifespan"])
+async def test_route_of_another_scope_says_what_it_answers(route: LongPollRoute[str], kind_of_scope: str) -> None:
+    with pytest.raises(TypeError, match=f"answers HTTP, got a scope of type '{kind_of_scope}'"):
+        await Exchange(route, type=kind_of_scope).run()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_route_asked_to_change_something_refuses(route: LongPollRoute[str], method: str) -> None:
+    exchange = Exchange(route, method=method)
+    await exchange.run()
+    assert (exchange.status, exchange.headers[b"allow"]) == (405, b"GET, HEAD")
+
+
+# how it is answered
+
+
+async def test_answer_is_whole(route: LongPollRoute[str]) -> None:
+    exchange = Exchange(route, (b"prefer", b"wait=5"))
+    await exchange.run()
+    assert exchange.sent == [
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [
+                (b"etag", b'"0"'),
+                (b"cache-control", b"no-store"),
+                (b"vary", b"Prefer"),
+                (b"content-type", b"application/json"),
+                (b"preference-applied", b"wait=5"),
+                (b"content-length", b"8"),
+            ],
+        },
+        {"type": "http.response.body", "body": b"n None 0"},
+    ]
+
+
+async def test_answer_without_news_has_no_length(route: LongPollRoute[str], clock: ManualClock) -> None:
+    exchange = Exchange(route)
+    poll = exchange.start()
+    await settle()
+    await clock.advance(25.0)
+    await poll
+    assert (exchange.status, b"content-length" in exchange.headers) == (304, False)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "told"),
+    [(b"wait=0", 304, False), (b"a=b&wait=0", 304, False), (b"wait=x", 400, False), (b"wait=", 400, False)],
+)
+async def test_wait_in_the_query_goes_before_prefer(
+    route: LongPollRoute[str], query: bytes, status: int, told: bool
+) -> None:
+    exchange = Exchange(route, (b"if-none-match", b'"0"'), (b"prefer", b"wait=9"), query_string=query)
+    await exchange.run()
+    assert (exchange.status, b"preference-applied" in exchange.headers) == (status, told)
+
+
+async def test_lines_of_one_header_are_one_list(route: LongPollRoute[str]) -> None:
+    lines = [(b"if-none-match", b'"7"'), (b"if-none-match", b'"0"'), (b"prefer", b"a"), (b"prefer", b"wait=0")]
+    exchange = Exchange(route, *lines)
+    await exchange.run()
+    assert (exchange.status, exchange.headers[b"preference-applied"]) == (304, b"wait=0")
+
+
+# the client leaves
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("body", [[], [WHOLE_BODY], [{**WHOLE_BODY, "more_body": True}, WHOLE_BODY]])
+async def test_client_that_leaves_ends_its_poll_and_not_the_task(
+    route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory, body: list[Message]
+) -> None:
+    exchange = Exchange(route)
+    for message in body:
+        exchange.messages.put_nowait(message)
+    task = exchange.start()
+    await settle()
+    assert purgatory.num_delayed == 1
+    exchange.messages.put_nowait(DISCONNECT)
+    await task
+    assert (task.cancelling(), exchange.receiving, exchange.status) == (0, 0, 499)
+    assert (purgatory.num_delayed, purgatory.statistics().cancelled) == (0, 1)
+    assert polling.statistics().answered == {499: 1}
+
+
+@pytest.mark.usefixtures("kind")
+async def test_client_that_left_before_it_parks_ends_its_poll(route: LongPollRoute[str], purgatory: Purgatory) -> None:
+    exchange = Exchange(route)
+    exchange.messages.put_nowait(DISCONNECT)
+    await exchange.run()
+    assert (exchange.status, purgatory.num_delayed) == (499, 0)
+
+
+@pytest.mark.usefixtures("kind")
+async def test_client_and_server_in_one_turn_are_answered_as_stopped(
+    route: LongPollRoute[str], purgatory: Purgatory
+) -> None:
+    exchange = Exchange(route)
+    task = exchange.start()
+    await settle()
+    exchange.messages.put_nowait(DISCONNECT)
+    while purgatory.num_delayed:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    task.cancel()
+    await task
+    assert exchange.status == 503
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("turns", range(7))
+async def test_client_leaves_at_any_turn_and_nothing_stays(
+    route: LongPollRoute[str],
+    polling: LongPolling[str],
+    counters: Counters,
+    purgatory: Purgatory,
+    turns: int,
+) -> None:
+    exchange = Exchange(route)
+    exchange.messages.put_nowait(WHOLE_BODY)
+    before = asyncio.all_tasks()
+    task = exchange.start()
+    for turn in range(turns):
+        await asyncio.sleep(0)
+        if turn == 3:
+            publish(polling, counters)
+    exchange.messages.put_nowait(DISCONNECT)
+    await task
+    await settle()
+    assert asyncio.all_tasks() == before
+    assert exchange.status in (200, 499)
+    assert (purgatory.num_delayed, exchange.receiving) == (0, 0)
+    check_invariants(purgatory)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("more", [False, True])
+async def test_stand_in_that_always_has_a_message_does_not_hold_up_the_loop(
+    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters, more: bool
+) -> None:
+    exchange = Exchange(route)
+    for _ in range(1_000):
+        exchange.messages.put_nowait({**WHOLE_BODY, "more_body": more})
+    poll = exchange.start()
+    await settle()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert exchange.messages.qsize() > 900
+    publish(polling, counters)
+    await poll
+    assert exchange.status == 200
+
+
+@pytest.mark.usefixtures("kind")
+async def test_receive_that_raises_leaves_the_poll_waiting(
+    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
+) -> None:
+    class Broken(Exchange):
+        async def receive(self) -> Message:
+            raise OSError("broken pipe")
+
+    exchange = Broken(route)
+    poll = exchange.start()
+    await settle()
+    assert not poll.done()
+    publish(polling, counters)
+    await poll
+    assert exchange.status == 200
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("ending", ["news", "leave", "at once"])
+async def test_poll_that_ended_needs_no_garbage_collector(
+    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters, ending: str
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        exchange = Exchange(route, *([(b"x", b"y")] if ending == "at once" else []))
+        exchange.messages.put_nowait(WHOLE_BODY)
+        poll = exchange.start()
+        await settle()
+        if ending == "leave":
+            exchange.messages.put_nowait(DISCONNECT)
+        else:
+            publish(polling, counters)
+        await poll
+        await settle()
+        assert [left for left in gc.get_objects() if isinstance(left, LongPoll)] == []
+    finally:
+        gc.enable()
+
+
+# the server stops
+
+
+async def test_poll_cancelled_by_the_server_is_answered_and_raises_nothing(
+    route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory
+) -> None:
+    exchange = Exchange(route)
+    task = exchange.start()
+    await settle()
+    task.cancel()
+    await task
+    assert (exchange.status, exchange.headers[b"refused"], purgatory.num_delayed) == (503, b"closed", 0)
+    assert exchange.headers[b"retry-after"] in (b"1", b"2", b"3")
+    assert polling.statistics().answered == {503: 1}
+
+
+async def test_poll_cancelled_while_it_is_answered_adds_nothing(route: LongPollRoute[str]) -> None:
+    class Slow(Exchange):
+        async def send(self, message: Message) -> None:
+            await super().send(message)
+            await asyncio.Event().wait()
+
+    exchange = Slow(route, (b"x", b"y"))
+    task = exchange.start()
+    await settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [message["status"] for message in exchange.sent] == [200]
+
+
+async def test_source_that_raises_is_heard_by_the_server(route: LongPollRoute[str]) -> None:
+    with pytest.raises(LookupError, match="no such counter"):
+        await Exchange(route, path="/broken").run()
+
+
+async def test_closed_purgatory_is_told_by_a_header_alone(route: LongPollRoute[str], purgatory: Purgatory) -> None:
+    exchange = Exchange(route)
+    poll = exchange.start()
+    await settle()
+    purgatory.close()
+    await poll
+    assert (exchange.status, exchange.headers[b"refused"], exchange.sent[1]["body"]) == (503, b"closed", b"")
+    assert exchange.headers[b"content-length"] == b"0"
