@@ -1,19 +1,150 @@
-"""What the C compiler is told before mypyc's hook runs it; see pyproject.toml."""
+"""Compiles with mypyc, and gives the compiled form the docstrings of the sources; see pyproject.toml."""
 
-import os
+from __future__ import annotations
+
+import ast
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+# mypyc and setuptools are imported where they are used: hatchling reads this file before they are installed.
+
 #: Compiled functions call each other directly: nothing outside the module may replace them, so they can be inlined.
-#: An operation is a tenth quicker.
-FLAGS = "-fvisibility=hidden -fno-semantic-interposition -fno-plt"
+#: An operation is a tenth quicker. (And a newer compiler's warning is no reason not to install.)
+FLAGS = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt", "-Wno-error"]
+
+#: Where mypyc's C has room for a docstring: at the end, after a signature or instead of NULL. The group is the C name.
+ROOM = r'(?:NULL|"(?:[^"\\]|\\.)*")'
+PLACES = [
+    r'"([\w.]+)",\s*NULL(?=, /\* docstring \*/)',  # modules
+    rf"\b(CPyType_\w+)_template_ = {{[^{{}}]*\.tp_doc = PyDoc_STR\({ROOM}",  # classes
+    rf'\b(CPyPy_\w+),[^"{{}};]*PyDoc_STR\({ROOM}',  # functions and methods
+    r"\(getter\)(\w+),\s*(?:NULL|\(setter\)\w+),\s*NULL",  # properties
+]
 
 
-class InlinedBuildHook(BuildHookInterface[Any]):
+class CompilingBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":  # a compiled module beside an edited source would win silently
+            return
+        # Outside of the checkout, for the same reason; finalize() is called when the wheel is written.
+        self._folder = TemporaryDirectory()
+        folder = Path(self._folder.name)
+        with chdir(self.root):  # tracebacks show the paths that mypyc is given
+            paths = sorted(self._paths("include") - self._paths("exclude"))
+            extensions = generate(paths, folder / "c")
+            add_docstrings(paths, [Path(source) for extension in extensions for source in extension.sources])
+        for library in build(extensions, folder):
+            build_data["force_include"][str(library)] = library.relative_to(folder / "lib").as_posix()
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if version != "editable":
+            self._folder.cleanup()
+
+    def _paths(self, option: str) -> set[Path]:
+        return {path for pattern in self.config[option] for path in Path().glob(pattern)}
+
+
+def generate(paths: list[Path], folder: Path) -> list[Any]:
+    """Have mypyc write its C. Returns: the extensions that setuptools is to build."""
+    import setuptools  # noqa: F401  # first: mypyc uses it if it is there, else distutils
+    from mypyc.build import mypycify
+
+    # Without the checkout's configuration, and without a cache in the checkout.
+    options = ["--strict", "--config-file=", f"--cache-dir={folder / 'cache'}"]
+    return mypycify([*options, *(path.as_posix() for path in paths)], opt_level="3", target_dir=str(folder))
+
+
+def build(extensions: list[Any], folder: Path) -> list[Path]:
+    """Compile the C. Returns: the libraries; their paths in the wheel are those below ``folder / "lib"``."""
+    from setuptools import Distribution, errors
+    from setuptools.command.build_ext import build_ext
+
+    for extension in extensions:
         if sys.platform != "win32":
-            os.environ["CFLAGS"] = f"{os.environ.get('CFLAGS', '')} {FLAGS}".strip()
+            extension.extra_compile_args = [*extension.extra_compile_args, *FLAGS]  # the list is shared
+    command = build_ext(Distribution({"ext_modules": extensions}))
+    command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "objects")
+    command.ensure_finalized()
+    try:
+        command.run()
+    except (OSError, errors.BaseError, errors.CCompilerError) as exc:
+        sys.exit(f"no C compiler, or it failed; without HATCH_BUILD_HOOKS_ENABLE the wheel is pure Python: {exc}")
+    return [Path(output) for output in command.get_outputs()]
+
+
+def add_docstrings(paths: list[Path], c_sources: list[Path]) -> None:
+    """Write the docstrings of *paths* into *c_sources*, where mypyc 2.4 puts signatures only."""
+    docs = {c_name: (name, doc) for name, c_name, doc in docstrings(paths) if doc}
+    filled = set()
+
+    def fill(place: re.Match[str]) -> str:
+        c_name = place[1]
+        if c_name not in docs:
+            return place[0]
+        filled.add(c_name)
+        return place[0].removesuffix("NULL") + c_literal(docs[c_name][1])
+
+    for c_source in c_sources:
+        text = c_source.read_text("utf-8")
+        for pattern in PLACES:
+            text = re.sub(pattern, fill, text)
+        c_source.write_text(text, "utf-8")
+    if missing := [name for c_name, (name, _) in docs.items() if c_name not in filled]:
+        sys.exit(
+            f"no place for the docstring of {', '.join(missing)} in the C of mypyc: make it a comment, or do not "
+            "compile the module; if mypyc is a new version, look at the C, and correct PLACES in hatch_build.py"
+        )
+
+
+def docstrings(paths: list[Path]) -> Iterator[tuple[str, str, str | None]]:
+    """Modules, classes, functions and properties: the name, the name in C, and the docstring as it is written.
+
+    inspect.getdoc() takes out the indentation; done twice, that would take it out of lists below a first line.
+    """
+    from mypyc.namegen import NameGenerator
+
+    modules = [".".join(path.with_suffix("").parts[1:]) for path in paths]
+    c_names = NameGenerator([modules])
+    for path, module in zip(paths, modules, strict=True):
+        tree = ast.parse(path.read_bytes())
+        yield module, module, ast.get_docstring(tree, clean=False)
+        for names, node in definitions(tree):
+            if isinstance(node, ast.ClassDef):
+                c_name = "CPyType_" + c_names.private_name(module, ".".join(names))
+            elif "property" in map(ast.unparse, node.decorator_list):
+                c_name = c_names.private_name(module, "_get_".join(names))
+            elif isinstance(node, ast.AsyncFunctionDef):
+                c_name = f"the coroutine {module}.{'.'.join(names)}"  # its __doc__ cannot be given: no C name
+            else:
+                c_name = "CPyPy_" + c_names.private_name(module, ".".join(names))
+            yield ".".join([module, *names]), c_name, ast.get_docstring(node, clean=False)
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def definitions(node: ast.Module | ast.ClassDef) -> Iterator[tuple[list[str], Definition]]:
+    """What a module defines, and its classes do: the names that lead there, and the node."""
+    for child in node.body:
+        if isinstance(child, Definition):
+            yield [child.name], child
+        if isinstance(child, ast.ClassDef):
+            yield from (([child.name, *names], inner) for names, inner in definitions(child))
+
+
+def c_literal(text: str) -> str:
+    """A literal for each line: MSVC takes none of more than 16 kB."""
+    from mypyc.codegen.cstring import c_string_initializer
+
+    return "\n".join(c_string_initializer(line.encode()) for line in text.splitlines(keepends=True))

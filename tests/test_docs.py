@@ -1,9 +1,13 @@
-"""Every public name says what it is, and shows how it is called."""
+"""Every public name says what it is, and shows how it is called, in both forms."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import tomllib
 from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +17,31 @@ import aiopurgatory
 from aiopurgatory import operations, testing, timer
 
 MODULES: list[ModuleType] = [aiopurgatory, operations, testing, timer]
+ROOT = Path(__file__).parents[1]
+
+
+def compiled_modules() -> list[str]:
+    """What a compiled wheel has compiled; whether this one is does not matter."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    hook = wheel["hooks"]["custom"]
+    found = {path for pattern in hook["include"] for path in ROOT.glob(pattern)}
+    found -= {path for pattern in hook["exclude"] for path in ROOT.glob(pattern)}
+    return sorted(".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in found)
+
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def documented(node: Documented, found: Any) -> Iterator[tuple[Any, str]]:
+    """What has a docstring in the source, *found* and what it defines, and the docstring."""
+    doc = ast.get_docstring(node)
+    if doc:
+        yield found, doc
+    if isinstance(node, ast.Module | ast.ClassDef):
+        for child in node.body:
+            # Python wraps special methods of compiled classes, and documents them itself.
+            if isinstance(child, Documented) and not child.name.startswith("__"):
+                yield from documented(child, getattr(found, child.name))
 
 
 def public_names() -> Iterator[tuple[str, Any]]:
@@ -38,13 +67,21 @@ def test_public_method_has_docstring_and_signature(name: str, found: Any) -> Non
     if name.endswith((".with_traceback", ".add_note")):
         return  # Python's own
     assert inspect.signature(found).parameters
-    if not aiopurgatory.COMPILED:  # mypyc 2.4 keeps the signatures of methods, and not their docstrings
-        assert inspect.getdoc(found)
+    assert inspect.getdoc(found)
 
 
-@pytest.mark.skipif(aiopurgatory.COMPILED, reason="mypyc 2.4 drops the docstrings of compiled classes")
 @pytest.mark.parametrize(
     ("name", "found"), list(public_names()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_public_name_has_docstring(name: str, found: Any) -> None:
     assert inspect.getdoc(found)
+
+
+@pytest.mark.parametrize("name", compiled_modules())
+def test_docstrings_are_those_of_the_source(name: str) -> None:
+    module = import_module(name)
+    source = Path(str(module.__file__)).with_name(f"{name.rpartition('.')[2]}.py")
+    expected = list(documented(ast.parse(source.read_text("utf-8")), module))
+    assert expected
+    for found, doc in expected:
+        assert inspect.getdoc(found) == doc, found
