@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +32,8 @@ class Answered:
 
 
 class Served:
-    """A server process: *server* is ``uvicorn-LOOP-HTTP``, ``hypercorn-LOOP-WORKERS`` or ``aiohttp-LOOP``.
+    """A server process: *server* is ``uvicorn-LOOP-HTTP``, ``hypercorn-LOOP-WORKERS``, ``aiohttp-LOOP``,
+    ``granian-LOOP`` or ``gunicorn``.
 
     ``thread-LOOP-HTTP`` is uvicorn in a thread that is not the main one.
     """
@@ -41,14 +43,29 @@ class Served:
         self.clients: list[socket.socket] = []
         with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
             self.address = listener.getsockname()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "web.serve", server, f"web.{app}", str(listener.fileno())],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env=ENV,
-                pass_fds=[listener.fileno()],
-            )
+            if not server.startswith("granian"):  # which binds by itself
+                self.process = self._start(server, app, listener.fileno(), [listener.fileno()])
+        if server.startswith("granian"):
+            self.process = self._start(server, app, self.address[1], [])
+            self._wait_until_it_listens()
+
+    def _start(self, server: str, app: str, number: int, descriptors: list[int]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "web.serve", server, f"web.{app}", str(number)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=ENV,
+            pass_fds=descriptors,
+        )
+
+    def _wait_until_it_listens(self) -> None:
+        end = time.monotonic() + 30
+        while True:
+            with suppress(ConnectionRefusedError), socket.create_connection(self.address):
+                return
+            assert time.monotonic() < end, "the server does not listen"
+            time.sleep(0.01)
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A server process of the tests: python serve.py SERVER MODULE:FACTORY FD"""
+"""A server process of the tests: python serve.py SERVER MODULE:FACTORY FD, for granian PORT"""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def make(app: str) -> Any:
     return getattr(import_module(module), factory)()
 
 
-def uvicorn(app: Any, loop: str, http: str, listener: socket.socket) -> None:
+def uvicorn(app: Any, loop: str, http: str, listener: socket.socket, recycled: bool = False) -> None:
     import uvicorn as server
 
-    config = server.Config(app, loop=loop, http=http, log_level="warning")
+    recycling: dict[str, int] = {"limit_max_requests": 20, "timeout_graceful_shutdown": 1} if recycled else {}
+    config = server.Config(app, loop=loop, http=http, log_level="warning", **recycling)
     with suppress(KeyboardInterrupt):  # as uvicorn's own command does
         server.Server(config).run(sockets=[listener])
 
@@ -52,20 +53,56 @@ def aiohttp(app: Any, loop: str, listener: socket.socket) -> None:
     web.run_app(app, sock=listener, handler_cancellation=True, print=None, loop=factory())
 
 
+def gunicorn(app: str, listener: socket.socket) -> None:
+    from gunicorn.app.base import BaseApplication
+
+    class Application(BaseApplication):
+        def load_config(self) -> None:
+            settings = {"bind": f"fd://{listener.fileno()}", "worker_class": "uvicorn_worker.UvicornWorker"}
+            for name, value in {**settings, "loglevel": "critical", "control_socket_disable": True}.items():
+                self.cfg.set(name, value)
+
+        def load(self) -> Any:
+            return make(app)
+
+    Application().run()
+
+
+def granian(app: str, loop: str, port: int) -> None:
+    from granian import Granian
+    from granian.constants import Interfaces, Loops
+
+    Granian(
+        app,
+        "127.0.0.1",
+        port,
+        interface=Interfaces.ASGI,
+        loop=Loops(loop),
+        factory=True,
+        log_enabled=False,
+        workers_kill_timeout=8,
+    ).serve()
+
+
 def main() -> None:
-    server, app, descriptor = sys.argv[1:]
+    server, app, number = sys.argv[1:]
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    listener = socket.socket(fileno=int(descriptor))
     name, *how = server.split("-")
+    if name == "granian":
+        granian(app, how[0], int(number))
+        return
+    listener = socket.socket(fileno=int(number))
     if name == "uvicorn":
-        uvicorn(make(app), how[0], how[1], listener)
+        uvicorn(make(app), how[0], how[1], listener, recycled=how[2:] == ["recycled"])
     elif name == "thread":
         thread = Thread(target=uvicorn, args=(make(app), how[0], how[1], listener))
         thread.start()
         thread.join()
     elif name == "hypercorn":
         hypercorn(app, how[0], how[1], listener)
+    elif name == "gunicorn":
+        gunicorn(app, listener)
     else:
         aiohttp(make(app), how[0], listener)
 

@@ -310,6 +310,17 @@ async def test_receive_that_raises_leaves_the_poll_waiting(
     assert exchange.status == 200
 
 
+async def test_receive_that_cannot_be_called_leaves_nothing_parked(
+    route: LongPollRoute[str], purgatory: Purgatory
+) -> None:
+    exchange = Exchange(route)
+    receive = functools.partial(lambda: 1 / 0)
+    receive.__module__ = "uvicorn.protocols.http"
+    with pytest.raises(ZeroDivisionError):
+        await route(exchange.scope, receive, exchange.send)
+    assert purgatory.num_delayed == 0
+
+
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("ending", ["news", "leave", "at once"])
 async def test_poll_that_ended_needs_no_garbage_collector(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -30,6 +33,10 @@ COMPATIBLE = [
     ("uvicorn-uvloop-httptools", "app_litestar:app"),
     ("uvicorn-asyncio-h11", "app_quart:app"),
     ("hypercorn-asyncio-0", "app_quart:app"),
+    ("uvicorn-uvloop-httptools", "app_django:app"),
+    ("gunicorn", "apps:starlette"),
+    ("granian-asyncio", "apps:starlette"),
+    ("granian-uvloop", "app_fastapi:app"),
 ]
 #: With the endpoints that only the Starlette app has.
 ON_STARLETTE = [case for case in SERVERS if case[1].startswith("apps")]
@@ -263,6 +270,28 @@ def test_client_of_a_worker_or_a_thread_leaves_and_its_poll_is_cancelled_at_once
         for client in clients:
             client.close()
         served.wait_for(pending=0, keys=0, cancelled=20)
+
+
+def test_quick_stop_of_a_gunicorn_worker_answers_every_poll() -> None:
+    with Served("gunicorn", "apps:starlette") as served:
+        clients = [served.poll("orders", 0) for _ in range(20)]
+        served.wait_for(pending=20)
+        (worker,) = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+        os.kill(int(worker), signal.SIGQUIT)  # as gunicorn does on SIGINT; the worker itself goes on (gunicorn #2604)
+        assert {read(client).status for client in clients} == {503}
+
+
+def test_worker_that_is_recycled_answers_every_poll_after_its_graceful_timeout() -> None:
+    # Nothing tells the app before: uvicorn waits for the polls, and at last cancels them.
+    with Served("uvicorn-uvloop-httptools-recycled", "apps:starlette", quiet=False) as served:
+        clients = [served.poll("orders", 0) for _ in range(20)]
+        served.wait_for(pending=20)
+        with suppress(OSError):  # it may stop before the last
+            for _ in range(20):
+                served.ask("GET /polls/others")
+        assert {read(client).status for client in clients} == {503}
+        assert served.process.stdout is not None
+        assert "Traceback" not in served.process.stdout.read()
 
 
 def test_stop_signal_with_nobody_there_ends_the_server() -> None:

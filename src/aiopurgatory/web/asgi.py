@@ -28,7 +28,7 @@ def listen(receive: Receive, heard: Callable[[Message | None], bool]) -> Listene
     Args:
         heard: may be called before this returns. It gets None if *receive* raised.
     """
-    if getattr(receive, "__module__", "").startswith(_PLAIN):
+    if (getattr(receive, "__module__", None) or "").startswith(_PLAIN):
         return _Stepped(cast("Callable[[], Coroutine[Any, Any, Message]]", receive), heard)
     return asyncio.ensure_future(_listen(receive, heard))
 
