@@ -1,13 +1,16 @@
-"""python benchmarks/bench_http.py memory|rate|latency|herd [COMPETITOR ...]: measure long polls over HTTP.
+"""python benchmarks/bench_http.py memory|rate|latency|herd|stop|hostile [COMPETITOR ...]: measure long polls over HTTP.
 
     memory   bytes of the server's memory for each parked poll
     rate     polls that are parked, published to and answered: per second, and the server's CPU time for each
     latency  from before an event is posted until its poll is answered, with --polls parked on as many topics
+    stop     from SIGTERM until the last of --polls parked polls is answered, and until the server's exit; ours alone,
+             since with the others they wait on
+    hostile  the growth of the server's memory after 20 requests of each kind that clients may try
     herd     by wrk (Debian's package): --pairs connections poll one topic, which is published to without a pause
 
 Each server (peers/longpolls.py) is a process of its own, under uvicorn with httptools; the competitors take turns,
---rounds times. Prints a line of JSON for each, and the ratios of the medians. Client and server share the machine: of
-the rates, compare CPU times.
+--rounds times. Prints a line of JSON for each, then medians, and medians of the rounds' ratios. Client and server share
+the machine: of the rates, compare CPU times.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import random
 import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -76,6 +80,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.buffer = b""
+        self.expected = b"HTTP/1.1 200"
         self.answer: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,7 +91,7 @@ class Connection(asyncio.Protocol):
         head, end, body = self.buffer.partition(b"\r\n\r\n")
         length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
         if end and len(body) == int(length or 0) and self.answer is not None and not self.answer.done():
-            assert head.startswith(b"HTTP/1.1 200"), head
+            assert head.startswith(self.expected), head
             self.buffer = b""
             self.answer.set_result(body)
 
@@ -192,6 +197,46 @@ async def latency(server: Server, args: argparse.Namespace) -> dict[str, float]:
     }
 
 
+async def stop(server: Server, args: argparse.Namespace) -> dict[str, float]:
+    parked = await park(server, args.polls)
+    answers = [connection.answer for connection in parked if connection.answer is not None]
+    for connection in parked:
+        connection.expected = b"HTTP/1.1 503"
+    start = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    await asyncio.wait(answers)
+    answered = time.monotonic() - start
+    await asyncio.to_thread(server.process.wait)
+    return {"answered_ms": answered * 1e3, "exit_ms": (time.monotonic() - start) * 1e3}
+
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "If-None-Match of 20 MB": lambda i: f'GET /{i} HTTP/1.1\r\nIf-None-Match: "{str(i % 10) * 20_000_000}"\r\n',
+    "If-None-Match of many tags": lambda i: f"GET /{i} HTTP/1.1\r\nIf-None-Match: {'W/1, ' * 1_000_000}\r\n",
+    "Prefer of 20 MB": lambda i: f"GET /{i} HTTP/1.1\r\nPrefer: wait={str(i % 10) * 20_000_000}\r\n",
+    "wait of 60 kB in the query": lambda i: f"GET /{i}?wait={'9' * 60_000} HTTP/1.1\r\n",
+    "a version of its own each time": lambda i: f'GET /large HTTP/1.1\r\nIf-None-Match: "x{i}"\r\n',
+    "a topic of its own each time": lambda i: f"GET /large-{i} HTTP/1.1\r\n",
+}
+
+
+async def hostile(server: Server, args: argparse.Namespace) -> dict[str, float]:
+    (first,) = await connect(server.port, 1)
+    for _ in range(100):
+        await first.ask("GET", "warm")
+    before = server.memory()
+    grown = {}
+    for kind, head in HOSTILE.items():
+        for i in range(20):
+            with contextlib.suppress(OSError):  # some servers refuse it half-way
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 25)
+                writer.write(head(i).encode() + b"Host: x\r\nConnection: close\r\n\r\n")
+                await reader.read()
+                writer.close()
+        grown[f"after {kind}, MB"] = (server.memory() - before) / 1e6
+    return grown
+
+
 async def herd(server: Server, args: argparse.Namespace) -> dict[str, float]:
     (poster,) = await connect(server.port, 1)
     url = f"http://127.0.0.1:{server.port}/herd"
@@ -218,6 +263,8 @@ MEASURES: dict[str, Callable[[Server, argparse.Namespace], Coroutine[Any, Any, d
     "memory": memory,
     "rate": rate,
     "latency": latency,
+    "stop": stop,
+    "hostile": hostile,
     "herd": herd,
 }
 
@@ -225,7 +272,7 @@ MEASURES: dict[str, Callable[[Server, argparse.Namespace], Coroutine[Any, Any, d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measure", choices=MEASURES)
-    parser.add_argument("competitors", nargs="*", default=["ours", "future", "event"])
+    parser.add_argument("competitors", nargs="*", help="default: ours future event")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop", help="of the server")
     parser.add_argument("--polls", type=int, default=10_000, help="parked at once: memory, latency")
@@ -239,18 +286,20 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in args.competitors}
+    competitors = args.competitors or (["ours"] if args.measure == "stop" else ["ours", "future", "event"])
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in competitors}
     for _ in range(args.rounds):
-        for name in args.competitors:
+        for name in competitors:
             with serving(name, args.loop) as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 figures = runner.run(MEASURES[args.measure](server, args))
             print(json.dumps({"competitor": name, **figures}), flush=True)
             found[name].append(figures)
-    first = args.competitors[0]
-    for name in args.competitors:
+    first = competitors[0]
+    for name in competitors:
         for figure in found[name][0]:
-            ours, theirs = (median(round_[figure] for round_ in found[who]) for who in (first, name))
-            print(f"{name:8} {figure:24} {theirs:12,.1f}   {first} / {name} {ours / theirs:.2f}")
+            values = [round_[figure] for round_ in found[name]]
+            ratios = [mine[figure] / (value or 1) for mine, value in zip(found[first], values, strict=True)]
+            print(f"{name:8} {figure:40} {median(values):12,.1f}   {first} / {name} {median(ratios):.2f}")
 
 
 if __name__ == "__main__":

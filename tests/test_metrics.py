@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import aiopurgatory
-from aiopurgatory import DelayedOperation, Purgatory, PurgatoryFullError
+from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError
 from aiopurgatory.metrics import MAX_KINDS, Metrics
 from aiopurgatory.testing import ManualClock
 
@@ -201,9 +204,89 @@ async def test_kinds_are_bounded(metrics: Metrics, registry: CollectorRegistry) 
     assert len([name for name in found if name.startswith("wait_seconds_count")]) == MAX_KINDS + 1
 
 
-def test_second_metrics_in_a_registry_is_refused(metrics: Metrics, registry: CollectorRegistry) -> None:
-    with pytest.raises(ValueError, match="Duplicated"):
-        Metrics(registry)
+async def test_kind_of_any_name_is_scraped(metrics: Metrics, registry: CollectorRegistry) -> None:
+    names = ["\ud800", "a\udfff\x00", 'a"b\\c\nd\r', "{}", "", "ä🐢"]
+    async with Purgatory("fetch", observers=[metrics]) as purgatory:
+        for name in names:
+            kind = type("Kind", (Fetch,), {"__qualname__": name})
+            purgatory.watch(kind(), ["key"]).force_complete()
+        kinds = re.findall(r'wait_seconds_count{kind="(.*?)",outcome="completed"', generate_latest(registry).decode())
+    assert kinds == ["\\\\ud800", "a\\\\udfff\x00", 'a\\"b\\\\c\\nd\r', "{}", "", "ä🐢"]
+
+
+@pytest.mark.parametrize("name", ["ä🐢", "", 'a"b\\c\nd\r\x00', "{}", "a" * 1000])
+async def test_purgatory_of_any_name_is_scraped(metrics: Metrics, registry: CollectorRegistry, name: str) -> None:
+    async with Purgatory(name, observers=[metrics]) as purgatory:
+        purgatory.watch(Fetch(), ["key"])
+        generate_latest(registry)
+        assert registry.get_sample_value("aiopurgatory_pending_operations", {"purgatory": name}) == 1
+
+
+# one Metrics for each registry
+
+
+async def test_metrics_of_one_registry_count_as_one(registry: CollectorRegistry) -> None:
+    purgatories = [Purgatory("polls", observers=[Metrics(registry)]) for _ in range(2)]
+    async with purgatories[0], purgatories[1]:
+        for number, purgatory in enumerate(purgatories, 1):
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+            found = scraped(registry)
+            assert found["operations_total{outcome=completed,purgatory=polls}"] == number
+            assert found["wait_seconds_count{kind=Fetch,outcome=completed,purgatory=polls}"] == number
+
+
+def test_second_metrics_of_a_registry_is_the_first() -> None:
+    assert Metrics() is Metrics()
+
+
+async def test_metrics_given_twice_count_once(registry: CollectorRegistry) -> None:
+    async with Purgatory("fetch", observers=[Metrics(registry), Observer(), Metrics(registry)]) as purgatory:
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+        assert scraped(registry)["wait_seconds_count{kind=Fetch,outcome=completed,purgatory=fetch}"] == 1
+
+
+async def test_metrics_of_other_registries_are_apart(metrics: Metrics, registry: CollectorRegistry) -> None:
+    other = CollectorRegistry()
+    async with Purgatory("a", observers=[metrics]) as a, Purgatory("b", observers=[Metrics(other), metrics]) as b:
+        for purgatory in (a, b):
+            purgatory.watch(Fetch(), ["key"])
+        assert [str(scraped(each)).count("pending_operations") for each in (registry, other)] == [2, 1]
+
+
+def test_metrics_in_many_threads_are_one(registry: CollectorRegistry) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: Metrics(registry), range(100)))
+    assert len({id(metrics) for metrics in made}) == 1
+
+
+async def test_metrics_unregistered_are_registered_anew(metrics: Metrics, registry: CollectorRegistry) -> None:
+    registry.unregister(metrics)
+    async with Purgatory("fetch", observers=[Metrics(registry)]) as purgatory:
+        purgatory.watch(Fetch(), ["key"])
+        assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
+
+
+def test_metrics_of_names_that_are_taken_are_refused_again_and_again(registry: CollectorRegistry) -> None:
+    taken = Counter("aiopurgatory_checks", "Of somebody else", registry=registry)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="Duplicated"):
+            Metrics(registry)
+    registry.unregister(taken)
+    assert "aiopurgatory_checks" in [metric.name for metric in Metrics(registry).describe()]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_registry_that_is_gone_is_not_kept(shared: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if shared:  # too late for prometheus_client to write there, but not for us
+        monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    registry = CollectorRegistry()
+    gone = weakref.ref(registry)
+    async with Purgatory("fetch", observers=[Metrics(registry), Metrics(registry)]) as purgatory:
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+        scraped(registry)
+        del registry
+        gc.collect()
+        assert gone() is None
 
 
 WORKER = """
@@ -215,6 +298,7 @@ class Fetch(DelayedOperation[None]):
     def try_complete(self): return False
 
 async def main():
+    Purgatory("never started", observers=[Metrics()])
     purgatory = Purgatory("fetch", observers=[Metrics()])
     await purgatory.start()
     for _ in range(int(sys.argv[1])):
@@ -229,7 +313,7 @@ async def main():
 asyncio.run(main())
 """
 SCRAPE = """
-from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+from prometheus_client import CollectorRegistry, Counter, generate_latest, multiprocess
 registry = CollectorRegistry()
 multiprocess.MultiProcessCollector(registry)
 print(generate_latest(registry).decode())

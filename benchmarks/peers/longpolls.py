@@ -2,6 +2,8 @@
 
 GET /{topic}, If-None-Match: "N"    200, the version and its ETag, when the topic is past N; else 304 after 300 s
 POST /{topic}                       the next version
+
+The body of a topic "large..." has 2 MB.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Topics:
         return str(self.versions[topic])
 
     def read(self, topic: str, since: str | None, version: str) -> bytes:
-        return version.encode()
+        return version.encode() * (2_000_000 if topic.startswith("large") else 1)
 
     def answer(self, topic: str, known: str) -> Response:
         """What a handler written by hand answers."""

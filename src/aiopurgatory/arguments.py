@@ -30,6 +30,15 @@ def require_seconds(parameter: str, value: object, least: float = 0.0, most: flo
     require(least <= value <= most, parameter, rule, value)
 
 
+def require_text(parameter: str, value: object) -> None:
+    """Raises: TypeError: *value* is no str; ValueError: it cannot be written as UTF-8."""
+    if not isinstance(value, str):
+        raise TypeError(f"{parameter} must be a str, got {value!r}")
+    require(
+        not any("\ud800" <= character <= "\udfff" for character in value), parameter, "text without surrogates", value
+    )
+
+
 def require_plain_function(parameter: str, function: Callable[..., object]) -> None:
     """Raises: TypeError: *function* is an ``async def``: its coroutine would be true, and never awaited."""
     if iscoroutinefunction(function):

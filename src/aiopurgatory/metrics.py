@@ -1,25 +1,28 @@
 """Prometheus metrics: pip install "aiopurgatory[metrics]"
 
-    metrics = Metrics()  # once in a process
-    fetches = Purgatory("fetch", observers=[metrics])
-    joins = Purgatory("join", observers=[metrics])
+    fetches = Purgatory("fetch", observers=[Metrics()])
+    joins = Purgatory("join", observers=[Metrics()])  # the same one
 
 Kafka's own by other names: PurgatorySize is aiopurgatory_watched_entries, NumDelayedOperations (before:
 NumDelayedRequests) is aiopurgatory_pending_operations, and ExpiresPerSec is
 ``rate(aiopurgatory_operations_total{outcome="expired"}[1m])``.
 
-Labels are bounded: the purgatory's name, the outcome, and the operation's class; never a key.
+Labels are bounded: the purgatory's name, the outcome, the operation's class, and why a poll was refused; never a key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from math import inf
-from typing import Final, cast
+from threading import Lock
+from typing import Final, cast, final
+from weakref import WeakKeyDictionary
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
@@ -108,26 +111,51 @@ _FAMILIES: Final = (
 )
 _WAIT: Final = ("aiopurgatory_wait_seconds", "Time from watch to the end", ("purgatory", "kind", "outcome"))
 _LATENESS: Final = ("aiopurgatory_lateness_seconds", "Time from deadline to expiration", ("purgatory", "kind"))
+_REFUSED_POLLS: Final = ("aiopurgatory_refused_polls", "Long polls answered 503, by reason", ("purgatory", "reason"))
+
+#: None of them refers to its registry, so the entry goes with that.
+_made: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
+_making: Final = Lock()
 
 
+@final
 class Metrics(HistogramObserver):
-    """Shows any number of purgatories while they are open; those of one name are added up.
+    """Shows any number of purgatories while they are open; those of one name are added up. Refused polls stay.
+
+    A registry has one: to ask for another returns the same.
 
     Where PROMETHEUS_MULTIPROC_DIR is set, as for workers that are scraped as one, gauges and counters are up to a
     second old, an operation costs 2 us more, and what a closed purgatory has counted stays. Call prometheus_client's
     ``multiprocess.mark_process_dead(pid)`` for a worker that was killed, as its documentation says.
 
-    Args: registry: where to show them; one Metrics for each.
+    Args: registry: where to show them.
 
-    Raises: ValueError: *registry* has one already.
+    Raises: ValueError: somebody else's metrics in *registry* have these names.
 
     Cost: 0.3 us per operation that ends. A scrape takes what is counted anyway, however many operations wait.
     """
 
+    def __new__(cls, registry: CollectorRegistry = REGISTRY) -> Metrics:
+        with _making:
+            metrics = _made.get(registry)
+            if metrics is None:
+                metrics = super().__new__(cls)
+                metrics._begin(registry)
+                _made[registry] = metrics
+            elif metrics._shared is None:
+                with suppress(ValueError):  # it is there, unless somebody has unregistered it
+                    registry.register(metrics)
+            return metrics
+
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        """Called for each who asks, after __new__()."""
+
+    def _begin(self, registry: CollectorRegistry) -> None:
         super().__init__(self._new_series)
         self._kinds: set[str] = set()
         self._retired: dict[str, tuple[Statistics, list[Series]]] = {}
+        #: By purgatory and reason. They stay: a purgatory that has closed goes on refusing.
+        self._refused_polls: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._shared = _Shared(registry) if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
         if self._shared is None:
             registry.register(self)
@@ -145,6 +173,12 @@ class Metrics(HistogramObserver):
         if self._shared is not None:
             self._shared.closed(purgatory)
 
+    def poll_refused(self, purgatory: Purgatory, reason: str) -> None:
+        if self._shared is not None:
+            self._shared.refused_polls.labels(purgatory.name, reason).inc()
+        else:
+            self._refused_polls[purgatory.name, reason] += 1
+
     def _retire(self, statistics: Statistics, series: list[Series]) -> None:
         """Keep what a closed purgatory has counted while others of its name are open: no counter may go back."""
         name = statistics.name
@@ -156,7 +190,8 @@ class Metrics(HistogramObserver):
             )
 
     def _new_series(self, purgatory: Purgatory, kind: type) -> Series:
-        name = kind.__qualname__
+        # A class may be named anything, but a scrape is UTF-8.
+        name = kind.__qualname__.encode(errors="backslashreplace").decode()
         if name not in self._kinds and len(self._kinds) >= MAX_KINDS:
             name = OTHER
         self._kinds.add(name)
@@ -167,6 +202,7 @@ class Metrics(HistogramObserver):
         """The names alone, for the registry."""
         for family in _FAMILIES:
             yield (GaugeMetricFamily if family.gauge else CounterMetricFamily)(family.full_name, family.about)
+        yield CounterMetricFamily(*_REFUSED_POLLS[:2])
         for name, about, _ in (_WAIT, _LATENESS):
             yield HistogramMetricFamily(name, about)
 
@@ -181,6 +217,11 @@ class Metrics(HistogramObserver):
             for labels, value in _added_up(family, [statistics for statistics, _ in open_]).items():
                 metric.add_metric(labels, value)
             yield metric
+        name, about, labels = _REFUSED_POLLS
+        refused = CounterMetricFamily(name, about, labels=labels)
+        for labels, count in list(self._refused_polls.items()):
+            refused.add_metric(labels, count)
+        yield refused
         waits: list[_Labelled] = []
         lateness: list[_Labelled] = []
         for statistics, by_kind in open_:
@@ -242,6 +283,7 @@ class _Shared:
         self._instruments = {family: _instrument(family, registry) for family in _FAMILIES}
         self._waits = PrometheusHistogram(*_WAIT, buckets=WAIT_SECONDS, registry=registry)
         self._lateness = PrometheusHistogram(*_LATENESS, buckets=LATENESS_SECONDS, registry=registry)
+        self.refused_polls = Counter(*_REFUSED_POLLS, registry=registry)
         self._published: dict[Purgatory, dict[tuple[_Family, tuple[str, ...]], float]] = {}
         self._timers: dict[Purgatory, asyncio.TimerHandle] = {}
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
-from .arguments import require_int, require_not_coroutine, require_plain_function, require_seconds
+from .arguments import require_int, require_not_coroutine, require_plain_function, require_seconds, require_text
 from .clock import Clock, LoopClock
 from .clock_task import ClockTask
 from .core.nanoseconds import NS
@@ -53,7 +53,7 @@ class Purgatory(SyncPurgatory):
         max_pending: refuse to park more operations than this; None for no limit.
         turn_budget: seconds that expiries, ..._soon checks and purges may take of one loop iteration.
         clock: where the time comes from; None: ``time.monotonic`` and the loop's timer.
-        observers: told of each operation that ends.
+        observers: told of each operation that ends; one given twice, once.
 
     Raises: TypeError, ValueError: an argument of another type, or out of its range.
 
@@ -74,6 +74,7 @@ class Purgatory(SyncPurgatory):
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
+        require_text("name", name)
         require_seconds("tick", tick, 1e-9, 1e6)
         require_int("wheel_size", wheel_size, 2)
         require_int("purge_interval", purge_interval, 0)
@@ -82,7 +83,7 @@ class Purgatory(SyncPurgatory):
         require_seconds("turn_budget", turn_budget, 1e-9, 1e6)
         if not isinstance(observers, Iterable):
             raise TypeError(f"observers must be an iterable of Observer instances, got {observers!r}")
-        told = tuple(observers)
+        told = tuple({id(observer): observer for observer in observers}.values())
         for observer in told:
             if not isinstance(observer, Observer):
                 raise TypeError(f"observers must be instances of Observer, got {observer!r}")

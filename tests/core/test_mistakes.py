@@ -296,6 +296,18 @@ async def test_init_metrics_class_raises_type_error() -> None:
         Purgatory(observers=wrong)
 
 
+@pytest.mark.parametrize("name", ["\ud800", "a\udfff"])
+def test_init_name_that_no_scrape_can_show_raises_value_error(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^name must be text without surrogates, got {re.escape(repr(name))}$"):
+        Purgatory(name)
+
+
+@pytest.mark.parametrize("name", [None, 7, b"fetch"])
+def test_init_name_that_is_no_str_raises_type_error(name: Any) -> None:
+    with pytest.raises(TypeError, match=f"^name must be a str, got {re.escape(repr(name))}$"):
+        Purgatory(name)
+
+
 async def test_repr_while_pending_shows_its_keys(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(60.0), ("orders", 17))
     assert re.search(r"'orders'.*\b17\b", repr(op))

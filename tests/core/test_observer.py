@@ -74,6 +74,14 @@ async def test_ended_is_told_once(watched: Purgatory, clock: ManualClock, observ
     assert await task == ENDINGS[name].seen
 
 
+async def test_observer_given_twice_is_told_once(clock: ManualClock, observer: Watching) -> None:
+    async with Purgatory(clock=clock, observers=[observer, Observer(), observer]) as purgatory:
+        op = purgatory.watch(Op(60.0), ["key"])
+        op.force_complete()
+    assert (observer.openings, observer.closings) == ([purgatory], [purgatory])
+    assert [end.op for end in observer.ends] == [op]
+
+
 @pytest.mark.parametrize("tries", [1, 2])
 async def test_ended_inside_watch_did_not_wait(watched: Purgatory, observer: Watching, tries: int) -> None:
     op = Op(60.0, try_complete=lambda op: setattr(op, "ready", op.tries == tries))

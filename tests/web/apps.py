@@ -2,6 +2,7 @@
 
 GET /polls/{topic}      a long poll, by the route; ?client= names who polls
 POST /polls/{topic}     a new version; answers how many polls that ended
+GET /events/{topic}     the same as a stream of events
 GET /own/{topic}        a long poll in a handler of its own
 POST /own/{topic}       the same, after its body was read, and with ?since=
 POST /debit             waits for POST /credit, not in the purgatory, and notes that it came to its end
@@ -24,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import GoneError, LongPolling, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, GoneError, LongPolling, LongPollRoute, Policy
 
 
 class Topics:
@@ -105,6 +106,7 @@ def starlette() -> Starlette:
         routes=[
             Route("/polls/{topic}", LongPollRoute(polling, client=client), methods=["GET"]),
             Route("/polls/{topic}", publish, methods=["POST"]),
+            Route("/events/{topic}", EventRoute(polling, client=client), methods=["GET"]),
             Route("/own/{topic}", own, methods=["GET", "POST"]),
             Route("/debit", debit, methods=["POST"]),
             Route("/credit", credit, methods=["POST"]),
@@ -116,6 +118,17 @@ def starlette() -> Starlette:
 def client(scope: Scope) -> str | None:
     """Who polls, as it says itself."""
     return HTTPConnection(scope).query_params.get("client")
+
+
+def in_groups() -> Starlette:
+    """At most 50 polls of one address."""
+    limited = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0, max_per_group=50))
+
+    async def tell(request: Request) -> Response:
+        return JSONResponse(statistics() | {"refused": limited.statistics().refused.get("group", 0)})
+
+    route = LongPollRoute(limited, group=lambda scope: scope["client"][0])
+    return Starlette(routes=[Route("/polls/{topic}", route, methods=["GET"]), Route("/statistics", tell)])
 
 
 def behind_middleware() -> Starlette:

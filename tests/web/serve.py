@@ -20,7 +20,7 @@ def make(app: str) -> Any:
 def uvicorn(app: Any, loop: str, http: str, listener: socket.socket, recycled: bool = False) -> None:
     import uvicorn as server
 
-    recycling: dict[str, int] = {"limit_max_requests": 20, "timeout_graceful_shutdown": 1} if recycled else {}
+    recycling: dict[str, Any] = {"limit_max_requests": 20, "timeout_graceful_shutdown": 1} if recycled else {}
     config = server.Config(app, loop=loop, http=http, log_level="warning", **recycling)
     with suppress(KeyboardInterrupt):  # as uvicorn's own command does
         server.Server(config).run(sockets=[listener])
@@ -56,7 +56,7 @@ def aiohttp(app: Any, loop: str, listener: socket.socket) -> None:
 def gunicorn(app: str, listener: socket.socket) -> None:
     from gunicorn.app.base import BaseApplication
 
-    class Application(BaseApplication):
+    class Application(BaseApplication):  # type: ignore[misc]
         def load_config(self) -> None:
             settings = {"bind": f"fd://{listener.fileno()}", "worker_class": "uvicorn_worker.UvicornWorker"}
             for name, value in {**settings, "loglevel": "critical", "control_socket_disable": True}.items():

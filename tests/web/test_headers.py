@@ -21,6 +21,8 @@ from aiopurgatory.web.headers import ANY, entity_tags, is_entity_tag, wait_prefe
         (r'foo="\", wait=5"', None),
         ("wait=0", 0.0),
         ("wait=" + "9" * 400, math.inf),
+        ("wait=5" + ", x" * 1_000, 5.0),
+        ("wait=5" + ", x" * 10_000, None),
         ("respond-async, wait=10", 10.0),
         ("wait=10, respond-async", 10.0),
         ("wait=10; foo=bar", 10.0),

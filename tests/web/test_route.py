@@ -72,6 +72,12 @@ class Exchange:
         return dict(self.sent[0]["headers"])
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listen to a poll from the next loop iteration on: so each order of things can be had without a wait."""
+    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
+
+
 @pytest.fixture(params=["task", "plain"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exchange, "plain", request.param == "plain")
@@ -310,15 +316,22 @@ async def test_receive_that_raises_leaves_the_poll_waiting(
     assert exchange.status == 200
 
 
-async def test_receive_that_cannot_be_called_leaves_nothing_parked(
-    route: LongPollRoute[str], purgatory: Purgatory
+async def test_receive_that_cannot_be_called_harms_nobody(
+    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
 ) -> None:
-    exchange = Exchange(route)
-    receive = functools.partial(lambda: 1 / 0)
+    broken, other = Exchange(route), Exchange(route)
+
+    def receive() -> Any:
+        raise ZeroDivisionError
+
     receive.__module__ = "uvicorn.protocols.http"
-    with pytest.raises(ZeroDivisionError):
-        await route(exchange.scope, receive, exchange.send)
-    assert purgatory.num_delayed == 0
+    polls = [asyncio.ensure_future(route(broken.scope, receive, broken.send)), other.start()]
+    await settle()
+    other.messages.put_nowait(DISCONNECT)
+    await polls[1]
+    publish(polling, counters)
+    await polls[0]
+    assert (broken.status, other.status) == (200, 499)
 
 
 @pytest.mark.usefixtures("kind")
@@ -342,6 +355,42 @@ async def test_poll_that_ended_needs_no_garbage_collector(
         assert [left for left in gc.get_objects() if isinstance(left, LongPoll)] == []
     finally:
         gc.enable()
+
+
+async def test_poll_that_is_answered_soon_is_not_listened_to(
+    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    soon, later = Exchange(route), Exchange(route, path="/other")
+    polls = [soon.start(), later.start()]
+    await settle()
+    publish(polling, counters)
+    await polls[0]
+    while not later.receiving:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert soon.receiving == 0
+    later.messages.put_nowait(DISCONNECT)
+    await polls[1]
+    assert (soon.status, later.status) == (200, 499)
+
+
+def test_poll_in_the_next_loop_is_listened_to(counters: Counters) -> None:
+    route = LongPollRoute(LongPolling(Purgatory(), counters))
+
+    async def leave(exchange: Exchange) -> None:
+        poll = exchange.start()
+        await settle()
+        exchange.messages.put_nowait(DISCONNECT)
+        await poll
+
+    async def part() -> None:
+        Exchange(route).start()
+        await asyncio.sleep(0)  # and the loop ends before it is listened to
+
+    asyncio.run(part())
+    exchange = Exchange(route)
+    asyncio.run(leave(exchange))
+    assert exchange.status == 499
 
 
 # the server stops

@@ -230,6 +230,20 @@ def test_poll_is_answered_by_publishing_in_a_thread(served: Served) -> None:
     assert {read(client).body for client in clients} == {b'["threads", "0", "1"]'}
 
 
+def test_clients_whose_leave_is_hidden_take_no_more_than_their_share() -> None:
+    """httptools reads no further while a second request waits behind the poll, so it sees no end of the connection."""
+    head = 'GET /polls/n HTTP/1.1\r\nHost: x\r\nIf-None-Match: "0"\r\n\r\n'
+    with Served("uvicorn-uvloop-httptools", "apps:in_groups", quiet=False) as served:
+        for _ in range(200):
+            with socket.create_connection(served.address) as client:
+                client.sendall(head.encode() * 2)
+        served.wait_for(pending=50, refused=150)
+        other = socket.create_connection(served.address, source_address=("127.0.0.2", 0), timeout=20)
+        other.sendall(head.encode())
+        served.wait_for(pending=51)
+        other.close()
+
+
 # the server stops
 
 

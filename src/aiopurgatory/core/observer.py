@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Observer:
-    """Told of every operation that ends. Subclass it and override what you need.
+    """Told of every operation that ends, and of polls that are refused. Subclass it and override what you need.
 
     Calls are synchronous and on the way of every operation: keep them short. What they raise goes to the event loop's
     exception handler and changes nothing.
@@ -33,3 +33,10 @@ class Observer:
 
     def closed(self, purgatory: Any) -> None:
         """*purgatory* has closed; every operation has been reported."""
+
+    def poll_refused(self, purgatory: Any, reason: str) -> None:
+        """A long poll over HTTP that would have waited in *purgatory* was answered 503.
+
+        Args: reason: ``full`` (the purgatory), ``group`` (its share is taken) or ``closed``, which may come after
+            closed().
+        """

@@ -1,15 +1,18 @@
-"""Long polls over HTTP: a route for any ASGI app, or an answer for a handler of your own.
+"""Long polls and server-sent events over HTTP: routes for any ASGI app, or an answer for a handler of your own.
 
 ``aiohttp`` has what aiohttp needs, ``inspector`` the live page of a purgatory.
 """
 
-from .longpoll import Answer, LongPolling, LongPollStatistics
+from .events import EventRoute
+from .exchange import Answer
+from .longpoll import LongPolling, LongPollStatistics
 from .policy import Policy
 from .route import LongPollRoute
 from .sources import GoneError, Source
 
 __all__ = [
     "Answer",
+    "EventRoute",
     "GoneError",
     "LongPollRoute",
     "LongPollStatistics",

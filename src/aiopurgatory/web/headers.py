@@ -11,8 +11,8 @@ from typing import Final
 
 #: The tags of ``If-None-Match: *``, which matches any version. Ask by ``is``: no list of tags is this one.
 ANY: Final[tuple[str, ...]] = ("*",)
-#: Characters of an If-None-Match. A longer one is not read, and matches nothing.
-MAX_TAGS: Final = 8_192
+#: Characters of a header. A longer one counts as none.
+MAX_FIELD: Final = 8_192
 #: Characters of a Prefer whose wait is kept.
 MAX_KEPT: Final = 40
 
@@ -37,7 +37,9 @@ def wait_preference(prefer: str) -> float | None:
 
     As RFC 7240 demands, values that cannot be parsed are ignored, and so is every ``wait`` but the first.
     """
-    return _short(prefer) if len(prefer) <= MAX_KEPT else _search(prefer)
+    if len(prefer) <= MAX_KEPT:
+        return _short(prefer)
+    return _search(prefer) if len(prefer) <= MAX_FIELD else None
 
 
 def _search(prefer: str) -> float | None:
@@ -71,11 +73,12 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
     """
     if if_none_match.strip() == "*":
         return ANY
-    if len(if_none_match) > MAX_TAGS:
+    if len(if_none_match) > MAX_FIELD:
         return ()
     return tuple([_COMPRESSED.sub("", quoted or bare) for quoted, bare in _ENTITY_TAG.findall(if_none_match)])
 
 
+@lru_cache(1_000)
 def is_entity_tag(version: str) -> bool:
     """May *version* stand in the quotes of an ETag, and come back as it is?"""
     return _VERSION.fullmatch(version) is not None

@@ -8,61 +8,24 @@ from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
-from random import randint
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, Protocol
+from typing import Any, Final, Generic
 
 from ..arguments import require_int
 from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..purgatory import Purgatory
 from .asgi import Receive
-from .headers import ANY, WaitError, entity_tags, is_entity_tag, wait_in_query, wait_preference
-from .places import GroupFullError, Places, ReplacedError
+from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest
+from .headers import ANY, entity_tags, is_entity_tag, wait_in_query, wait_preference
+from .places import Places
 from .policy import Policy
-from .polls import Linger, LongPoll
+from .polls import EventStream, Linger, LongPoll, Newcomers
+from .refusals import REFUSALS, Refusals
 from .signals import on_stop_signal
-from .sources import Bodies, GoneError, K, Source
-
-RawHeaders = list[tuple[bytes, bytes]]
+from .sources import Bodies, K, Source
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
-_NO_STORE: Final = (b"cache-control", b"no-store")
-_VARY: Final = (b"vary", b"Prefer")
-_PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
-
-
-class Fields(Protocol):
-    """A request's headers or query: the ``get()`` of a mapping, which for headers ignores case."""
-
-    def get(self, name: str, /) -> str | None: ...
-
-
-class PollRequest(NamedTuple, Generic[K]):
-    """A poll, as HTTP says it. For the fields, see LongPolling.answer()."""
-
-    resource: K
-    prefer: str | None
-    if_none_match: str | None
-    wait: str | None
-    since: str | None
-    keys: Iterable[Hashable] | None
-    client: Hashable
-    group: Hashable
-    receive: Receive | None
-
-
-class Answer(NamedTuple):
-    """An HTTP answer, to be handed to the framework. *raw_headers* lack the body's length."""
-
-    status: int
-    body: bytes
-    raw_headers: RawHeaders
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers as text, for frameworks that take them so."""
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.raw_headers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +87,7 @@ class LongPolling(Generic[K]):
         *,
         policy: Policy | None = None,
         media_type: str = "application/json",
-        max_body_bytes: int = 8 << 20,
+        max_body_bytes: int = 4 << 20,
     ) -> None:
         require_int("max_body_bytes", max_body_bytes, 0)
         self.purgatory: Final = purgatory
@@ -132,10 +95,11 @@ class LongPolling(Generic[K]):
         self._version = source.version
         self._bodies = Bodies(source, max_body_bytes)
         self._media_type = (b"content-type", media_type.encode("latin-1"))
+        self._newcomers = Newcomers()
         self._places = Places(self.policy.max_per_group)
         self._streams = 0
         self._answered: Counter[int] = Counter()
-        self._refused: Counter[str] = Counter()
+        self._refusals = Refusals(purgatory, self.policy.retry_after)
         #: The loop of the last poll: there, the purgatory was opened, and is closed by stop signals.
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -151,7 +115,7 @@ class LongPolling(Generic[K]):
             bodies=len(self._bodies),
             body_bytes=self._bodies.bytes,
             answered=dict(self._answered),
-            refused=dict(self._refused),
+            refused=dict(self._refusals.by_reason),
         )
 
     async def answer(
@@ -219,6 +183,8 @@ class LongPolling(Generic[K]):
                     timeout = self.policy.timeout(wait)
                     poll = LongPoll(request.resource, self._version, version, timeout, request.client, request.group)
                     self._park(request, poll)
+                    if request.receive is not None and not poll.done():
+                        self._newcomers.add(poll, request.receive)
                     await poll
             answer = self._news(request, known)
             if preferred is not None and request.wait is None:
@@ -227,12 +193,11 @@ class LongPolling(Generic[K]):
             if poll is None or not poll.left or _is_cancelled():
                 raise
             answer = Answer(499, b"", [])  # nobody reads it
-        except (WaitError, ReplacedError, GoneError, PurgatoryFullError, PurgatoryClosedError) as exc:
-            answer = self._refusal(exc)
+        except REFUSALS as exc:
+            answer = self._refusals.answer(exc)
         finally:
             if poll is not None:
-                poll.stop_listening()
-                self._places.leave(poll)
+                self._leave(poll)
         self._answered[answer.status] += 1
         return answer
 
@@ -241,7 +206,8 @@ class LongPolling(Generic[K]):
 
         Without a linger, the purgatory's own checks (``check_and_complete_soon()`` and the others) do as well.
 
-        Returns: how many polls were answered at once; 0 with a linger, unless the purgatory is full.
+        Returns: how many polls were answered at once; 0 with a linger, unless the purgatory is full. Streams of events
+            go on, and do not count.
         Raises: RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
         if parts_of(self.purgatory).loop.is_foreign_thread():
@@ -281,53 +247,76 @@ class LongPolling(Generic[K]):
         if parts_of(self.purgatory).loop.running is not loop:  # else it is open, or was closed on purpose
             await self.purgatory.start()
         self._loop = loop
+        self._newcomers = Newcomers()  # its timer belongs to a loop
         on_stop_signal(self.purgatory.close)
 
     def _park(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
         self._places.make_room(poll)
         self.purgatory.watch(poll, (request.resource,) if request.keys is None else request.keys)
         self._places.take(poll)
-        if request.receive is not None and not poll.done():
-            poll.listen(request.receive)
+
+    def _leave(self, poll: LongPoll[K]) -> None:
+        poll.cancel()  # if parking has raised half-way, it waits yet
+        self._newcomers.remove(poll)
+        poll.stop_listening()
+        self._places.leave(poll)
 
     def _news(self, request: PollRequest[K], known: tuple[str, ...]) -> Answer:
         """What is new to a client that has the versions *known*."""
-        version = self._version(request.resource)
-        if not is_entity_tag(version):
-            rule = "printable ASCII without spaces and quotes, and not end like that of a compressed answer (-gzip)"
-            raise ValueError(f"version must be {rule}, got {version!r}")
-        headers = [(b"etag", b'"%b"' % version.encode()), _NO_STORE, _VARY]
+        version = self.version(request.resource)
+        headers = [(b"etag", b'"%b"' % version.encode()), NO_STORE, VARY]
         if version in known:
             return Answer(304 if request.since is None else 204, b"", headers)
         body = self._bodies.get(request.resource, known[0] if len(known) == 1 else None, version)
         headers.append(self._media_type)
         return Answer(200, body, headers)
 
-    def _refusal(self, exc: Exception) -> Answer:
-        match exc:
-            case GroupFullError():
-                return self._unavailable("group", str(exc))
-            case PurgatoryFullError():
-                return self._unavailable("full", str(exc))
-            case PurgatoryClosedError():
-                # To all polls at once, and a body would be another write for each of them.
-                return self._unavailable("closed", "")
-        status = 410 if isinstance(exc, GoneError) else 409 if isinstance(exc, ReplacedError) else 400
-        return Answer(status, str(exc).encode(errors="replace"), [_NO_STORE, _PLAIN_TEXT])
+    def version(self, resource: K) -> str:
+        """The version of *resource*. Raises: ValueError: it cannot be an ETag, or not come back as it is."""
+        version = self._version(resource)
+        if not is_entity_tag(version):
+            rule = "printable ASCII without spaces and quotes, and not end like that of a compressed answer (-gzip)"
+            raise ValueError(f"version must be {rule}, got {version!r}")
+        return version
 
-    def _unavailable(self, reason: str, why: str) -> Answer:
-        self._refused[reason] += 1
-        seconds = randint(*self.policy.retry_after)
-        headers = [_NO_STORE, (b"retry-after", b"%d" % seconds), (b"refused", reason.encode())]
-        if why:
-            headers.append(_PLAIN_TEXT)
-        return Answer(503, why.encode(), headers)
+    # for streams of events
 
-    def cut_off(self) -> Answer:
-        """The answer to a poll whose handler the server cancels, because it stops."""
-        answer = self._unavailable("closed", "")
-        self._answered[503] += 1
+    async def open_stream(self, request: PollRequest[K], heartbeat: float, stall: float) -> EventStream[K]:
+        """Park a stream, which ends with close_stream().
+
+        Raises: PurgatoryFullError, PurgatoryClosedError, and what Source.version() raises: there is none.
+        """
+        if self._loop is not asyncio.get_running_loop():
+            await self._enter()
+        resource, client, group = request.resource, request.client, request.group
+        stream = EventStream(self.purgatory, resource, self._version, heartbeat, stall, client, group)
+        self._streams += 1
+        try:
+            self._park(request, stream)
+            if request.receive is not None:
+                stream.listen(request.receive)
+        except BaseException:
+            self.close_stream(stream)
+            raise
+        return stream
+
+    def close_stream(self, stream: EventStream[K]) -> None:
+        self._leave(stream)
+        self._streams -= 1
+
+    def body(self, resource: K, since: str | None, version: str) -> bytes:
+        """The body for a client that has version *since*; see Source.read()."""
+        return self._bodies.get(resource, since, version)
+
+    def refuse(self, exc: Exception) -> Answer:
+        """The answer to a stream that cannot begin, or to a poll that the server cancels."""
+        answer = self._refusals.answer(exc)
+        self.count(answer.status)
         return answer
+
+    def count(self, status: int) -> None:
+        """An answer begins."""
+        self._answered[status] += 1
 
 
 def _known(request: PollRequest[Any], version: str) -> tuple[str, ...]:

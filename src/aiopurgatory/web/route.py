@@ -7,8 +7,11 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Generic, final
 from urllib.parse import parse_qs
 
+from ..errors import PurgatoryClosedError
 from .asgi import Receive, Scope, Send
-from .longpoll import Answer, LongPolling, PollRequest
+from .exchange import Answer, PollRequest
+from .headers import MAX_FIELD
+from .longpoll import LongPolling
 from .sources import K
 
 _NO_LENGTH: Final = frozenset({204, 304})
@@ -32,8 +35,8 @@ class LongPollRoute(Generic[K]):
 
         Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
 
-    When the client leaves, the poll ends at once, whatever middleware is between. The handlers of other requests are
-    let be. When the server cancels a poll, because its time to stop is over, the client is answered 503.
+    When the client leaves, the poll ends within 20 ms, whatever middleware is between. The handlers of other requests
+    are let be. When the server cancels a poll, because its time to stop is over, the client is answered 503.
 
     Args: each but the first is a function of the ASGI scope.
         resource: what is polled; by default, the path's parameter.
@@ -60,21 +63,21 @@ class LongPollRoute(Generic[K]):
         if scope["type"] != "http":
             raise TypeError(f"LongPollRoute answers HTTP, got a scope of type {scope['type']!r}")
         if scope["method"] not in ("GET", "HEAD"):
-            await _send(Answer(405, b"", [(b"allow", b"GET, HEAD")]), send)
+            await send_answer(Answer(405, b"", [(b"allow", b"GET, HEAD")]), send)
             return
         try:
             answer = await self._polling.respond(self._request(scope, receive))
         except asyncio.CancelledError:
             # The server would answer 500 and log it. Nobody else has a use for the cancellation: nothing follows here.
-            answer = self._polling.cut_off()
-        await _send(answer, send)
+            answer = self._polling.refuse(PurgatoryClosedError("the server stops"))
+        await send_answer(answer, send)
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
         prefer = if_none_match = wait = None
         for name, value in scope["headers"]:
-            if name == b"prefer":
+            if name == b"prefer" and len(value) <= MAX_FIELD:
                 prefer = _joined(prefer, value)
-            elif name == b"if-none-match":
+            elif name == b"if-none-match" and len(value) <= MAX_FIELD:
                 if_none_match = _joined(if_none_match, value)
         if b"wait=" in scope["query_string"]:
             wait = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("wait", [None])[0]
@@ -97,7 +100,7 @@ def _joined(first: str | None, line: bytes) -> str:
     return text if first is None else f"{first}, {text}"
 
 
-async def _send(answer: Answer, send: Send) -> None:
+async def send_answer(answer: Answer, send: Send) -> None:
     headers = answer.raw_headers
     if answer.status not in _NO_LENGTH:
         headers.append((b"content-length", b"%d" % len(answer.body)))

@@ -1,0 +1,48 @@
+"""What a poll asks, and how it is answered, in HTTP's words."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, NamedTuple, Protocol
+
+from .asgi import Receive
+from .sources import K
+
+RawHeader = tuple[bytes, bytes]
+
+NO_STORE: Final = (b"cache-control", b"no-store")
+VARY: Final = (b"vary", b"Prefer")
+PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+
+
+class Fields(Protocol):
+    """A request's headers or query: the ``get()`` of a mapping, which for headers ignores case."""
+
+    def get(self, name: str, /) -> str | None: ...
+
+
+class PollRequest(NamedTuple, Generic[K]):
+    """A poll, as HTTP says it. For the fields, see LongPolling.answer()."""
+
+    resource: K
+    prefer: str | None
+    if_none_match: str | None
+    wait: str | None
+    since: str | None
+    keys: Iterable[Hashable] | None
+    client: Hashable
+    group: Hashable
+    receive: Receive | None
+
+
+class Answer(NamedTuple):
+    """An HTTP answer, to be handed to the framework. *raw_headers* lack the body's length."""
+
+    status: int
+    body: bytes
+    raw_headers: list[RawHeader]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as text, for frameworks that take them so."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.raw_headers}

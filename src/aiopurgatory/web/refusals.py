@@ -1,0 +1,49 @@
+"""Refusals: the answers to polls that are not, or no longer, parked. Those by 503 are counted by their reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import randint
+from typing import Final
+
+from ..core.purgatory import parts_of
+from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..purgatory import Purgatory
+from .exchange import NO_STORE, PLAIN_TEXT, Answer
+from .headers import WaitError
+from .places import GroupFullError, ReplacedError
+from .sources import GoneError
+
+#: What is answered, and not raised.
+REFUSALS: Final = (WaitError, ReplacedError, GoneError, PurgatoryFullError, PurgatoryClosedError)
+
+
+class Refusals:
+    """Args: retry_after: the lowest and the highest, whole seconds."""
+
+    def __init__(self, purgatory: Purgatory, retry_after: tuple[int, int]) -> None:
+        self._purgatory = purgatory
+        self._retry_after = retry_after
+        self.by_reason: Counter[str] = Counter()
+
+    def answer(self, exc: Exception) -> Answer:
+        """Args: exc: one of REFUSALS."""
+        match exc:
+            case GroupFullError():
+                return self._unavailable("group", str(exc))
+            case PurgatoryFullError():
+                return self._unavailable("full", str(exc))
+            case PurgatoryClosedError():
+                # To all polls at once, and a body would be another write for each of them.
+                return self._unavailable("closed", "")
+        status = 410 if isinstance(exc, GoneError) else 409 if isinstance(exc, ReplacedError) else 400
+        return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT])
+
+    def _unavailable(self, reason: str, why: str) -> Answer:
+        self.by_reason[reason] += 1
+        parts_of(self._purgatory).reports.tell(lambda observer: observer.poll_refused(self._purgatory, reason))
+        seconds = randint(*self._retry_after)
+        headers = [NO_STORE, (b"retry-after", b"%d" % seconds), (b"refused", reason.encode())]
+        if why:
+            headers.append(PLAIN_TEXT)
+        return Answer(503, why.encode(), headers)

@@ -1,0 +1,200 @@
+"""Streams of events from real servers: clients that leave, that do not read, and servers that stop."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .app_events import SIZE
+from .eventsource import Event, Parser
+from .helpers import Served, read
+
+SERVERS = [
+    ("uvicorn-asyncio-h11", "apps:starlette"),
+    ("uvicorn-asyncio-httptools", "apps:behind_middleware"),
+    ("uvicorn-uvloop-httptools", "apps:starlette"),
+    ("hypercorn-asyncio-0", "apps:starlette"),
+    ("hypercorn-uvloop-0", "apps:behind_middleware"),
+]
+#: Each event is 1 MB.
+LARGE = [("uvicorn-asyncio-h11", "app_events:starlette"), ("hypercorn-uvloop-0", "app_events:starlette")]
+
+
+class Stream(Parser):
+    """A stream as httpx has it."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__()
+        self.response = response
+        self._chunks = response.iter_bytes()
+
+    def until(self, count: int) -> list[Event]:
+        """Read on until there have been *count* events."""
+        while len(self.events) < count:
+            self.feed(next(self._chunks))
+        return self.events
+
+    def rest(self) -> None:
+        """Read until the server ends the stream."""
+        for chunk in self._chunks:
+            self.feed(chunk)
+
+
+@contextmanager
+def streaming(served: Served, path: str, **headers: str) -> Iterator[Stream]:
+    url = "http://{}:{}{}".format(*served.address, path)
+    with httpx.stream("GET", url, headers=headers, timeout=20) as response:
+        yield Stream(response)
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    with Served(*request.param) as server:
+        yield server
+
+
+def each(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("served", cases, ids="-".join, indirect=True, scope="module")
+
+
+@each(SERVERS)
+def test_events_arrive_as_they_are_published(served: Served) -> None:
+    with streaming(served, "/events/orders") as stream:
+        assert stream.response.headers["content-type"] == "text/event-stream"
+        assert stream.until(1) == [Event("message", "0", '["orders", null, "0"]')]
+        for number in range(1, 4):
+            served.ask("POST /polls/orders", body="x")
+            version, before = str(number), str(number - 1)
+            assert stream.until(number + 1)[-1] == Event("message", version, f'["orders", "{before}", "{version}"]')
+    served.wait_for(pending=0, keys=0)
+
+
+@each(SERVERS)
+def test_stream_goes_on_from_the_last_event_id(served: Served) -> None:
+    for _ in range(3):
+        served.ask("POST /polls/resumed", body="x")
+    with streaming(served, "/events/resumed", **{"Last-Event-ID": "1"}) as stream:
+        assert stream.until(1) == [Event("message", "3", '["resumed", "1", "3"]')]
+    with streaming(served, "/events/resumed", **{"Last-Event-ID": "-200"}) as stream:
+        assert [event.kind for event in stream.until(2)] == ["gone", "message"]
+
+
+@each(SERVERS)
+def test_method_other_than_get_is_refused(served: Served) -> None:
+    assert served.ask("POST /events/orders", body="x").status == 405
+
+
+@each(SERVERS)
+def test_client_leaves_and_its_stream_ends_at_once(served: Served, leave: Callable[[socket.socket], None]) -> None:
+    before = served.statistics()["cancelled"]
+    clients = [served.send("GET /events/left") for _ in range(6)]
+    served.wait_for(pending=6)
+    for client in clients[:4]:
+        leave(client)
+    served.wait_for(pending=2, watched=2, cancelled=before + 4)
+    for client in clients[4:]:
+        leave(client)
+    served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)
+
+
+@each(SERVERS)
+def test_client_leaves_with_an_event_on_its_way_and_nothing_stays(served: Served) -> None:
+    clients = [served.send(f"GET /events/race-{i}") for i in range(20)]
+    served.wait_for(pending=20)
+    posts = []
+    for i, client in enumerate(clients):
+        posts.append(served.send(f"POST /polls/race-{i}", body="x"))
+        client.close()
+    assert {read(post).status for post in posts} == {200}
+    served.wait_for(pending=0, keys=0, failed=0)
+
+
+@each(SERVERS)
+def test_client_opens_a_newer_stream_and_its_older_one_ends(served: Served) -> None:
+    path = "/events/anew?client=ann"
+    with streaming(served, path) as older:
+        older.until(1)
+        with streaming(served, path) as newer:
+            older.rest()
+            assert older.events[1].kind == "replaced"
+            served.ask("POST /polls/anew", body="x")
+            assert newer.until(2)[1].id == "1"
+    served.wait_for(pending=0)
+
+
+@pytest.mark.parametrize("case", SERVERS, ids="-".join)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_signal_ends_every_stream_at_once(case: tuple[str, str], number: int) -> None:
+    with Served(*case) as served, streaming(served, "/events/orders") as stream:
+        clients = [served.send("GET /events/orders") for _ in range(50)]
+        served.wait_for(pending=51)
+        start = time.monotonic()
+        served.process.send_signal(number)
+        stream.rest()
+        assert len(stream.retries) == 2
+        for client in clients:
+            answer = read(client)
+            assert (answer.status, answer.body.count(b"retry: ")) == (200, 2)
+            assert answer.body.endswith(b"0\r\n\r\n")
+        served.process.wait(timeout=10)
+        assert time.monotonic() - start < 10
+
+
+def test_stop_of_hypercorn_with_workers_ends_every_stream_in_the_end() -> None:
+    # As with long polls, its workers get no signal. On asyncio's own loop, from Python 3.12 on, it waits for clients
+    # to leave instead (hypercorn #308).
+    with Served("hypercorn-uvloop-1", "apps:starlette", quiet=False) as served:
+        clients = [served.send("GET /events/orders") for _ in range(20)]
+        served.wait_for(pending=20)
+        served.process.send_signal(signal.SIGTERM)
+        for answer in map(read, clients):
+            assert (answer.status, answer.body.count(b"retry: ")) == (200, 2)
+
+
+# clients that do not read
+
+
+def memory_of(served: Served) -> int:
+    """Bytes of the server that are in memory."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{served.process.pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LARGE, ids="-".join)
+def test_client_that_does_not_read_costs_a_few_events_and_then_has_the_newest(case: tuple[str, str]) -> None:
+    with Served(*case) as served, streaming(served, "/patient/n") as stream:
+        stream.until(1)
+        for _ in range(20):
+            served.ask("POST /polls/n", body="x")
+        before = memory_of(served)
+        for _ in range(1_000):
+            served.ask("POST /polls/n", body="x")
+        assert memory_of(served) - before < 20 * SIZE
+        assert served.statistics()["pending"] == 1
+        while stream.events[-1].id != "1020":
+            stream.until(len(stream.events) + 1)
+        assert len(stream.events) < 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LARGE, ids="-".join)
+def test_client_that_never_reads_loses_its_place(case: tuple[str, str]) -> None:
+    with Served(*case, quiet=False) as served:
+        clients = [served.send("GET /events/n") for _ in range(3)]
+        with streaming(served, "/events/n") as reader:
+            reader.until(1)
+            for number in range(20):
+                served.ask("POST /polls/n", body="x")
+                reader.until(number + 2)
+            served.wait_for(pending=1, expired=3)
+            assert reader.events[-1].id == "20"
+        for client in clients:
+            client.close()

@@ -1,0 +1,140 @@
+"""What observers and Prometheus learn of long polls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import aiopurgatory
+from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
+from aiopurgatory.metrics import Metrics
+from aiopurgatory.testing import ManualClock
+
+from .polls import Counters, Polls, settle
+
+
+class Refusals(Observer):
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def poll_refused(self, purgatory: Any, reason: str) -> None:
+        self.told.append((purgatory.name, reason))
+
+
+class Broken(Observer):
+    def poll_refused(self, purgatory: Any, reason: str) -> None:
+        raise LookupError("broken")
+
+
+async def refuse_six(counters: Counters, *observers: Observer) -> list[tuple[int, str]]:
+    """Polls in a purgatory named "polls", of which each is refused. Returns: their statuses and reasons."""
+    purgatory = Purgatory("polls", clock=ManualClock(), max_pending=2, observers=observers)
+    polls = Polls(purgatory, counters, max_per_group=1)
+    parked = [polls.start(group="tenant"), polls.start()]
+    await settle()
+    answers = [await polls.now(group="tenant"), await polls.now(), await polls.now(group="other")]
+    await purgatory.aclose()
+    answers += [await parked[0], await parked[1], await polls.now()]
+    assert polls.polling.statistics().refused == {"group": 1, "full": 2, "closed": 3}
+    return [(answer.status, answer.headers["refused"]) for answer in answers]
+
+
+ANSWERS = [(503, reason) for reason in ("group", "full", "full", "closed", "closed", "closed")]
+
+
+async def test_observers_are_told_of_each_refused_poll(counters: Counters) -> None:
+    refusals = Refusals()
+    assert await refuse_six(counters, refusals, Observer()) == ANSWERS
+    assert refusals.told == [("polls", reason) for _, reason in ANSWERS]
+
+
+async def test_poll_cut_off_by_the_server_counts_as_refused(counters: Counters) -> None:
+    refusals = Refusals()
+    polls = Polls(Purgatory("polls", observers=[refusals]), counters)
+    polls.polling.refuse(PurgatoryClosedError("the server stops"))
+    assert refusals.told == [("polls", "closed")]
+
+
+async def test_observer_that_raises_changes_no_answer(counters: Counters) -> None:
+    refusals, reported = Refusals(), list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    assert await refuse_six(counters, Broken(), refusals) == ANSWERS
+    assert [type(exc) for exc in reported] == [LookupError] * 6
+    assert len(refusals.told) == 6
+
+
+async def test_refused_polls_are_counted_by_reason(counters: Counters) -> None:
+    registry = CollectorRegistry()
+    for _ in range(2):  # the second purgatory of a name goes on where the first one ended
+        await refuse_six(counters, Metrics(registry))
+    counted = {
+        reason: registry.get_sample_value("aiopurgatory_refused_polls_total", {"purgatory": "polls", "reason": reason})
+        for reason in ("full", "group", "closed")
+    }
+    assert counted == {"full": 4, "group": 2, "closed": 6}
+
+
+async def test_polls_are_counted_under_public_names(counters: Counters, clock: ManualClock) -> None:
+    registry = CollectorRegistry()
+    async with Purgatory("polls", clock=clock, observers=[Metrics(registry)]) as purgatory:
+        polls = Polls(purgatory, counters, linger=0.1)
+        poll = polls.start()
+        await settle()
+        polls.publish()
+        await clock.advance(0.1)
+        assert (await poll).status == 200
+        counted = Counter[str]()
+        for family in registry.collect():
+            for sample in family.samples:
+                if sample.name == "aiopurgatory_wait_seconds_count":
+                    counted[sample.labels["kind"]] += int(sample.value)
+    assert counted == {"LongPoll": 1, "Linger": 1}
+
+
+WORKER = """
+import asyncio
+from aiopurgatory import Purgatory
+from aiopurgatory.metrics import Metrics
+from aiopurgatory.web import LongPolling
+
+class Source:
+    def version(self, resource): return "1"
+    def read(self, resource, since, version): return b""
+
+async def main():
+    purgatory = Purgatory("polls", max_pending=1, observers=[Metrics()])
+    polling = LongPolling(purgatory, Source())
+    known = {"if-none-match": '"1"'}
+    parked = asyncio.create_task(polling.answer("x", known))
+    await asyncio.sleep(0)
+    assert (await polling.answer("x", known)).status == 503
+    await purgatory.aclose()
+    assert (await parked).status == 503
+
+asyncio.run(main())
+"""
+SCRAPE = """
+from prometheus_client import CollectorRegistry, multiprocess
+registry = CollectorRegistry()
+multiprocess.MultiProcessCollector(registry)
+for reason in ("full", "closed"):
+    print(registry.get_sample_value("aiopurgatory_refused_polls_total", {"purgatory": "polls", "reason": reason}))
+"""
+
+
+@pytest.mark.slow
+def test_refused_polls_of_several_processes_are_added_up(tmp_path: Path) -> None:
+    source = str(Path(aiopurgatory.__file__).parents[1])
+    env = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": source}
+    for script in (WORKER, WORKER):
+        subprocess.run([sys.executable, "-c", script], env=env, check=True)
+    scraped = subprocess.run([sys.executable, "-c", SCRAPE], env=env, check=True, capture_output=True, text=True)
+    assert scraped.stdout.split() == ["2.0", "2.0"]
