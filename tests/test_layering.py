@@ -19,7 +19,7 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 GROUND = {"arguments", "clock", "errors", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
-FACE = CORE | {"clock_task", "compiled", "handover", "operation", "purgatory"}
+FACE = CORE | {"clock_task", "compiled", "handover", "operation", "purgatory", "waits"}
 LAYERS = {
     "arguments": set(),
     "clock": set(),
@@ -33,6 +33,7 @@ LAYERS = {
     "handover": FACE,
     "operation": FACE,
     "purgatory": FACE,
+    "waits": FACE,
     "__init__": FACE,
     "testing": FACE | {"testing"},
     "metrics": FACE | {"observers"},

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
@@ -21,7 +21,7 @@ from .core.observer import Observer
 from .core.parking import CLOSED, FORKED
 from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .handover import Handover
-from .operation import DelayedOperation
+from .waits import PredicateWait, ReadWait
 
 R = TypeVar("R")
 
@@ -186,7 +186,7 @@ class Purgatory(SyncPurgatory):
             if value:
                 return value
             raise TimeoutError(f"the predicate was false, and there was no time to wait: {timeout} s")
-        op = _PredicateWait(predicate, timeout, on_undelivered)
+        op = PredicateWait(predicate, timeout, on_undelivered)
         try:
             value = await self.watch(op, keys)
             expired = op.expired
@@ -195,6 +195,42 @@ class Purgatory(SyncPurgatory):
         if expired:
             raise TimeoutError(f"the predicate was still false after {timeout} s")
         return value
+
+    async def wait_until(self, read: Callable[[], Awaitable[R]], keys: Iterable[Hashable], timeout: float | None) -> R:
+        """Wait until *read*, an ``async def`` that asks a database, say, returns something true.
+
+            row = await purgatory.wait_until(lambda: pool.fetchrow(QUERY, after), [("orders", 7)], timeout=30.0)
+
+        It reads once the keys are watched, and again whenever one of them was checked meanwhile: many checks during a
+        read lead to one more. So make a change visible first, and check then. Cancelling the task cancels its read.
+
+        At the deadline, a read that is under way comes to its end, and one more begins: what was written without a
+        check is found. Reads have no time-out of their own; give yours one.
+
+        Args: timeout: seconds, or None. 0 or less: read once, and do not wait.
+
+        Returns: the first true value.
+        Raises: TimeoutError: the last read was false. What *read* or watch() raises; what fail_for_key() was given.
+        """
+        if isinstance(timeout, (int, float)) and timeout <= 0:
+            if value := await read():
+                return value
+            raise TimeoutError(f"read() was false, and there was no time to wait: {timeout} s")
+        op = ReadWait(timeout)
+        self.watch(op, keys)
+        try:
+            while True:
+                op.begin_read()
+                is_last = op.done()
+                if value := await read():
+                    op.force_complete()
+                    return value
+                if is_last:
+                    raise TimeoutError(f"read() was still false after {timeout} s")
+                await op.wait_for_check()
+        finally:
+            op.cancel()
+            del op  # what is raised keeps this frame
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
         """check_and_complete_soon() for other threads: many calls cost few wake-ups of the loop.
@@ -213,30 +249,6 @@ class Purgatory(SyncPurgatory):
             self._parts.loop.report(None, exc, f"the clock task of {self!r} died, and everything pending fails")
         if clock_task is self._clock_task:  # else it was started again meanwhile
             self.close()
-
-
-class _PredicateWait(DelayedOperation[R]):
-    __slots__ = ("predicate", "put_back", "value")
-
-    def __init__(
-        self, predicate: Callable[[], R], timeout: float | None, put_back: Callable[[R], object] | None
-    ) -> None:
-        super().__init__(timeout)
-        self.predicate = predicate
-        self.put_back = put_back
-        self.value: R
-
-    def try_complete(self) -> bool:
-        self.value = self.predicate()
-        require_not_coroutine("predicate", self.value)
-        return bool(self.value) and self.force_complete()
-
-    def on_complete(self) -> R:
-        return self.value
-
-    def on_undelivered(self, result: R) -> None:
-        if self.put_back is not None and not self.expired:
-            self.put_back(result)
 
 
 def _leave_to_parent() -> None:

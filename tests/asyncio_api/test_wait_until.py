@@ -1,0 +1,183 @@
+"""wait_until(): conditions that have to be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+
+class Table:
+    """A table somewhere else: a read takes what it sees when it begins, and answers when it is let."""
+
+    def __init__(self) -> None:
+        self.row: Any = None
+        self.reads = 0
+        self.reading = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def read(self) -> Any:
+        self.reads += 1
+        self.reading += 1
+        seen = self.row
+        try:
+            await self.gate.wait()
+            await asyncio.sleep(0)
+        finally:
+            self.reading -= 1
+        return seen
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+async def test_value_that_is_there_is_returned_after_one_read(purgatory: Purgatory, table: Table) -> None:
+    table.row = "row"
+    assert await purgatory.wait_until(table.read, ["key"], 5.0) == "row"
+    assert (table.reads, purgatory.num_delayed, purgatory.statistics().completed) == (1, 0, 1)
+
+
+async def test_check_leads_to_another_read(purgatory: Purgatory, table: Table) -> None:
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    purgatory.check_and_complete("key")
+    await settle()
+    assert (waiting.done(), table.reads) == (False, 2)
+    table.row = "row"
+    await settle()
+    assert table.reads == 2  # nobody has said so
+    purgatory.check_and_complete("key")
+    assert await waiting == "row"
+    assert purgatory.num_delayed == 0
+
+
+async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, table: Table) -> None:
+    table.gate.clear()
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    table.row = "row"  # too late for the read that is under way
+    for _ in range(100):
+        purgatory.check_and_complete("key")
+    table.gate.set()
+    assert await waiting == "row"
+    assert table.reads == 2
+
+
+async def test_deadline_reads_once_more(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await clock.advance(4.999)
+    assert table.reads == 1
+    table.row = "row"  # and nobody is told
+    await clock.advance(0.001)
+    await settle()
+    assert (await waiting, table.reads) == ("row", 2)
+
+
+async def test_deadline_without_a_value_is_a_timeout(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await clock.advance(5.0)
+    await settle()
+    with pytest.raises(TimeoutError, match=r"^read\(\) was still false after 5.0 s$"):
+        await waiting
+    assert table.reads == 2
+
+
+async def test_deadline_during_a_read_reads_once_more(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
+    table.gate.clear()
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await clock.advance(5.0)
+    table.row = "row"
+    assert not waiting.done()
+    table.gate.set()
+    assert (await waiting, table.reads) == ("row", 2)
+
+
+async def test_no_time_means_one_read_and_nothing_parked(purgatory: Purgatory, table: Table) -> None:
+    for timeout in (0, -0.001):
+        with pytest.raises(TimeoutError, match="there was no time to wait"):
+            await purgatory.wait_until(table.read, ["key"], timeout)
+    table.row = "row"
+    assert await purgatory.wait_until(table.read, ["key"], 0) == "row"
+    assert (table.reads, purgatory.statistics().expired) == (3, 0)
+
+
+@pytest.mark.parametrize("gate_is_open", [True, False])
+async def test_cancelling_it_cancels_the_read(purgatory: Purgatory, table: Table, gate_is_open: bool) -> None:
+    if not gate_is_open:
+        table.gate.clear()
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    waiting.cancel()
+    await settle()
+    assert (waiting.cancelled(), table.reading, purgatory.num_delayed) == (True, 0, 0)
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table: Table, turns: int) -> None:
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key", "other"], 5.0))
+    for turn in range(turns):
+        if turn == 3:
+            purgatory.check_and_complete("other")
+        if turn == 5:
+            table.row = "row"
+            purgatory.check_and_complete("key")
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await settle()
+    assert waiting.cancelled() or waiting.result() == "row"
+    assert (purgatory.num_delayed, purgatory.watched, table.reading) == (0, 0, 0)
+    check_invariants(purgatory)
+
+
+async def test_read_that_raises_is_heard(purgatory: Purgatory) -> None:
+    async def read() -> bool:
+        raise LookupError("no such table")
+
+    with pytest.raises(LookupError, match="no such table"):
+        await purgatory.wait_until(read, ["key"], 5.0)
+    assert purgatory.num_delayed == 0
+
+
+@pytest.mark.parametrize("gate_is_open", [True, False])
+async def test_closing_ends_it(purgatory: Purgatory, table: Table, gate_is_open: bool) -> None:
+    if not gate_is_open:
+        table.gate.clear()
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    purgatory.close()
+    table.gate.set()
+    with pytest.raises(PurgatoryClosedError):
+        await waiting
+    assert table.reads == 1
+
+
+async def test_fail_for_key_ends_it(purgatory: Purgatory, table: Table) -> None:
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    purgatory.fail_for_key("key", ConnectionError("not leader"))
+    with pytest.raises(ConnectionError, match="not leader"):
+        await waiting
+
+
+async def test_full_purgatory_refuses_before_it_reads(clock: ManualClock, table: Table) -> None:
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        first = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+        await settle()
+        with pytest.raises(PurgatoryFullError):
+            await purgatory.wait_until(table.read, ["key"], 5.0)
+        assert table.reads == 1
+        first.cancel()
+        await settle()
