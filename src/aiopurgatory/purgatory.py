@@ -228,6 +228,8 @@ class Purgatory(SyncPurgatory):
                 if is_last:
                     raise TimeoutError(f"read() was still false after {timeout} s")
                 await op.wait_for_check()
+                if op.done() and not op.expired:
+                    op.result()  # raises
         finally:
             op.cancel()
             del op  # what is raised keeps this frame

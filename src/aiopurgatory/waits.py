@@ -58,10 +58,7 @@ class ReadWait(DelayedOperation[None]):
         self._checked = False
 
     async def wait_for_check(self) -> None:
-        """Return once there was a check since begin_read(), or this has expired.
-
-        Raises: what it has failed with, such as PurgatoryClosedError.
-        """
+        """Return once there was a check since begin_read(), or this has ended."""
         if not self._checked and not self.done():
             self._woken = asyncio.get_running_loop().create_future()
             self.add_done_callback(self._wake)
@@ -70,8 +67,6 @@ class ReadWait(DelayedOperation[None]):
             finally:
                 self.remove_done_callback(self._wake)
                 self._woken = None
-        if self.done() and not self.expired:
-            self.result()
 
     def _wake(self, _: object = None) -> None:
         if self._woken is not None and not self._woken.done():
