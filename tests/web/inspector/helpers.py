@@ -62,11 +62,11 @@ class Answer:
         return json.loads(self.body)
 
 
-async def get(port: int, path: str, method: str = "GET") -> Answer:
+async def get(port: int, path: str, method: str = "GET", host: str = "127.0.0.1") -> Answer:
     """One request, on a connection that is closed afterwards, or at once if this is cancelled."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(f"{method} /purgatory{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"{method} /purgatory{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         return Answer(await reader.read())
     finally:
         writer.close()

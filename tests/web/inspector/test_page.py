@@ -15,8 +15,10 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from aiopurgatory import Purgatory
+from aiopurgatory.web import LongPolling
 from aiopurgatory.web.inspector import Inspector, view
 
+from ..polls import Counters, Polls, settle
 from .helpers import Wait, serve
 
 CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -75,6 +77,11 @@ class Page:
         field.clear()
         field.send_keys(text, "\n")
 
+    def choose(self, number: int) -> None:
+        """Show the purgatory of this number."""
+        field = "const field = document.getElementById('which')"
+        self.run(f"{field}; field.value = {number}; field.dispatchEvent(new Event('change'))")
+
     def emulate(self, command: str, **arguments: Any) -> None:
         self.driver.execute_cdp_cmd(f"Emulation.{command}", arguments)
 
@@ -114,7 +121,9 @@ def page(driver: webdriver.Chrome, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @asynccontextmanager
 async def shown(page: Page, *, show_keys: bool = True) -> AsyncIterator[Purgatory]:
     """A purgatory whose page is open and has been drawn; it must not complain of anything, or ask anybody else."""
-    async with Purgatory("shown") as purgatory, serve(Inspector([purgatory], show_keys=show_keys)) as port:
+    purgatory = Purgatory("shown")
+    polling = LongPolling(purgatory, Counters())
+    async with purgatory, serve(Inspector([polling], show_keys=show_keys)) as port:
         await asyncio.to_thread(page.open, port)
         await asyncio.to_thread(page.until, "#live", lambda text: text == "live")
         await asyncio.to_thread(page.until, "#figure-pending", lambda text: text == "0")
@@ -155,6 +164,41 @@ async def test_page_draws_a_ring_for_each_wheel_and_moves_its_hand(page: Page) -
         assert await asyncio.to_thread(page.run, hand) != before
         levels = await asyncio.to_thread(page.text, "#levels tbody")
         assert levels.splitlines()[3] == "3 8 s 2.67 min 1 / 20 1"
+
+
+async def test_page_shows_how_polls_were_answered(page: Page) -> None:
+    async with Purgatory("polls") as purgatory:
+        polls = Polls(purgatory, Counters(), max_per_group=1)
+        async with serve(Inspector([purgatory, polls.polling])) as port:
+            await asyncio.to_thread(page.open, port)
+            await asyncio.to_thread(page.until, "#live", lambda text: text == "live")
+            hidden = "return [...document.querySelectorAll('.polling')].map(panel => getComputedStyle(panel).display)"
+            assert await asyncio.to_thread(page.run, hidden) == ["none", "none"]
+            await asyncio.to_thread(page.choose, 1)
+            await asyncio.to_thread(page.until, "#answers tbody", lambda text: text == "no poll was answered yet")
+            parked = [polls.start(client="ann", group="tenant"), polls.start(client="bob"), polls.start(client="bob")]
+            await settle()
+            await polls.now(group="tenant")
+            await polls.now(known=None)
+            await asyncio.to_thread(page.until, "#answers tbody", lambda text: "refused" in text)
+            await asyncio.to_thread(page.until, "#oldest tbody", lambda text: text.count("LongPoll") == 2)
+            assert (await asyncio.to_thread(page.text, "#answers tbody")).splitlines() == [
+                "200 something new 1",
+                "409 replaced by a newer poll of the client 1",
+                "503 refused 1",
+            ]
+            assert (await asyncio.to_thread(page.text, "#parked tbody")).splitlines() == [
+                "refused: the group has its share 1",
+                "polls and streams of named clients 2",
+                "groups with polls or streams 1",
+                "open streams of events 0",
+                "bodies kept for other polls 1 (508 bytes)",
+            ]
+            assert await asyncio.to_thread(page.run, hidden) == ["block", "block"]
+            assert await asyncio.to_thread(page.problems) == []
+            await asyncio.to_thread(page.driver.get, "about:blank")
+            polls.publish()
+            assert sorted([(await poll).status for poll in parked]) == [200, 200, 409]
 
 
 async def test_page_finds_a_key(page: Page) -> None:
@@ -203,8 +247,7 @@ async def test_hostile_name_of_a_purgatory_is_shown_as_text(page: Page) -> None:
         await asyncio.to_thread(page.open, port)
         await asyncio.to_thread(page.until, "#which", lambda text: text == f"{HOSTILE}two")
         assert await asyncio.to_thread(page.run, "return document.images.length") == 0
-        change = "which = document.getElementById('which'); which.value = 1; which.dispatchEvent(new Event('change'))"
-        await asyncio.to_thread(page.run, f"const {change}")
+        await asyncio.to_thread(page.choose, 1)
         await asyncio.to_thread(page.until, "#figure-pending", lambda text: text == "1")
         assert await asyncio.to_thread(page.run, "return document.title") == "Purgatory two"
         await asyncio.to_thread(page.driver.get, "about:blank")

@@ -6,12 +6,14 @@ import asyncio
 import secrets
 import time
 from collections import deque
+from dataclasses import asdict
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from ...core.purgatory import parts_of
 from ...operation import DelayedOperation
 from ...purgatory import Purgatory
+from ..longpoll import LongPolling
 from .names import Names
 from .snapshot import Row, take_clock, take_figures, take_hands, take_keys
 
@@ -50,13 +52,14 @@ class Poll(DelayedOperation[Row | None]):
 
 
 class View:
-    """Takes snapshots of *purgatory* while a page is open, and answers the polls of the pages.
+    """Takes snapshots of a purgatory while a page is open, and answers the polls of the pages.
 
-    It follows a purgatory through closing and starting again, in this event loop or the next.
+    It follows the purgatory through closing and starting again, in this event loop or the next.
     """
 
-    def __init__(self, purgatory: Purgatory, names: Names) -> None:
-        self.purgatory = purgatory
+    def __init__(self, shown: Purgatory | LongPolling[Any], names: Names) -> None:
+        self.polling = shown if isinstance(shown, LongPolling) else None
+        self.purgatory = shown.purgatory if isinstance(shown, LongPolling) else shown
         self.names = names
         self.run = secrets.token_hex(4)  # tells apart the versions of this view and of an earlier process
         self.version = 0
@@ -114,7 +117,7 @@ class View:
         seen: Row | None = None
         async with polls:
             while self.polled_at + LINGER > time.monotonic() and not self.is_elsewhere():
-                figures = take_figures(self.purgatory)
+                figures = take_figures(self.purgatory) | {"polling": self._take_polling()}
                 if figures != seen:
                     seen = figures
                     keys = await take_keys(self.purgatory, self.names)
@@ -123,6 +126,9 @@ class View:
                 if figures["state"] == "closed":
                     break  # a server that stops must not wait for the pages; they ask again
                 await self._sleep()
+
+    def _take_polling(self) -> Row | None:
+        return None if self.polling is None else asdict(self.polling.statistics())
 
     async def _sleep(self) -> None:
         """Sleep for REFRESH seconds, or until the purgatory is opened or closed."""

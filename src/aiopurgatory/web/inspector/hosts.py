@@ -1,0 +1,52 @@
+"""The hosts under which the page may be reached.
+
+A page of another site cannot read the answers of this one, unless it makes its own name resolve to this server: DNS
+rebinding. The browser then sends that name as the Host.
+
+Not Starlette's TrustedHostMiddleware: in releases that are supported here, it splits the Host at its first colon, so
+that ``[::1]`` never matches (Kludex/starlette #3321). Nor does its answer say what to configure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+_NAME = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
+_ADDRESS = r"\[[0-9a-f:.]+\]"
+_HOST = re.compile(rf"({_NAME}|{_ADDRESS})(?::[0-9]*)?")
+_ALLOWED = re.compile(rf"\*|(?:\*\.)?{_NAME}|{_ADDRESS}")
+
+
+class Hosts:
+    """Names that are allowed, as the Inspector takes them.
+
+    Raises: TypeError: *allowed* is one str, or no iterable; ValueError: it is empty, or one could never match.
+    """
+
+    LOOPBACK: Final = ("localhost", "*.localhost", "127.0.0.1", "[::1]")
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        if isinstance(allowed, str) or not isinstance(allowed, Iterable):
+            raise TypeError(f"allowed_hosts must be an iterable of names, got {allowed!r}")
+        self._names = set[str]()
+        self._endings = list[str]()
+        for host in allowed:
+            if not isinstance(host, str) or not _ALLOWED.fullmatch(host.lower()):
+                rule = "names without a port, such as 'example.com', '*.example.com', '[::1]' or '*'"
+                raise ValueError(f"allowed_hosts must be {rule}, got {host!r}")
+            if host.startswith("*."):
+                self._endings.append(host[1:].lower())
+            else:
+                self._names.add(host.lower())
+        if not (self._names or self._endings):
+            raise ValueError("allowed_hosts must name at least one host, got none")
+
+    def allow(self, headers: Sequence[str]) -> bool:
+        """May a request with these Host headers be answered? Their ports do not count."""
+        if "*" in self._names:
+            return True
+        if len(headers) != 1 or not (found := _HOST.fullmatch(headers[0].lower())):
+            return False
+        return found[1] in self._names or found[1].endswith(tuple(self._endings))

@@ -1,0 +1,138 @@
+"""Under which hosts the page may be reached: else a page of another site could make its own name lead here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web.inspector import Inspector
+from aiopurgatory.web.inspector.hosts import Hosts
+
+from .helpers import get, polls_of, serve
+
+LOOPBACK = [
+    "localhost",
+    "localhost:8000",
+    "LocalHost",
+    "127.0.0.1",
+    "127.0.0.1:1",
+    "[::1]",
+    "[::1]:8000",
+    "app.localhost",
+    "a.b.localhost:8000",
+]
+ELSEWHERE = [
+    "example.com",
+    "example.com:8000",
+    "localhost.example.com",
+    "127.0.0.1.example.com",
+    "notlocalhost",
+    "127.0.0.2",
+    "10.0.0.1:80",
+    "[::2]",
+    "[fe80::1]",
+]
+MALFORMED = [
+    "",
+    ":8000",
+    "::1",
+    "[::1",
+    "::1]",
+    "[::1]x",
+    "localhost:x",
+    "localhost:1:2",
+    "x@localhost",
+    "localhost/",
+    "*",
+]
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+async def test_page_is_served_under_loopback_names(host: str) -> None:
+    async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
+        assert (await get(port, "/", host=host)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/state", "/search?key=x", "/nothing"])
+async def test_other_host_is_refused_and_told_the_parameter(path: str) -> None:
+    async with Purgatory() as purgatory:
+        inspector = Inspector([purgatory])
+        async with serve(inspector) as port:
+            answer = await get(port, path, host="rebound.example.com:8000")
+            assert answer.status == 400
+            assert answer.body == (
+                b"The host 'rebound.example.com:8000' is not allowed here. If it should be, name it in the "
+                b"Inspector's allowed_hosts"
+            )
+            assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            assert not polls_of(inspector).is_open
+
+
+@pytest.mark.parametrize("host", ELSEWHERE + MALFORMED)
+def test_only_loopback_names_are_allowed_by_default(host: str) -> None:
+    assert not Hosts(Hosts.LOOPBACK).allow([host])
+
+
+@pytest.mark.parametrize("headers", [[], ["localhost", "localhost"], ["localhost", "example.com"]])
+def test_host_must_be_named_once(headers: list[str]) -> None:
+    assert not Hosts(Hosts.LOOPBACK).allow(headers)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "holds"),
+    [
+        (["example.com"], "example.com", True),
+        (["Example.com"], "eXample.com:443", True),
+        (["example.com"], "www.example.com", False),
+        (["*.example.com"], "www.example.com", True),
+        (["*.example.com"], "a.b.example.com:80", True),
+        (["*.example.com"], "example.com", False),
+        (["*.example.com"], ".example.com", False),
+        (["*.example.com"], "badexample.com", False),
+        (["example.com", "[2001:DB8::1]"], "[2001:db8::1]:8000", True),
+        (["my_host-1"], "my_host-1", True),
+        (("example.com",), "localhost", False),
+        (["*"], "example.com", True),
+        (["*"], "", True),
+        (["*"], "a host/as none should be", True),
+    ],
+)
+def test_allowed_hosts_are_names_and_patterns(allowed: Any, host: str, holds: bool) -> None:
+    assert Hosts(allowed).allow([host]) is holds
+
+
+async def test_star_switches_the_check_off() -> None:
+    async with Purgatory() as purgatory, serve(Inspector([purgatory], allowed_hosts=["*"])) as port:
+        assert (await get(port, "/", host="example.com")).status == 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "example.com:8000",
+        "http://example.com",
+        "example.com/",
+        "",
+        "*.",
+        "a.*",
+        "*x",
+        "**",
+        "::1",
+        "exam ple",
+        "ä.de",
+        7,
+    ],
+)
+def test_host_that_could_never_match_is_refused(name: Any) -> None:
+    with pytest.raises(ValueError, match=r"allowed_hosts must be names without a port, such as .*, got "):
+        Inspector([Purgatory()], allowed_hosts=["localhost", name])
+
+
+def test_allowed_hosts_must_be_a_list_that_is_not_empty() -> None:
+    with pytest.raises(TypeError, match=r"allowed_hosts must be an iterable of names, got 'localhost'"):
+        Inspector([Purgatory()], allowed_hosts="localhost")
+    with pytest.raises(ValueError, match="allowed_hosts must name at least one host, got none"):
+        Inspector([Purgatory()], allowed_hosts=[])

@@ -1,0 +1,82 @@
+"""A LongPolling, shown in place of its purgatory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web import LongPolling
+from aiopurgatory.web.inspector import Inspector
+
+from ..polls import Counters, Polls, settle
+from .helpers import get, serve, state
+
+
+async def polling_with(port: int, **figures: Any) -> Any:
+    """The polling of the first state in which it is *figures*."""
+    found = await state(port)
+    while found["polling"] | figures != found["polling"]:
+        found = await state(port, found["cursor"])
+    return found["polling"]
+
+
+async def test_state_tells_how_polls_were_answered() -> None:
+    purgatory = Purgatory("polls", max_pending=3)
+    polls = Polls(purgatory, Counters(), max_per_group=1)
+    async with serve(Inspector([polls.polling])) as port:
+        assert (await state(port))["state"] == "not started"
+        parked = [polls.start(client="ann", group="tenant"), polls.start(client="bob"), polls.start()]
+        await settle()
+        refused = [await polls.now(group="tenant"), await polls.now()]
+        assert [answer.status for answer in refused] == [503, 503]
+        found = await polling_with(port, answered={"503": 2})
+        assert (found["clients"], found["groups"], found["bodies"]) == (2, 1, 0)
+        assert found["refused"] == {"group": 1, "full": 1}
+        polls.publish()
+        assert [(await poll).status for poll in parked] == [200] * 3
+        found = await polling_with(port, answered={"503": 2, "200": 3})
+        assert (found["clients"], found["groups"], found["bodies"]) == (0, 0, 1)
+        assert found["body_bytes"] > 0
+        await purgatory.aclose()
+
+
+async def test_answer_that_never_parked_is_news() -> None:
+    async with Purgatory("polls") as purgatory:
+        polls = Polls(purgatory, Counters())
+        async with serve(Inspector([polls.polling])) as port:
+            known = await state(port)
+            waiting = asyncio.create_task(state(port, known["cursor"]))
+            await polls.now(known=None)
+            async with asyncio.timeout(5):
+                assert (await waiting)["polling"]["answered"] == {"200": 1}
+
+
+async def test_polls_are_shown_under_their_public_name() -> None:
+    async with Purgatory("polls") as purgatory:
+        polls = Polls(purgatory, Counters(), linger=60.0)
+        async with serve(Inspector([polls.polling])) as port:
+            poll = polls.start()
+            await settle()
+            polls.publish()
+            found = await state(port)
+            while found["statistics"]["pending"] != 2:
+                found = await state(port, found["cursor"])
+            assert [op["kind"] for op in found["oldest"]] == ["LongPoll", "Linger"]
+        purgatory.close()
+        assert (await poll).status == 503
+
+
+async def test_purgatories_and_pollings_are_shown_side_by_side() -> None:
+    async with Purgatory("a") as a, Purgatory("b") as b, serve(Inspector([a, LongPolling(b, Counters())])) as port:
+        first, second = [(await get(port, f"/state?purgatory={number}")).json for number in (0, 1)]
+        assert first["purgatories"] == ["a", "b"]
+        assert (first["polling"], second["polling"]["answered"]) == (None, {})
+
+
+@pytest.mark.parametrize("wrong", ["fetch", LongPolling, Counters(), None])
+def test_anything_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="purgatories must be instances of Purgatory or LongPolling, got"):
+        Inspector([Purgatory(), wrong])
