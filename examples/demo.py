@@ -145,7 +145,7 @@ async def soon(condition: Callable[[], bool]) -> None:
 def report(load: Load, peak: int, server: dict[str, Any]) -> bool:
     """Print the figures. Returns: whether all are as expected."""
     tally = load.tally
-    early, pending = tally.early + server["early"], server["statistics"]["pending"]
+    early, pending = server["early"], server["statistics"]["pending"]
     wrong = load.lost() + tally.out_of_order
     ended = sum(server["statistics"][outcome.value] for outcome in Outcome)
     rows = [

@@ -58,7 +58,6 @@ class Tally:
     hung_up: int = 0
     answered: int = 0
     #: Timeouts that came before their time, as the client sees it.
-    early: int = 0
     #: Records that were not the next one of their topic.
     out_of_order: int = 0
     #: Seconds from before a record was posted until a client had it; both processes share the monotonic clock.
@@ -96,7 +95,6 @@ class Load:
         wait = round(random.uniform(self.longest_wait / 3, self.longest_wait), 3)
         patience = random.uniform(0, wait) if random.random() < LEAVES_EARLY else None
         line = f"GET /topics/{self.topic(client)}?offset={self.seen[client]}&wait={wait}"
-        start = time.monotonic()
         try:
             async with asyncio.timeout(patience):
                 records = await connection.request(line, expected=(200, 204))
@@ -106,7 +104,6 @@ class Load:
         now = time.monotonic()
         if records is None:
             self.tally.timed_out += 1
-            self.tally.early += now - start < wait
         else:
             self.tally.answered += 1
             for number, posted in records:

@@ -56,7 +56,7 @@ def add_routes(app: Starlette, lateness: Lateness) -> None:
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         return JSONResponse(
             {
-                "statistics": asdict(app.state.purgatory.statistics()),
+                "statistics": asdict(app.state.polling.purgatory.statistics()),
                 "lateness": lateness.seconds,
                 "early": lateness.early,
                 "runs": f"aiopurgatory {form}, Python {platform.python_version()}, {loop}",
@@ -64,7 +64,7 @@ def add_routes(app: Starlette, lateness: Lateness) -> None:
         )
 
     app.router.routes.append(Route("/report", report))
-    app.mount("/purgatory", Inspector([app.state.purgatory], show_keys=True))
+    app.mount("/purgatory", Inspector([app.state.polling], show_keys=True))
     app.mount("/metrics", make_asgi_app())
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
@@ -57,6 +57,11 @@ def offset(scope: Scope) -> str:
     return text
 
 
+async def left(request: Request, exc: Exception) -> Response:
+    """The client has left during its upload: nobody reads this."""
+    return Response(status_code=499)
+
+
 def parse(body: bytes) -> Any:
     """Raises: HTTPException: *body* is not JSON that every client can read."""
 
@@ -89,9 +94,10 @@ def create_app(observers: Iterable[Observer] = ()) -> Starlette:
             Route("/topics/{topic}", LongPollRoute(polling, since=offset), methods=["GET"]),
             Route("/topics/{topic}", append, methods=["POST"]),
             Route("/statistics", statistics),
-        ]
+        ],
+        exception_handlers={ClientDisconnect: left},
     )
-    app.state.purgatory = purgatory
+    app.state.polling = polling
     return app
 
 
