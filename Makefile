@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-forms test-interpreted test-compiled test-pipeline check lint types \
-	browser bench bench-full bench-smoke clean
+	programs bench bench-full bench-smoke clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,11 +44,12 @@ test: check test-forms  ## everything: lint, types, and the suite against the in
 
 test-forms: test-interpreted test-compiled
 
-SUITE := $(BIN)/pytest -m "not spark" -n 2
+SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/web/inspector tests/web/test_crowds.py tests/web/test_servers.py
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/web/inspector tests/web/proxies tests/web/test_crowds.py \
+	tests/web/test_servers.py
 
-test-interpreted: $(READY) browser  ## the suite against the interpreted form
+test-interpreted: $(READY) programs  ## the suite against the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
 
 ifneq ($(CC_FOUND),)
@@ -59,17 +60,27 @@ test-compiled:
 	@echo "No C compiler found (cc, gcc or clang): the compiled form is not tested."
 endif
 
-# The live page is tested in a real browser. Where there is none and apt may install one, it does; else those tests are
-# skipped, and say so.
-browser: $(READY)
-	@if ! { command -v chromium && command -v chromedriver; } >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "Installing Chromium, to test the live page in ..."; \
-	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-	      chromium chromium-driver fonts-dejavu-core; } >$(VENV)/browser.log 2>&1 \
-	      || echo "It could not be installed: see $(VENV)/browser.log."; \
-	  else echo "No Chromium here, and no apt to install it with as root."; fi; \
-	fi
+# The live page and long polls are tested with a real browser and real proxies. Those that are missing are installed by
+# apt, as root, and not run as services: policy-rc.d forbids it now, update-rc.d at the next boot. Where there is no apt
+# or no root, their tests are skipped, and say so.
+PROGRAMS := chromium chromedriver nginx haproxy apache2
+PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin
+POLICY := /usr/sbin/policy-rc.d
+programs: export PATH := $(PATH):/usr/sbin
+programs: $(READY)  ## what tests run beside Python: Chromium, nginx, HAProxy, Apache; installs what is missing
+	@missing=""; \
+	for program in $(PROGRAMS); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -z "$$missing" ]; then exit; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "Not tested with$$missing: not here, and there is no apt to install them with as root."; exit; \
+	fi; \
+	echo "Installing$$missing, to test with ..."; \
+	if [ ! -e $(POLICY) ]; then \
+	  trap 'rm -f $(POLICY)' EXIT; printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod +x $(POLICY); \
+	fi; \
+	{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(PACKAGES) \
+	  && for program in $$missing; do [ ! -e /etc/init.d/$$program ] || update-rc.d $$program disable; done; \
+	} >$(VENV)/programs.log 2>&1 || echo "Not all could be installed: see $(VENV)/programs.log."
 
 test-pipeline: $(READY)  ## the pipeline's tests, on Spark and on a real cluster on loopback: long
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m spark --timeout 900 tests/pipeline $(ARGS)

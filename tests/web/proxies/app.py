@@ -1,0 +1,100 @@
+"""The app behind the proxies. Its bodies are long enough to be compressed.
+
+GET /polls/{topic}      a long poll; by ?since= or If-None-Match, of ?client=, and of ?group= at most one
+POST /polls/{topic}     a new version; with ?gone, no client can resume from an older one
+GET /polls/{topic}/address  where the request came from; without X-Forwarded-For, which connection
+GET /statistics         of the purgatory, and how many polls were answered 503
+GET /page               has poll() of docs/proxies.md as window.poll
+GET /shown              follows the topic "shown" as the page says, and puts the news in window.news
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web import GoneError, LongPolling, LongPollRoute, Policy
+
+from .recipes import changed, recipe
+
+PAGE = """<!doctype html><title>polls</title><link rel=icon href=data:,><script type=module>{}</script>"""
+
+
+class Topics:
+    """Each topic is a counter."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, int] = {}
+        self.oldest: dict[str, int] = {}
+
+    def version(self, topic: str) -> str:
+        return str(self.counters.get(topic, 0))
+
+    def read(self, topic: str, since: str | None, version: str) -> bytes:
+        if since is not None and int(since) < self.oldest.get(topic, 0):
+            raise GoneError(f"version {since} is gone")
+        return json.dumps([topic, since, version, "padding" * 100]).encode()
+
+
+def parameter(name: str) -> Callable[[Scope], str | None]:
+    """What a request says in its query."""
+    return lambda scope: HTTPConnection(scope).query_params.get(name)
+
+
+def starlette() -> Starlette:
+    topics = Topics()
+    purgatory = Purgatory("polls")
+    polling = LongPolling(purgatory, topics, policy=Policy(max_per_group=1, retry_after=(2, 2)))
+
+    async def publish(request: Request) -> Response:
+        topic = request.path_params["topic"]
+        topics.counters[topic] = topics.counters.get(topic, 0) + 1
+        if "gone" in request.query_params:
+            topics.oldest[topic] = topics.counters[topic]
+        return Response(str(polling.notify(topic)))
+
+    async def statistics(request: Request) -> Response:
+        turned_away = polling.statistics().answered.get(503, 0)
+        return JSONResponse(asdict(purgatory.statistics()) | {"turned_away": turned_away})
+
+    async def address(request: Request) -> Response:
+        assert request.client is not None
+        return Response("{}:{}".format(*request.client))
+
+    async def page(request: Request) -> Response:
+        return HTMLResponse(PAGE.format('import { poll } from "./poll.js"; window.poll = poll;'))
+
+    async def shown(request: Request) -> Response:
+        show = "window.news = []; const show = (news) => window.news.push(news);"
+        return HTMLResponse(PAGE.format(show + changed(recipe("js", 1), {"/polls/orders": "/polls/shown"})))
+
+    async def script(request: Request) -> Response:
+        return Response(recipe("js"), media_type="text/javascript")
+
+    route = LongPollRoute(polling, since=parameter("since"), client=parameter("client"), group=parameter("group"))
+    return Starlette(
+        routes=[
+            Route("/polls/{topic}", route, methods=["GET"]),
+            Route("/polls/{topic}", publish, methods=["POST"]),
+            Route("/polls/{topic}/address", address),
+            Route("/statistics", statistics),
+            Route("/page", page),
+            Route("/shown", shown),
+            Route("/poll.js", script),
+        ]
+    )
+
+
+def cross_origin() -> Starlette:
+    """With the middleware of the page, for pages of http://app.example."""
+    app = starlette()
+    exec(changed(recipe("python"), {"https://app.example": "http://app.example"}), {"app": app})
+    return app

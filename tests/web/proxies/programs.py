@@ -1,0 +1,160 @@
+"""nginx, HAProxy and Apache, run with the configurations of docs/proxies.md."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import randrange
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import ClassVar, Self
+
+import pytest
+
+from ..helpers import Answered, read
+from .recipes import changed, recipe
+
+Address = tuple[str, int]
+
+INSTALL = "Debian: make programs, as root"
+PATH = os.environ.get("PATH", "") + ":/usr/sbin"
+APACHE_MODULES = Path("/usr/lib/apache2/modules")
+APACHE_LOADS = ("mpm_event", "authz_core", "filter", "deflate", "brotli", "proxy", "proxy_http")
+
+
+class Proxy:
+    """A proxy before the app at *app*, in processes and a folder of its own.
+
+    Args:
+        changes: what to replace in the configuration on the page, and by what.
+    """
+
+    program: ClassVar[str]
+    language: ClassVar[str]
+    #: Where it listens on the page, and here.
+    listens: ClassVar[tuple[str, str]]
+
+    def __init__(self, app: Address, changes: dict[str, str] | None = None, port: int | None = None) -> None:
+        path = shutil.which(self.program, path=PATH)
+        if path is None:
+            pytest.skip(f"long polls were not tested behind {self.program}: it is not installed ({INSTALL})")
+        self.path = path
+        self.address = ("127.0.0.1", port or free_port())
+        self.clients: list[socket.socket] = []
+        on_page, here = self.listens
+        places = {on_page: here.format(*self.address), "127.0.0.1:8000": "{}:{}".format(*app)}
+        self.config = changed(changed(recipe(self.language), changes or {}), places)
+
+    def complete(self, config: str, folder: Path) -> str:
+        """*config* with what is in the system's own files, and with no path outside *folder*."""
+        return config
+
+    def arguments(self, folder: Path) -> list[str]:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._folder = TemporaryDirectory(prefix="aiopurgatory-")
+        folder = Path(self._folder.name)
+        (folder / "config").write_text(self.complete(self.config, folder))
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [self.path, *self.arguments(folder)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            self._wait_for_start(folder)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def _wait_for_start(self, folder: Path) -> None:
+        end = time.monotonic() + 15
+        while True:
+            try:
+                socket.create_connection(self.address).close()
+            except OSError:
+                assert self.process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < end, (folder / "log").read_text()
+                time.sleep(0.01)
+            else:
+                return
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        for client in self.clients:
+            client.close()
+        self._stop()
+
+    def _stop(self) -> None:
+        with suppress(ProcessLookupError):  # it could not start
+            os.killpg(self.process.pid, signal.SIGKILL)  # Apache would stop when its polls end
+        self.process.wait()
+        self._folder.cleanup()
+
+    def send(self, line: str, headers: dict[str, str] | None = None, host: str = "127.0.0.1") -> socket.socket:
+        """Send a request from the address *host*."""
+        client = socket.create_connection(self.address, timeout=20, source_address=(host, 0))
+        self.clients.append(client)
+        fields = {"Host": "x", "Connection": "close", "Content-Length": "0", **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        client.sendall(f"{line} HTTP/1.1\r\n{head}\r\n".encode())
+        return client
+
+    def ask(self, line: str, headers: dict[str, str] | None = None, host: str = "127.0.0.1") -> Answered:
+        return read(self.send(line, headers, host))
+
+    def poll(self, topic: str, wait: float, known: str | None = '"0"', query: str = "") -> socket.socket:
+        headers = {"Accept-Encoding": "gzip, br"} | ({} if known is None else {"If-None-Match": known})
+        return self.send(f"GET /polls/{topic}?wait={wait}{query}", headers)
+
+
+class Nginx(Proxy):
+    program, language, listens = "nginx", "nginx", ("listen 80", "listen {}:{}")
+
+    def complete(self, config: str, folder: Path) -> str:
+        folders = [
+            f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        ]
+        own = "\n".join(["http {", "access_log off;", *folders])
+        return f"daemon off;\nuser root;\npid {folder}/pid;\n{changed(config, {'http {': own})}"
+
+    def arguments(self, folder: Path) -> list[str]:
+        return ["-p", str(folder), "-e", "stderr", "-c", str(folder / "config")]
+
+
+class HAProxy(Proxy):
+    program, language, listens = "haproxy", "haproxy", ("bind :80", "bind {}:{}")
+
+    def arguments(self, folder: Path) -> list[str]:
+        return ["-db", "-f", str(folder / "config")]
+
+
+class Apache(Proxy):
+    program, language, listens = "apache2", "apache", ("*:80", "{}:{}")
+
+    def complete(self, config: str, folder: Path) -> str:
+        own = [f"ServerRoot {folder}", f"PidFile {folder}/pid", "ErrorLog /dev/stderr", "User nobody", "Group nogroup"]
+        own += ["ServerName app", "Listen {}:{}".format(*self.address)]
+        own += [f"LoadModule {name}_module {APACHE_MODULES}/mod_{name}.so" for name in APACHE_LOADS]
+        return "\n".join([*own, config])
+
+    def arguments(self, folder: Path) -> list[str]:
+        return ["-D", "FOREGROUND", "-f", str(folder / "config")]
+
+
+def free_port() -> int:
+    """Of those that the system does not give to clients: other tests have many of them."""
+    while True:
+        port = randrange(10_000, 32_000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port

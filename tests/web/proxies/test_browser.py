@@ -1,0 +1,270 @@
+"""Long polls from real Chromium: the client of docs/proxies.md, and what the page says of the browser."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+
+from ..helpers import Served
+from ..inspector.test_page import CHROMEDRIVER, CHROMIUM, FLAGS
+from .endings import LONG, ends
+from .programs import INSTALL, Nginx, free_port
+from .recipes import changed, recipe
+
+#: Where the page of another origin than the app is. The browser is told that it is at the app's address.
+ELSEWHERE = "http://app.example"
+
+pytestmark = pytest.mark.skipif(
+    None in (CHROMIUM, CHROMEDRIVER),
+    reason=f"long polls were not tested in a browser: chromium and chromedriver are not installed ({INSTALL})",
+)
+
+START = """
+    window.news = []; window.end = null; window.tries = 0; window.controller = new AbortController();
+    if (!window.plainFetch) window.plainFetch = window.fetch;
+    window.fetch = (...request) => { window.tries++; return window.plainFetch(...request); };
+    const [url, wait] = arguments;
+    (async () => { for await (const news of poll(url, { signal: controller.signal, wait })) window.news.push(news); })()
+      .then(() => { window.end = "ended"; }, (error) => { window.end = String(error); });
+"""
+
+
+class Browser:
+    """A page of the app, or one of ELSEWHERE, in which poll() of docs/proxies.md runs."""
+
+    def __init__(self, driver: webdriver.Chrome, served: Served, elsewhere: bool = False) -> None:
+        self.driver, self.served = driver, served
+        self.app = "http://{}:{}".format(*served.address)
+        self.page = f"{ELSEWHERE if elsewhere else self.app}/page"
+        self.open()
+
+    def open(self) -> None:
+        self.driver.get(self.page)
+        self.until("typeof window.poll", "function")
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, expression: str, expected: Any) -> None:
+        """Wait until the JavaScript is what is expected, far less than LONG."""
+        end = time.monotonic() + LONG / 2
+        while (found := self.run(f"return {expression}")) != expected:
+            assert time.monotonic() < end, f"{expression} is {found!r}"
+            time.sleep(0.01)
+
+    def start(self, url: str, wait: float = LONG) -> None:
+        self.run(START, url, wait)
+
+    def fetch(self, url: str, number: int = 1, **options: Any) -> None:
+        """Send so many polls by fetch(), with a number in the place of N."""
+        script = (
+            "for (let i = 0; i < arguments[1]; i++) fetch(arguments[0].replace('N', i), arguments[2]).catch(() => 0)"
+        )
+        self.run(script, url, number, options)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with Served("uvicorn-asyncio-httptools", "proxies.app:cross_origin") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def driver(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    options.accept_insecure_certs = True
+    host = ELSEWHERE.removeprefix("http://")
+    mapping = f"--host-resolver-rules=MAP {host}:80 {served.address[0]}:{served.address[1]}"
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}", mapping]:
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(str(CHROMEDRIVER)))
+    yield driver
+    driver.quit()
+
+
+def opened(driver: webdriver.Chrome, served: Served, elsewhere: bool) -> Iterator[Browser]:
+    yield Browser(driver, served, elsewhere)
+    driver.execute_script("window.stop()")  # else nothing could be loaded if the polls have all connections
+    driver.refresh()  # ends what the script has begun since
+    served.wait_for(pending=0)
+
+
+@pytest.fixture
+def browser(driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
+    yield from opened(driver, served, elsewhere=False)
+
+
+@pytest.fixture
+def elsewhere(driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
+    yield from opened(driver, served, elsewhere=True)
+
+
+@pytest.fixture(params=[False, True], ids=["same_origin", "cross_origin"])
+def either(request: pytest.FixtureRequest, driver: webdriver.Chrome, served: Served) -> Iterator[Browser]:
+    yield from opened(driver, served, request.param)
+
+
+def test_client_resumes_by_etag_and_starts_over_when_it_is_gone(either: Browser, topic: str) -> None:
+    either.start(f"{either.app}/polls/{topic}")
+    for path, since, version in [("", None, "0"), ("?gone", "0", "1"), ("", None, "2")]:
+        either.until("window.news.at(-1)?.slice(0, 3)", [topic, since, version])
+        either.served.wait_for(pending=1)
+        either.served.ask(f"POST /polls/{topic}{path}")
+
+
+def test_client_whose_wait_is_over_asks_again(either: Browser, topic: str) -> None:
+    with ends(either.served, expired=1, cancelled=1):
+        either.start(f"{either.app}/polls/{topic}", wait=1)
+        either.until("window.tries", 3)
+        either.served.wait_for(pending=1)
+        either.run("controller.abort()")
+    assert either.run("return window.news.length") == 1
+
+
+@pytest.mark.slow
+def test_client_that_is_refused_waits_for_as_long_as_it_is_told(elsewhere: Browser, topic: str) -> None:
+    poll = f"/polls/{topic}?group={topic}"
+    holder = elsewhere.served.send(f"GET {poll}", {"If-None-Match": '"0"'})
+    elsewhere.served.wait_for(pending=1)
+    refused = elsewhere.served.statistics()["turned_away"] + 1
+    elsewhere.start(elsewhere.app + poll)
+    elsewhere.served.wait_for(turned_away=refused)
+    time.sleep(1.2)  # its own pause would be 1 s at most
+    elsewhere.served.wait_for(turned_away=refused)
+    holder.close()
+    elsewhere.until("window.tries", 3)
+    elsewhere.served.wait_for(pending=1, turned_away=refused)
+
+
+def test_client_backs_off_while_there_is_no_server(elsewhere: Browser, topic: str) -> None:
+    port = free_port()
+    elsewhere.start(f"http://127.0.0.1:{port}/polls/{topic}")
+    elsewhere.until("window.tries > 1", True)
+    with Nginx(elsewhere.served.address, port=port):
+        elsewhere.until("window.news.length", 1)
+        assert elsewhere.run("return window.tries") < 10
+        elsewhere.run("controller.abort()")
+
+
+@pytest.mark.parametrize("how", ["controller.abort()", "location.reload()"])
+def test_poll_that_is_aborted_or_reloaded_ends_at_once(browser: Browser, topic: str, how: str) -> None:
+    with ends(browser.served, cancelled=1):
+        browser.start(f"{browser.app}/polls/{topic}")
+        browser.served.wait_for(pending=1)
+        browser.run(how)
+
+
+def test_poll_ends_at_once_when_its_tab_is_closed(browser: Browser, topic: str) -> None:
+    with ends(browser.served, cancelled=1), another_tab(browser):
+        browser.start(f"{browser.app}/polls/{topic}")
+        browser.served.wait_for(pending=1)
+
+
+def test_poll_of_a_page_kept_for_the_back_button_waits_on(browser: Browser, topic: str) -> None:
+    browser.start(f"{browser.app}/polls/{topic}")
+    browser.served.wait_for(pending=1)
+    browser.driver.get("about:blank")
+    time.sleep(0.3)
+    browser.served.wait_for(pending=1)
+    browser.driver.back()
+
+
+def test_page_that_ends_its_polls_follows_again_when_back(browser: Browser) -> None:
+    with ends(browser.served, cancelled=1):
+        browser.driver.get(f"{browser.app}/shown")
+        browser.until("window.news?.length", 1)
+        browser.served.wait_for(pending=1)
+        browser.driver.get("about:blank")
+    browser.served.ask("POST /polls/shown")
+    browser.driver.back()
+    browser.until("window.news.at(-1).slice(0, 3)", ["shown", None, "1"])
+    browser.open()
+
+
+def test_client_that_is_aborted_ends(browser: Browser, topic: str) -> None:
+    browser.start(f"{browser.app}/polls/{topic}")
+    browser.served.wait_for(pending=1)
+    browser.run("controller.abort()")
+    browser.until("window.end", "ended")
+
+
+def test_client_that_is_aborted_in_a_pause_ends(browser: Browser, topic: str) -> None:
+    browser.start(f"http://127.0.0.1:{free_port()}/polls/{topic}")
+    browser.until("window.tries > 1", True)
+    browser.run("controller.abort()")
+    browser.until("window.end", "ended")
+
+
+@pytest.mark.parametrize(("path", "error"), [("/statistics", "sends no ETag"), ("/nothing", "answered 404")])
+def test_client_throws_what_no_retry_can_mend(browser: Browser, path: str, error: str) -> None:
+    browser.start(browser.app + path)
+    browser.until(f"window.end?.includes({json.dumps(error)})", True)
+    assert browser.run("return window.tries") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "parked"),
+    [
+        ("since=0", {}, 1),
+        ("since=0", {"cache": "no-cache"}, 1),
+        ("since=0", {"cache": "no-store"}, 2),
+        ("", {"headers": {"If-None-Match": '"0"'}}, 2),
+    ],
+)
+def test_same_poll_in_two_tabs_waits_if_it_may_use_the_cache(
+    browser: Browser, topic: str, query: str, options: dict[str, Any], parked: int
+) -> None:
+    browser.fetch(f"/polls/{topic}?{query}", **options)
+    browser.served.wait_for(pending=1)
+    with another_tab(browser):
+        browser.fetch(f"/polls/{topic}?{query}", **options)
+        time.sleep(0.3)
+        browser.served.wait_for(pending=parked)
+
+
+def test_tabs_have_six_connections_together_over_http_1(browser: Browser, topic: str) -> None:
+    with another_tab(browser):
+        browser.fetch(f"/polls/{topic}-N", 3, headers={"If-None-Match": '"0"'})
+        with another_tab(browser):
+            browser.fetch(f"/polls/{topic}-N", 4, headers={"If-None-Match": '"0"'})
+            browser.served.wait_for(pending=6)
+            browser.run("fetch('/statistics').then(() => { window.answered = true; })")
+            time.sleep(0.3)
+            assert browser.run("return window.answered") is None
+            browser.served.wait_for(pending=6)
+            browser.served.ask(f"POST /polls/{topic}-0")
+            browser.until("window.answered", True)
+
+
+def test_page_has_room_for_more_polls_over_http_2(elsewhere: Browser, topic: str, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
+    subprocess.run([*making, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    places = {"listen 443": "listen 80", "/etc/ssl/app.pem": str(certificate), "/etc/ssl/app.key": str(key)}
+    over_tls = {"        listen 80;\n": changed(recipe("nginx", 1), places)}
+    with Nginx(elsewhere.served.address, over_tls) as nginx, ends(elsewhere.served, cancelled=20):
+        url = "https://{}:{}/polls/{}-N".format(*nginx.address, topic)
+        elsewhere.fetch(url, 20, headers={"If-None-Match": '"0"'})
+        elsewhere.served.wait_for(pending=20)
+        elsewhere.driver.refresh()
+
+
+@contextmanager
+def another_tab(browser: Browser) -> Iterator[None]:
+    first = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    try:
+        browser.open()
+        yield
+    finally:
+        browser.driver.close()
+        browser.driver.switch_to.window(first)
