@@ -47,7 +47,7 @@ test-forms: test-interpreted test-compiled
 SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
 SLOW_AND_NOT_COMPILED := tests/benchmarks tests/web/inspector tests/web/proxies tests/web/test_crowds.py \
-	tests/web/test_servers.py
+	tests/web/test_servers.py tests/web/test_events_served.py tests/web/test_events_browser.py
 
 test-interpreted: $(READY) programs  ## the suite against the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
