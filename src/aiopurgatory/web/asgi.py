@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from contextvars import Context
 from typing import Any, Protocol, cast
 
 Message = MutableMapping[str, Any]
@@ -14,6 +15,10 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: Where uvicorn's ``receive()`` is defined, and hypercorn's, which is the ``get()`` of a queue.
 _PLAIN = ("uvicorn.protocols.", "asyncio.queues")
+
+
+#: One for all, since ``receive()`` has no use for the context: a copy for each parked poll would take memory.
+_CONTEXT = Context()
 
 
 class Listener(Protocol):
@@ -75,7 +80,7 @@ class _Stepped:
             except Exception:
                 self._next(None)  # as above
             else:
-                future.add_done_callback(self._step)
+                future.add_done_callback(self._step, context=_CONTEXT)
                 return
 
     def _next(self, message: Message | None) -> None:

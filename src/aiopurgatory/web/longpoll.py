@@ -20,7 +20,7 @@ from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest
 from .headers import ANY, entity_tags, is_entity_tag, wait_in_query, wait_preference
 from .places import Places
 from .policy import Policy
-from .polls import EventStream, Linger, LongPoll, Newcomers
+from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers
 from .refusals import REFUSALS, Refusals
 from .signals import on_stop_signal
 from .sources import Bodies, K, Source
@@ -146,7 +146,8 @@ class LongPolling(Generic[K]):
             keys: the keys to watch; None (default): *resource* alone.
             client: who polls. A newer poll of a client for the same resource ends its older one. None: unknown.
             group: whose share of the places the poll takes (an address, a user, a tenant); see
-                ``Policy.max_per_group``. None: nobody's.
+                ``Policy.max_per_group``. None: nobody's. Behind a proxy, the address is that of the proxy, unless the
+                server is told to trust its X-Forwarded-For.
             receive: of ASGI. When the client leaves, the poll ends, with status 499, and your handler goes on. Read the
                 request's body before: what arrives while the poll waits is dropped. None (default): the poll of a
                 client that has left waits on, unless the handler is cancelled.
@@ -172,23 +173,27 @@ class LongPolling(Generic[K]):
         if self._loop is not asyncio.get_running_loop():
             await self._enter()
         poll: LongPoll[K] | None = None
+        resource = request.resource
         try:
             preferred = wait_preference(request.prefer) if request.prefer else None
             wait = self.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
-            version = self._version(request.resource)
+            told = ceil(wait) if preferred is not None and request.wait is None else None
+            nothing_new = 304 if request.since is None else 204
+            version = self._version(resource)
             known = _known(request, version)
             if known is ANY or version in known:
                 known = (version,)
                 if wait > 0:
                     timeout = self.policy.timeout(wait)
-                    poll = LongPoll(request.resource, self._version, version, timeout, request.client, request.group)
+                    poll = LongPoll(resource, self._version, version, timeout, request.client, request.group)
                     self._park(request, poll)
                     if request.receive is not None and not poll.done():
                         self._newcomers.add(poll, request.receive)
+                    del request  # a parked poll keeps no more of it than it needs
                     await poll
-            answer = self._news(request, known)
-            if preferred is not None and request.wait is None:
-                answer.raw_headers.append((b"preference-applied", b"wait=%d" % ceil(wait)))
+            answer = self._news(resource, known, nothing_new)
+            if told is not None:
+                answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
         except asyncio.CancelledError:
             if poll is None or not poll.left or _is_cancelled():
                 raise
@@ -220,6 +225,22 @@ class LongPolling(Generic[K]):
                 self.purgatory.watch(Linger(self.purgatory, key, self.policy.linger), [lingering])
                 return 0
         return self.purgatory.check_and_complete(key)
+
+    def notify_all(self) -> None:
+        """Call this when notifications may have been lost: checks every poll, after ``Policy.linger``.
+
+        Without a linger from the next loop iteration on, in slices of at most ``turn_budget``.
+
+        Raises: RuntimeError: called from another thread.
+        """
+        if self.policy.linger and self.purgatory.num_delayed > 0:
+            lingering = (self,)
+            if self.purgatory.waiting(lingering):
+                return
+            with suppress(PurgatoryClosedError, PurgatoryFullError):
+                self.purgatory.watch(LingerAll(self.purgatory, self.policy.linger), [lingering])
+                return
+        self.purgatory.check_all_soon()
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """notify() for any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
@@ -261,13 +282,13 @@ class LongPolling(Generic[K]):
         poll.stop_listening()
         self._places.leave(poll)
 
-    def _news(self, request: PollRequest[K], known: tuple[str, ...]) -> Answer:
-        """What is new to a client that has the versions *known*."""
-        version = self.version(request.resource)
+    def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
+        """What is new to a client that has the versions *known*; else, the status *nothing_new*."""
+        version = self.version(resource)
         headers = [(b"etag", b'"%b"' % version.encode()), NO_STORE, VARY]
         if version in known:
-            return Answer(304 if request.since is None else 204, b"", headers)
-        body = self._bodies.get(request.resource, known[0] if len(known) == 1 else None, version)
+            return Answer(nothing_new, b"", headers)
+        body = self._bodies.get(resource, known[0] if len(known) == 1 else None, version)
         headers.append(self._media_type)
         return Answer(200, body, headers)
 

@@ -16,7 +16,7 @@ from .sources import K
 #: Messages of a request that a poll takes while it waits for its client to leave: the parts of a body nobody reads.
 MAX_MESSAGES: Final = 64
 #: Seconds after which a poll that waits yet is listened to.
-LISTEN_AFTER = 0.02
+LISTEN_AFTER = 0.05
 
 
 class LongPoll(DelayedOperation[None], Generic[K]):
@@ -175,3 +175,19 @@ class Linger(DelayedOperation[None]):
 
     def on_complete(self) -> None:
         self._purgatory.check_and_complete_soon(self._key)
+
+
+class LingerAll(DelayedOperation[None]):
+    """Checks every key when its time is up."""
+
+    __slots__ = ("_purgatory",)
+
+    def __init__(self, purgatory: Purgatory, timeout: float) -> None:
+        super().__init__(timeout)
+        self._purgatory = purgatory
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> None:
+        self._purgatory.check_all_soon()

@@ -35,7 +35,7 @@ class LongPollRoute(Generic[K]):
 
         Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
 
-    When the client leaves, the poll ends within 20 ms, whatever middleware is between. The handlers of other requests
+    When the client leaves, the poll ends within 50 ms, whatever middleware is between. The handlers of other requests
     are let be. When the server cancels a poll, because its time to stop is over, the client is answered 503.
 
     Args: each but the first is a function of the ASGI scope.
