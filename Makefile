@@ -16,8 +16,8 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline test test-all test-forms test-interpreted test-compiled test-pipeline check lint types \
-	programs bench bench-full bench-smoke clean
+.PHONY: help setup demo pipeline test test-all test-forms test-interpreted test-compiled test-chaos test-pipeline check \
+	lint types programs bench bench-full bench-smoke clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,14 +60,14 @@ test-compiled:
 	@echo "No C compiler found (cc, gcc or clang): the compiled form is not tested."
 endif
 
-# The live page and long polls are tested with a real browser and real proxies. Those that are missing are installed by
-# apt, as root, and not run as services: policy-rc.d forbids it now, update-rc.d at the next boot. Where there is no apt
-# or no root, their tests are skipped, and say so.
-PROGRAMS := chromium chromedriver nginx haproxy apache2
-PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin
+# The live page, long polls and buses are tested with a real browser, real proxies and real servers. Those that are
+# missing are installed by apt, as root, and not run as services: policy-rc.d forbids it now, update-rc.d at the next
+# boot. Where there is no apt or no root, their tests are skipped, and say so.
+PROGRAMS := chromium chromedriver nginx haproxy apache2 initdb pgbouncer redis-server
+PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin postgresql pgbouncer redis-server
 POLICY := /usr/sbin/policy-rc.d
-programs: export PATH := $(PATH):/usr/sbin
-programs: $(READY)  ## what tests run beside Python: Chromium, nginx, HAProxy, Apache; installs what is missing
+programs: export PATH := $(PATH):/usr/sbin:$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
+programs: $(READY)  ## what tests run beside Python: a browser, proxies, PostgreSQL, Redis; installs what is missing
 	@missing=""; \
 	for program in $(PROGRAMS); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then exit; fi; \
@@ -79,11 +79,15 @@ programs: $(READY)  ## what tests run beside Python: Chromium, nginx, HAProxy, A
 	  trap 'rm -f $(POLICY)' EXIT; printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod +x $(POLICY); \
 	fi; \
 	{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(PACKAGES) \
-	  && for program in $$missing; do [ ! -e /etc/init.d/$$program ] || update-rc.d $$program disable; done; \
+	  && for service in $$(echo $$missing | sed s/initdb/postgresql/); do \
+	    [ ! -e /etc/init.d/$$service ] || update-rc.d $$service disable; done; \
 	} >$(VENV)/programs.log 2>&1 || echo "Not all could be installed: see $(VENV)/programs.log."
 
 test-pipeline: $(READY)  ## the pipeline's tests, on Spark and on a real cluster on loopback: long
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m spark --timeout 900 tests/pipeline $(ARGS)
+
+test-chaos: $(READY) programs  ## buses while servers are killed, stopped and cut off: 5 minutes
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus $(ARGS)
 
 test-all: test  ## the suite on every Python from 3.11 to 3.13 that is installed
 	@for version in 3.11 3.12 3.13; do \

@@ -21,7 +21,7 @@ from .core.observer import Observer
 from .core.parking import CLOSED, FORKED
 from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .handover import Handover
-from .waits import PredicateWait, ReadWait
+from .waits import PredicateWait, ReadWait, read_until
 
 R = TypeVar("R")
 
@@ -219,20 +219,13 @@ class Purgatory(SyncPurgatory):
         op = ReadWait(timeout)
         self.watch(op, keys)
         try:
-            while True:
-                op.begin_read()
-                is_last = op.done()
-                if value := await read():
-                    op.force_complete()
-                    return value
-                if is_last:
-                    raise TimeoutError(f"read() was still false after {timeout} s")
-                await op.wait_for_check()
-                if op.done() and not op.expired:
-                    op.result()  # raises
+            found = await read_until(op, op.checks, read)
         finally:
             op.cancel()
             del op  # what is raised keeps this frame
+        if found is None:
+            raise TimeoutError(f"read() was still false after {timeout} s")
+        return found
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
         """check_and_complete_soon() for other threads: many calls cost few wake-ups of the loop.
@@ -242,6 +235,16 @@ class Purgatory(SyncPurgatory):
         hash(key)  # an unhashable one fails here, not in the loop
         if self.is_open:
             self._handover.put(key, self._parts.loop.running, self.check_and_complete_soon)
+
+    # what a bus drives
+
+    def notify(self, key: Hashable) -> None:
+        """check_and_complete_soon(key), as a bus calls it for each key that is published, here or elsewhere."""
+        self.check_and_complete_soon(key)
+
+    def notify_all(self) -> None:
+        """check_all_soon(), as a bus calls it after a gap."""
+        self.check_all_soon()
 
     # the clock task
 

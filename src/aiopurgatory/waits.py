@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from .arguments import require_not_coroutine
@@ -38,36 +38,67 @@ class PredicateWait(DelayedOperation[R]):
             self._put_back(result)
 
 
-class ReadWait(DelayedOperation[None]):
-    """Tells its one task of checks, for whatever it has to await to find out."""
+class Checks:
+    """Tells the one task of an operation of checks, for whatever it has to await to find out."""
 
-    __slots__ = ("_checked", "_woken")
+    __slots__ = ("_seen", "_woken")
 
-    def __init__(self, timeout: float | None) -> None:
-        super().__init__(timeout)
-        self._checked = False
+    def __init__(self) -> None:
+        self._seen = False
         self._woken: asyncio.Future[None] | None = None
 
-    def try_complete(self) -> bool:
-        self._checked = True
-        self._wake()
-        return False
+    def tell(self, _: object = None) -> None:
+        self._seen = True
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
-    def begin_read(self) -> None:
+    def begin(self) -> None:
         """Checks from here on ask for another read."""
-        self._checked = False
+        self._seen = False
 
-    async def wait_for_check(self) -> None:
-        """Return once there was a check since begin_read(), or this has ended."""
-        if not self._checked and not self.done():
+    async def wait(self, op: DelayedOperation[None]) -> None:
+        """Return once there was a check since begin(), or *op* has ended."""
+        if not self._seen and not op.done():
             self._woken = asyncio.get_running_loop().create_future()
-            self.add_done_callback(self._wake)
+            op.add_done_callback(self.tell)
             try:
                 await self._woken
             finally:
-                self.remove_done_callback(self._wake)
+                op.remove_done_callback(self.tell)
                 self._woken = None
 
-    def _wake(self, _: object = None) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+
+class ReadWait(DelayedOperation[None]):
+    """Never completes by itself: its task does that, see read_until()."""
+
+    __slots__ = ("checks",)
+
+    def __init__(self, timeout: float | None) -> None:
+        super().__init__(timeout)
+        self.checks = Checks()
+
+    def try_complete(self) -> bool:
+        self.checks.tell()
+        return False
+
+
+async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[[], Awaitable[R]]) -> R | None:
+    """Call *read* until it returns something true: at first, after each check, and once more when *op* has expired.
+
+    Returns: the first true value, *op* being completed; None: there was none in time.
+    Raises: what *op* has failed with; CancelledError: it was cancelled.
+    """
+    try:
+        while True:
+            checks.begin()
+            is_last = op.done()
+            if value := await read():
+                op.force_complete()
+                return value
+            if is_last:
+                return None
+            await checks.wait(op)
+            if op.done() and not op.expired:
+                op.result()  # raises
+    finally:
+        del op  # what is raised keeps this frame

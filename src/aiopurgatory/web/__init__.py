@@ -8,10 +8,11 @@ from .exchange import Answer
 from .longpoll import LongPolling, LongPollStatistics
 from .policy import Policy
 from .route import LongPollRoute
-from .sources import GoneError, Source
+from .sources import AsyncSource, GoneError, Source
 
 __all__ = [
     "Answer",
+    "AsyncSource",
     "EventRoute",
     "GoneError",
     "LongPollRoute",

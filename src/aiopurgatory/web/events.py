@@ -78,7 +78,8 @@ class EventRoute(Generic[K]):
             connection works.
         stall: seconds that sending an event may take.
 
-    Raises: TypeError, ValueError: *heartbeat* or *stall* is no number of seconds, or out of its range.
+    Raises: TypeError, ValueError: *heartbeat* or *stall* is no number of seconds, or out of its range. TypeError: the
+        source of *polling* is an AsyncSource.
     """
 
     def __init__(
@@ -93,6 +94,8 @@ class EventRoute(Generic[K]):
         heartbeat: float = 15.0,
         stall: float = 30.0,
     ) -> None:
+        if polling.is_async:
+            raise TypeError("polling must have a Source in memory: a stream of events cannot await an AsyncSource yet")
         require_seconds("heartbeat", heartbeat, 1e-3, 1e6)
         require_seconds("stall", stall, 1e-3, 1e6)
         self._polling = polling

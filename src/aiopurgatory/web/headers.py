@@ -82,3 +82,11 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
 def is_entity_tag(version: str) -> bool:
     """May *version* stand in the quotes of an ETag, and come back as it is?"""
     return _VERSION.fullmatch(version) is not None
+
+
+def require_entity_tag(version: str) -> str:
+    """Returns: *version*. Raises: ValueError: it cannot be an ETag, or not come back as it is."""
+    if not is_entity_tag(version):
+        rule = "printable ASCII without spaces and quotes, and not end like that of a compressed answer (-gzip)"
+        raise ValueError(f"version must be {rule}, got {version!r}")
+    return version

@@ -7,23 +7,26 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from math import ceil
 from types import MappingProxyType
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, cast
 
 from ..arguments import require_int
 from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..purgatory import Purgatory
+from ..waits import read_until
 from .asgi import Receive
-from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest
-from .headers import ANY, entity_tags, is_entity_tag, wait_in_query, wait_preference
+from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest, RawHeader
+from .headers import ANY, entity_tags, require_entity_tag, wait_in_query, wait_preference
 from .places import Places
 from .policy import Policy
-from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers
+from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers, ReadingPoll
+from .reads import Reading, Reads
 from .refusals import REFUSALS, Refusals
 from .signals import on_stop_signal
-from .sources import Bodies, K, Source
+from .sources import AsyncSource, Bodies, K, Source
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -38,7 +41,8 @@ class LongPollStatistics:
         streams: open streams of events.
         bodies: bodies that are kept for other polls; body_bytes: what they count.
         answered: answers by status; 499 is a client that has left. A stream counts as 200, from its start.
-        refused: answers 503 by reason: ``full`` (the purgatory), ``group`` (its share is taken), ``closed``.
+        refused: answers 503 by reason: ``full`` (the purgatory), ``group`` (its share is taken), ``closed``,
+            ``source`` (it could not be read).
     """
 
     clients: int
@@ -65,7 +69,7 @@ class LongPolling(Generic[K]):
         400  the client's wait is not a number
         409  the same client has sent a newer poll: this is the older one (Telegram)
         410  GoneError: start over, without If-None-Match
-        503  refused: with Retry-After, and the header ``refused`` that says why: full, group or closed
+        503  refused: with Retry-After, and the header ``refused`` that says why: full, group, closed or source
 
     The first poll in an event loop starts the purgatory, if it is not open. From then on, SIGINT, SIGTERM and SIGQUIT
     close it: every poll is answered at once, and not after its wait, for which servers would wait. (In a thread other
@@ -75,25 +79,33 @@ class LongPolling(Generic[K]):
     Args:
         purgatory: where polls wait. Give them one of their own.
         media_type: of the bodies.
-        max_body_bytes: how many bytes of bodies are kept for other polls that want the same.
+        source: a Source, or an AsyncSource: if its version() is an ``async def``, it is awaited.
+        max_body_bytes: how many bytes of bodies of a Source are kept for other polls that want the same.
+        max_reads: how many calls of an AsyncSource may be under way at a time.
 
-    Raises: TypeError, ValueError: *max_body_bytes* is no int >= 0.
+    Raises: TypeError, ValueError: *max_body_bytes* is no int >= 0, or *max_reads* none >= 1.
     """
 
     def __init__(
         self,
         purgatory: Purgatory,
-        source: Source[K],
+        source: Source[K] | AsyncSource[K],
         *,
         policy: Policy | None = None,
         media_type: str = "application/json",
         max_body_bytes: int = 4 << 20,
+        max_reads: int = 10,
     ) -> None:
         require_int("max_body_bytes", max_body_bytes, 0)
+        require_int("max_reads", max_reads, 1)
         self.purgatory: Final = purgatory
         self.policy: Final = policy or Policy()
-        self._version = source.version
-        self._bodies = Bodies(source, max_body_bytes)
+        self._async_source = cast("AsyncSource[K]", source) if iscoroutinefunction(source.version) else None
+        self._max_reads = max_reads
+        self._reads: Reads[K] | None = None
+        memory = cast("Source[K]", source)
+        self._version = memory.version
+        self._bodies = Bodies(memory, max_body_bytes)
         self._media_type = (b"content-type", media_type.encode("latin-1"))
         self._newcomers = Newcomers()
         self._places = Places(self.policy.max_per_group)
@@ -174,24 +186,30 @@ class LongPolling(Generic[K]):
             await self._enter()
         poll: LongPoll[K] | None = None
         resource = request.resource
+        nothing_new = 304 if request.since is None else 204
         try:
-            preferred = wait_preference(request.prefer) if request.prefer else None
-            wait = self.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
-            told = ceil(wait) if preferred is not None and request.wait is None else None
-            nothing_new = 304 if request.since is None else 204
-            version = self._version(resource)
-            known = _known(request, version)
-            if known is ANY or version in known:
-                known = (version,)
+            wait, told = self._wait(request)
+            if self._reads is not None:
+                reading = Reading(self._reads, resource, _known(request, ""))
                 if wait > 0:
-                    timeout = self.policy.timeout(wait)
-                    poll = LongPoll(resource, self._version, version, timeout, request.client, request.group)
-                    self._park(request, poll)
-                    if request.receive is not None and not poll.done():
-                        self._newcomers.add(poll, request.receive)
-                    del request  # a parked poll keeps no more of it than it needs
-                    await poll
-            answer = self._news(resource, known, nothing_new)
+                    poll = waiting = ReadingPoll(resource, self.policy.timeout(wait), request.client, request.group)
+                    self._park_poll(request, poll)
+                    await read_until(waiting, waiting.checks, reading.is_news)
+                else:
+                    await reading.is_news()
+                answer = await self._read_news(reading, nothing_new)
+            else:
+                version = self._version(resource)
+                known = _known(request, version)
+                if known is ANY or version in known:
+                    known = (version,)
+                    if wait > 0:
+                        timeout = self.policy.timeout(wait)
+                        poll = LongPoll(resource, self._version, version, timeout, request.client, request.group)
+                        self._park_poll(request, poll)
+                        del request  # a parked poll keeps no more of it than it needs
+                        await poll
+                answer = self._news(resource, known, nothing_new)
             if told is not None:
                 answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
         except asyncio.CancelledError:
@@ -268,7 +286,9 @@ class LongPolling(Generic[K]):
         if parts_of(self.purgatory).loop.running is not loop:  # else it is open, or was closed on purpose
             await self.purgatory.start()
         self._loop = loop
-        self._newcomers = Newcomers()  # its timer belongs to a loop
+        self._newcomers = Newcomers()  # its timer belongs to a loop; and so do reads
+        if self._async_source is not None:
+            self._reads = Reads(self._async_source, self._max_reads)
         on_stop_signal(self.purgatory.close)
 
     def _park(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
@@ -276,31 +296,48 @@ class LongPolling(Generic[K]):
         self.purgatory.watch(poll, (request.resource,) if request.keys is None else request.keys)
         self._places.take(poll)
 
+    def _park_poll(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
+        self._park(request, poll)
+        if request.receive is not None and not poll.done():
+            self._newcomers.add(poll, request.receive)
+
     def _leave(self, poll: LongPoll[K]) -> None:
         poll.cancel()  # if parking has raised half-way, it waits yet
         self._newcomers.remove(poll)
         poll.stop_listening()
         self._places.leave(poll)
 
+    def _wait(self, request: PollRequest[K]) -> tuple[float, int | None]:
+        """Returns: how long the poll may wait, and what to tell of it in Preference-Applied."""
+        preferred = wait_preference(request.prefer) if request.prefer else None
+        if request.wait is not None:
+            return self.policy.applied(wait_in_query(request.wait)), None
+        wait = self.policy.applied(preferred)
+        return wait, None if preferred is None else ceil(wait)
+
     def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
         """What is new to a client that has the versions *known*; else, the status *nothing_new*."""
         version = self.version(resource)
-        headers = [(b"etag", b'"%b"' % version.encode()), NO_STORE, VARY]
         if version in known:
-            return Answer(nothing_new, b"", headers)
+            return Answer(nothing_new, b"", _headers(version))
         body = self._bodies.get(resource, known[0] if len(known) == 1 else None, version)
-        headers.append(self._media_type)
-        return Answer(200, body, headers)
+        return Answer(200, body, [*_headers(version), self._media_type])
+
+    async def _read_news(self, reading: Reading[K], nothing_new: int) -> Answer:
+        if reading.version in reading.known:
+            return Answer(nothing_new, b"", _headers(reading.version))
+        return Answer(200, await reading.body(), [*_headers(reading.version), self._media_type])
 
     def version(self, resource: K) -> str:
         """The version of *resource*. Raises: ValueError: it cannot be an ETag, or not come back as it is."""
-        version = self._version(resource)
-        if not is_entity_tag(version):
-            rule = "printable ASCII without spaces and quotes, and not end like that of a compressed answer (-gzip)"
-            raise ValueError(f"version must be {rule}, got {version!r}")
-        return version
+        return require_entity_tag(self._version(resource))
 
     # for streams of events
+
+    @property
+    def is_async(self) -> bool:
+        """Is the source an AsyncSource?"""
+        return self._async_source is not None
 
     async def open_stream(self, request: PollRequest[K], heartbeat: float, stall: float) -> EventStream[K]:
         """Park a stream, which ends with close_stream().
@@ -338,6 +375,10 @@ class LongPolling(Generic[K]):
     def count(self, status: int) -> None:
         """An answer begins."""
         self._answered[status] += 1
+
+
+def _headers(version: str) -> list[RawHeader]:
+    return [(b"etag", b'"%b"' % version.encode()), NO_STORE, VARY]
 
 
 def _known(request: PollRequest[Any], version: str) -> tuple[str, ...]:

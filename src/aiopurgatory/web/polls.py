@@ -10,6 +10,7 @@ from typing import Any, Final, Generic
 from ..core.operation import is_due
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
+from ..waits import Checks
 from .asgi import Listener, Message, Receive, listen
 from .sources import K
 
@@ -66,6 +67,24 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         # After the whole body only one message is to come; but a stand-in for a server may have one at every call.
         self._messages = self._messages - 1 if message.get("more_body") else min(self._messages - 1, 2)
         return self._messages > 0
+
+
+class ReadingPoll(LongPoll[K]):
+    """Waits for checks while its task reads an asynchronous source; see read_until()."""
+
+    __slots__ = ("checks",)
+
+    def __init__(self, resource: K, timeout: float, client: Hashable, group: Hashable) -> None:
+        super().__init__(resource, _no_version, "", timeout, client, group)
+        self.checks = Checks()
+
+    def try_complete(self) -> bool:
+        self.checks.tell()
+        return False
+
+
+def _no_version(resource: object) -> str:
+    return ""
 
 
 class EventStream(LongPoll[K]):

@@ -12,10 +12,11 @@ from ..purgatory import Purgatory
 from .exchange import NO_STORE, PLAIN_TEXT, Answer
 from .headers import WaitError
 from .places import GroupFullError, ReplacedError
+from .reads import ReadFailedError
 from .sources import GoneError
 
 #: What is answered, and not raised.
-REFUSALS: Final = (WaitError, ReplacedError, GoneError, PurgatoryFullError, PurgatoryClosedError)
+REFUSALS: Final = (WaitError, ReplacedError, GoneError, ReadFailedError, PurgatoryFullError, PurgatoryClosedError)
 
 
 class Refusals:
@@ -33,6 +34,8 @@ class Refusals:
                 return self._unavailable("group", str(exc))
             case PurgatoryFullError():
                 return self._unavailable("full", str(exc))
+            case ReadFailedError():
+                return self._unavailable("source", str(exc))
             case PurgatoryClosedError():
                 # To all polls at once, and a body would be another write for each of them.
                 return self._unavailable("closed", "")

@@ -42,6 +42,18 @@ class Source(Protocol[K_contra]):
         ...
 
 
+class AsyncSource(Protocol[K_contra]):
+    """The polled state, where it takes I/O to look: in a database, say. The same as Source, but awaited.
+
+    The polls of a resource share each call: one that has begun before a poll asked is none of its own, since it may
+    have missed a change. A call that raises is logged once, and its polls are answered 503.
+    """
+
+    async def version(self, resource: K_contra, /) -> str: ...
+
+    async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes: ...
+
+
 class Bodies(Generic[K]):
     """The bodies of *source*, the newest of them kept for other polls that want the same, up to *max_bytes*."""
 

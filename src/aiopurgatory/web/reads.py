@@ -1,0 +1,88 @@
+"""Reads of an asynchronous source, shared by the polls that want the same."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Generic
+
+from ..errors import PurgatoryError
+from .headers import ANY, require_entity_tag
+from .sources import AsyncSource, GoneError, K
+
+logger = logging.getLogger("aiopurgatory")
+
+
+class ReadFailedError(PurgatoryError):
+    """The source could not be read."""
+
+
+class Reads(Generic[K]):
+    """Calls *source* for polls, at most *most* times at once, and for all that want the same once.
+
+    Belongs to one event loop. Who asks while a call is under way gets the next one: it may have begun before a change.
+    """
+
+    def __init__(self, source: AsyncSource[K], most: int) -> None:
+        self._source = source
+        self._free = asyncio.Semaphore(most)
+        #: Calls that have not begun.
+        self._coming: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def version(self, resource: K) -> str:
+        return require_entity_tag(await self._share(("version", resource), lambda: self._source.version(resource)))
+
+    async def body(self, resource: K, since: str | None, version: str) -> bytes:
+        wanted = ("body", resource, since, version)
+        body: bytes = await self._share(wanted, lambda: self._source.read(resource, since, version))
+        return body
+
+    async def _share(self, wanted: Hashable, call: Callable[[], Awaitable[Any]]) -> Any:
+        task = self._coming.get(wanted)
+        if task is None:
+            task = self._coming[wanted] = asyncio.ensure_future(self._call(wanted, call))
+            task.add_done_callback(_heard)
+        return await asyncio.shield(task)
+
+    async def _call(self, wanted: Hashable, call: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            await self._free.acquire()
+        finally:
+            del self._coming[wanted]  # who asks from here on wants a call that begins later
+        try:
+            return await call()
+        except GoneError:
+            raise
+        except Exception as exc:
+            logger.exception("a source could not be read: its polls are answered 503")
+            raise ReadFailedError("the source could not be read") from exc
+        finally:
+            self._free.release()
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Nobody may be left to hear what it raised: it was logged."""
+    if not task.cancelled():
+        task.exception()
+
+
+class Reading(Generic[K]):
+    """What one poll has read so far."""
+
+    __slots__ = ("_reads", "_resource", "known", "version")
+
+    def __init__(self, reads: Reads[K], resource: K, known: tuple[str, ...]) -> None:
+        self._reads, self._resource = reads, resource
+        self.known = known
+        self.version = ""
+
+    async def is_news(self) -> bool:
+        """Is there another version than those that the client has?"""
+        self.version = await self._reads.version(self._resource)
+        if self.known is ANY:
+            self.known = (self.version,)
+        return self.version not in self.known
+
+    async def body(self) -> bytes:
+        return await self._reads.body(self._resource, self.known[0] if len(self.known) == 1 else None, self.version)
