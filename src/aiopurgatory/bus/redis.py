@@ -1,0 +1,157 @@
+"""The bus on Redis or Valkey: SUBSCRIBE and PUBLISH, with redis-py."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from math import inf
+from typing import Any, Final
+
+try:
+    from redis import exceptions
+    from redis.asyncio.connection import (
+        AbstractConnection,
+        Connection,
+        SSLConnection,
+        UnixDomainSocketConnection,
+        parse_url,
+    )
+except ImportError as exc:
+    raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
+
+from .bus import Bus
+from .engine import CHANNEL, EchoLostError, Hear, Lost, address, require_channel
+from .targets import Target
+
+#: What the URL must not change. On Python 3.11, redis-py's own timeouts lose cancellations; its retries hide gaps.
+_OPTIONS: Final[dict[str, Any]] = {
+    "socket_timeout": None,
+    "socket_connect_timeout": None,
+    "health_check_interval": 0,
+    "retry": None,
+    "retry_on_timeout": False,
+    "decode_responses": False,
+    "protocol": 2,
+}
+
+
+class RedisBus(Bus):
+    """A Bus whose server is Redis or Valkey. It keeps two connections.
+
+    Args:
+        url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. Channels do not belong to
+            a database: its number separates nothing.
+        targets, heartbeat, timeout: as Bus.
+        channel: 1 to 63 printable ASCII characters. With ACLs, the user needs ``&channel``, as well as ``+subscribe``
+            and ``+publish``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        targets: Iterable[Target],
+        *,
+        channel: str = CHANNEL,
+        heartbeat: float = 5.0,
+        timeout: float = 5.0,
+    ) -> None:
+        super().__init__(RedisEngine(url, require_channel(channel)), targets, heartbeat=heartbeat, timeout=timeout)
+
+
+class RedisEngine:
+    """The engine of a RedisBus. Args: as there. Raises: TypeError, ValueError: *url* is none."""
+
+    def __init__(self, url: str, channel: str) -> None:
+        if not isinstance(url, str):
+            raise TypeError(f"url must be a str, got {type(url).__name__}")
+        self._address, self._channel = address(url), channel
+        self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
+        self._kind = _KINDS[self._options.pop("connection_class", Connection)]
+
+    async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
+        listener, publisher = self._kind(**self._options), self._kind(**self._options)
+        try:
+            for connection in (listener, publisher):
+                await connection.connect()
+            await listener.send_command("SUBSCRIBE", self._channel, check_health=False)
+            await listener.read_response(timeout=inf)
+        except BaseException:
+            listener.abort()
+            publisher.abort()
+            raise
+        return _RedisLink(listener, publisher, self._channel, hear, lost)
+
+    def explain(self, exc: Exception) -> str:
+        where = f"Redis at {self._address}"
+        match exc:
+            case EchoLostError():
+                return f"{where} does not send the bus its own messages: is there a proxy between that splits commands?"
+            case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
+                remedy = "check user and password in the url"
+            case exceptions.NoPermissionError():
+                remedy = f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
+            case TimeoutError() | exceptions.TimeoutError():
+                return f"{where} did not answer in time: check host, port and TLS in the url, and firewalls"
+            case _ if isinstance(exc, ssl.SSLError) or "SSL" in str(exc):
+                remedy = "check the certificates, and ssl_ca_certs in the url"
+            case _ if "NOAUTH" in str(exc) or "Authentication required" in str(exc):
+                remedy = "the url needs a password: redis://user:password@host"
+            case OSError() | exceptions.ConnectionError():
+                remedy = "check host and port in the url, whether it runs, and for TLS that the url begins with rediss:"
+            case _:
+                remedy = "check the url"
+        return f"cannot use {where}: {exc}; {remedy}"
+
+
+class _Abortable(AbstractConnection):
+    """Made part of redis-py's connections, which can otherwise only be closed: that waits until all is sent."""
+
+    def abort(self) -> None:
+        writer = self._writer
+        self._reader = self._writer = None
+        if writer is not None:
+            writer.transport.abort()
+
+
+class _Tcp(_Abortable, Connection):
+    pass
+
+
+class _Tls(_Abortable, SSLConnection):
+    pass
+
+
+class _Unix(_Abortable, UnixDomainSocketConnection):
+    pass
+
+
+_KINDS: Final[dict[type, type[Any]]] = {Connection: _Tcp, SSLConnection: _Tls, UnixDomainSocketConnection: _Unix}
+
+
+class _RedisLink:
+    def __init__(self, listener: Any, publisher: Any, channel: str, hear: Hear, lost: Lost) -> None:
+        self._listener, self._publisher, self._channel = listener, publisher, channel
+        self._hear, self._lost = hear, lost
+        self._reader = asyncio.get_running_loop().create_task(self._read(), name="aiopurgatory bus: Redis")
+
+    async def send(self, messages: list[str]) -> None:
+        publisher = self._publisher
+        commands = publisher.pack_commands([("PUBLISH", self._channel, message) for message in messages])
+        await publisher.send_packed_command(commands, check_health=False)
+        for _ in messages:
+            await publisher.read_response(timeout=inf)
+
+    def abort(self) -> None:
+        self._listener.abort()
+        self._publisher.abort()
+        self._reader.cancel()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                kind, _, data = await self._listener.read_response(timeout=inf)
+                if kind == b"message":
+                    self._hear(data.decode(errors="replace"))
+        except Exception as exc:
+            self._lost(exc)

@@ -1,0 +1,262 @@
+"""What a process must send, hear and check so that nothing stays parked although its key moved. Without any I/O.
+
+R1 After every confirmed subscription, the first one too, everything is checked: what was published before is not heard.
+R2 A key leaves the outbox when the server has acknowledged it. Keys in flight are sent again after a break; a key that
+   is published while it is in flight is sent again.
+R3 A process must hear its own messages, sent on the other connection. It sends a probe when it has heard none for a
+   heartbeat. No echo or no acknowledgement within the timeout is a gap: the link is given up, and everything checked.
+   The bus is up after its first echo.
+R4 The bus reconnects itself, with growing pauses, a part of them at random.
+R5 The outbox is a dict of keys: bounded, and a key twice is sent once. Over its bound it collapses into `*`: check
+   everything, everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from math import inf
+from typing import Final, final
+
+from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, pack
+
+#: Keys that the outbox holds before it collapses.
+MAX_OUTBOX: Final = 10_000
+#: Characters of keys that are sent before the next acknowledgement.
+MAX_BATCH: Final = 250_000
+#: Seconds between two attempts to connect: the first pause, which doubles, and the longest.
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 2.0
+
+
+class Outbox:
+    """Keys that the server has not acknowledged, in the order in which they were published (R2, R5)."""
+
+    __slots__ = ("_in_flight", "_most", "_serial", "_waiting")
+
+    def __init__(self, most: int = MAX_OUTBOX) -> None:
+        self._most: Final = most
+        #: For each key its serial number and its line. The numbers rise along both dicts.
+        self._waiting: dict[Hashable, tuple[int, str]] = {}
+        self._in_flight: dict[Hashable, tuple[int, str]] = {}
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._in_flight)
+
+    def put(self, key: Hashable, line: str) -> None:
+        # A key in flight may have been heard before its state changed again: it is sent once more.
+        if key in self._waiting or _All in self._waiting:
+            return
+        self._serial += 1
+        self._waiting[key] = (self._serial, line)
+        if len(self) > self._most:
+            self._collapse()
+
+    def take(self) -> list[str]:
+        """Put what is to be sent next in flight. Returns: its lines."""
+        size = 0
+        for key, entry in self._waiting.items():
+            if size > MAX_BATCH:
+                break
+            self._in_flight[key] = entry
+            size += len(entry[1])
+        for key in self._in_flight:
+            del self._waiting[key]
+        return [line for _, line in self._in_flight.values()]
+
+    def acknowledge(self) -> None:
+        """The server has what is in flight."""
+        self._in_flight.clear()
+
+    def put_back(self) -> None:
+        """The link broke: what is in flight may or may not have come through."""
+        waiting, self._waiting = self._waiting, self._in_flight
+        for key, entry in waiting.items():
+            self._waiting.setdefault(key, entry)  # the older number: flush() must not pass it
+        self._in_flight = {}
+        if _All in self._waiting:
+            self._collapse()
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._in_flight.clear()
+
+    def mark(self) -> int:
+        """The number of the last key."""
+        return self._serial
+
+    def acknowledged_up_to(self) -> float:
+        """Every key that was put before the mark() of this number is acknowledged."""
+        for entries in (self._in_flight, self._waiting):
+            for serial, _ in entries.values():
+                return serial - 1
+        return inf
+
+    def _collapse(self) -> None:
+        first = next(iter(self._waiting.values()))[0]
+        self._waiting = {_All: (first, EVERY_KEY)}
+
+
+@final
+class _All:
+    """The key in the outbox that stands for all."""
+
+
+class Echo:
+    """What the server owes: acknowledgements, and echoes of this process's own messages (R3). Times are in seconds."""
+
+    __slots__ = ("_asked_at", "_heartbeat", "_sent_at", "_timeout", "heard_at")
+
+    def __init__(self, heartbeat: float, timeout: float) -> None:
+        self._heartbeat: Final = heartbeat
+        self._timeout: Final = timeout
+        self.heard_at = -inf
+        #: The first message that was sent after the last echo, and the batch that is not acknowledged.
+        self._asked_at = inf
+        self._sent_at = inf
+
+    def reset(self) -> None:
+        """A new link: nothing is owed, and a probe is due at once."""
+        self.heard_at, self._asked_at, self._sent_at = -inf, inf, inf
+
+    def sent(self, now: float) -> None:
+        self._asked_at = min(self._asked_at, now)
+        self._sent_at = now
+
+    def acknowledged(self) -> None:
+        self._sent_at = inf
+
+    def is_unacknowledged(self) -> bool:
+        return self._sent_at < inf
+
+    def heard(self, now: float) -> None:
+        self.heard_at, self._asked_at = now, inf
+
+    def is_probe_due(self, now: float) -> bool:
+        return self._asked_at == inf and now >= self.heard_at + self._heartbeat
+
+    def is_overdue(self, now: float) -> bool:
+        return now >= min(self._asked_at, self._sent_at) + self._timeout
+
+    def next_at(self) -> float:
+        """When a probe is due, or an answer overdue."""
+        overdue = min(self._asked_at, self._sent_at) + self._timeout
+        return overdue if overdue < inf else self.heard_at + self._heartbeat
+
+
+class Rules:
+    """One process's side of a bus.
+
+    Args:
+        check, check_all: called when a key, or every key, is to be checked here.
+        heartbeat: seconds without an echo after which a probe is sent.
+        timeout: seconds that the server may take to acknowledge, and to send an echo.
+        max_outbox: keys.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[Hashable], object],
+        check_all: Callable[[], object],
+        heartbeat: float,
+        timeout: float,
+        max_outbox: int = MAX_OUTBOX,
+    ) -> None:
+        self._check: Final = check
+        self._check_all: Final = check_all
+        self.outbox: Final = Outbox(max_outbox)
+        self.echo: Final = Echo(heartbeat, timeout)
+        self._origin = ""
+        self._link = 0
+        #: The subscription is confirmed; and, after its first echo, the bus is up.
+        self._confirmed = False
+        self.connected = False
+        self.gaps = self.published = self.received = self.malformed = 0
+
+    def begin(self, origin: str) -> None:
+        """Start, or start again. Args: origin: a new one, that no other process has, not even a fork."""
+        self._origin = origin
+        self.outbox.clear()
+
+    def publish(self, key: Hashable, line: str) -> None:
+        self.published += 1
+        self.outbox.put(key, line)
+        self._check(key)
+
+    def confirmed(self) -> None:
+        """The server has confirmed the subscription of a new link (R1)."""
+        self._confirmed = True
+        self._link += 1
+        self.echo.reset()
+        self._check_all()
+
+    def messages(self, now: float) -> list[str]:
+        """What to send now. While the last batch is not acknowledged, nothing."""
+        if self.echo.is_unacknowledged():
+            return []
+        lines = self.outbox.take()
+        if not lines and not self.echo.is_probe_due(now):
+            return []
+        self.echo.sent(now)
+        return pack(f"@{self._origin} {self._link}", lines)
+
+    def acknowledged(self) -> None:
+        """The server has the last messages()."""
+        self.outbox.acknowledge()
+        self.echo.acknowledged()
+
+    def hear(self, message: str, now: float) -> None:
+        """A message came on the channel."""
+        lines = message.split("\n")
+        if message.startswith("@"):
+            origin, _, link = lines.pop(0)[1:].partition(" ")
+            if origin == self._origin:
+                self._hear_echo(link, now)
+                return
+        if len(message) > MAX_MESSAGE:  # none of ours, and to decode it could take long
+            self.malformed += 1
+            return
+        for line in lines:
+            self._hear_line(line.strip())
+
+    def broken(self) -> None:
+        """The link is given up, for whatever reason (R2, R3)."""
+        was_confirmed = self._confirmed
+        self.closed()
+        if was_confirmed:
+            self.gaps += 1
+            self._check_all()
+
+    def closed(self) -> None:
+        """The link is given up because the bus closes: that is no gap."""
+        self.outbox.put_back()
+        self.connected = self._confirmed = False
+
+    def _hear_echo(self, link: str, now: float) -> None:
+        """Its keys were checked when they were published. An echo of an earlier link says nothing about this one."""
+        if self._confirmed and link == str(self._link):
+            self.echo.heard(now)
+            self.connected = True
+
+    def _hear_line(self, line: str) -> None:
+        if line == EVERY_KEY:
+            self.received += 1
+            self._check_all()
+        elif line:
+            try:
+                key = decode(line)
+            except MalformedError:
+                self.malformed += 1
+                return
+            self.received += 1
+            self._check(key)
+
+
+def pause(attempt: int, chance: float) -> float:
+    """Seconds to wait before the connection is tried again (R4).
+
+    Args:
+        attempt: 1 for the first one after a link that was up.
+        chance: a random number from 0 to 1, so that processes do not come back in a herd.
+    """
+    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempt - 1, 10)) * (0.5 + chance / 2))

@@ -1,0 +1,51 @@
+"""What a bus drives: purgatories, long polls, and whatever else checks keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Protocol, final, runtime_checkable
+
+
+@runtime_checkable
+class Target(Protocol):
+    """Purgatory and LongPolling are targets. Both methods are called in the event loop and must not wait."""
+
+    def notify(self, key: Hashable, /) -> object:
+        """The state behind *key* may have changed."""
+        ...
+
+    def notify_all(self) -> object:
+        """The state behind any key may have changed: messages may have been lost."""
+        ...
+
+
+@final
+class Targets:
+    """Args: report: called with what a target raises: that harms no other target, and not the bus."""
+
+    __slots__ = ("_report", "_targets")
+
+    def __init__(self, targets: Iterable[Target], report: Callable[[Exception], object]) -> None:
+        if isinstance(targets, Target) or not isinstance(targets, Iterable):
+            raise TypeError(
+                f"targets must be an iterable of purgatories or long polls, such as [polls], got {targets!r}"
+            )
+        self._targets = tuple(targets)
+        self._report = report
+        for target in self._targets:
+            if not isinstance(target, Target):
+                raise TypeError(f"targets must have the methods notify(key) and notify_all(), got {target!r}")
+
+    def check(self, key: Hashable) -> None:
+        for target in self._targets:
+            try:
+                target.notify(key)
+            except Exception as exc:
+                self._report(exc)
+
+    def check_all(self) -> None:
+        for target in self._targets:
+            try:
+                target.notify_all()
+            except Exception as exc:
+                self._report(exc)

@@ -1,0 +1,124 @@
+"""A bus in memory, for tests: with the real rules, a server that is an object, and gaps when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ..bus import Bus, Target
+from ..bus.engine import Hear, Lost
+
+
+class MemoryServer:
+    """What the MemoryBuses of a test share. Set *is_down* to break their links and refuse new ones."""
+
+    def __init__(self) -> None:
+        self._links: list[_MemoryLink] = []
+        self._is_down = False
+
+    @property
+    def is_down(self) -> bool:
+        return self._is_down
+
+    @is_down.setter
+    def is_down(self, is_down: bool) -> None:
+        self._is_down = is_down
+        for link in self._links[:] if is_down else ():
+            link.break_off()
+
+    def join(self, link: _MemoryLink) -> None:
+        """Deliver messages to *link* from now on."""
+        if self._is_down:
+            raise ConnectionRefusedError("the MemoryServer is down")
+        self._links.append(link)
+
+    def leave(self, link: _MemoryLink) -> None:
+        """Deliver nothing more to *link*. Twice is fine."""
+        if link in self._links:
+            self._links.remove(link)
+
+    def deliver(self, messages: list[str]) -> None:
+        """Publish *messages*, as any process could."""
+        for link in self._links[:]:
+            for message in messages:
+                link.deliver(message)
+
+
+class MemoryBus(Bus):
+    """A bus that reaches the other MemoryBuses of the same *server*, in the same event loop.
+
+        server = MemoryServer()
+        async with MemoryBus(server, [polls_a]) as bus_a, MemoryBus(server, [polls_b]) as bus_b:
+            bus_b.lose()
+            bus_a.publish("key")  # does not reach polls_b
+            await bus_b.gap()  # polls_b checks everything
+
+    Args: as Bus.
+    """
+
+    def __init__(
+        self, server: MemoryServer, targets: Iterable[Target], *, heartbeat: float = 5.0, timeout: float = 5.0
+    ) -> None:
+        self._memory = MemoryEngine(server)
+        super().__init__(self._memory, targets, heartbeat=heartbeat, timeout=timeout)
+
+    def lose(self) -> None:
+        """Lose every message on its way to this bus, until gap() is called or the missing echo is noticed."""
+        self._memory.lose()
+
+    async def gap(self) -> None:
+        """Break the link, and wait until the bus is connected again and everything was checked."""
+        gaps = self.statistics().gaps
+        self._memory.break_off()
+        while self.statistics().gaps == gaps or not self.statistics().connected:  # noqa: ASYNC110 in a test
+            await asyncio.sleep(0.001)
+
+
+class MemoryEngine:
+    """The engine of a MemoryBus."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        self._server = server
+        self._link: _MemoryLink | None = None
+
+    async def open(self, hear: Hear, lost: Lost) -> _MemoryLink:
+        await asyncio.sleep(0)
+        self._link = link = _MemoryLink(self._server, hear, lost)
+        self._server.join(link)
+        return link
+
+    def explain(self, exc: Exception) -> str:
+        return f"cannot connect to the MemoryServer: {exc}"
+
+    def lose(self) -> None:
+        if self._link is not None:
+            self._link.lose()
+
+    def break_off(self) -> None:
+        if self._link is not None:
+            self._link.break_off()
+
+
+class _MemoryLink:
+    def __init__(self, server: MemoryServer, hear: Hear, lost: Lost) -> None:
+        self._server, self._hear, self._lost = server, hear, lost
+        self._is_deaf = False
+
+    async def send(self, messages: list[str]) -> None:
+        await asyncio.sleep(0)
+        if self._server.is_down:
+            raise ConnectionResetError("the MemoryServer is down")
+        self._server.deliver(messages)
+
+    def abort(self) -> None:
+        self._server.leave(self)
+
+    def deliver(self, message: str) -> None:
+        if not self._is_deaf:
+            asyncio.get_running_loop().call_soon(self._hear, message)
+
+    def lose(self) -> None:
+        self._is_deaf = True
+
+    def break_off(self) -> None:
+        self._lost(ConnectionResetError("the link was broken by the test"))

@@ -1,0 +1,43 @@
+"""A server of each kind for the whole run, and a private one for tests that break it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from .servers import Postgres, Redis, Server, program
+
+KINDS: dict[str, type[Server]] = {"postgres": Postgres, "redis": Redis}
+
+
+def made(kind: str) -> Server:
+    pytest.importorskip("asyncpg" if kind == "postgres" else "redis")
+    if program(KINDS[kind].needs) is None:
+        pytest.skip(f"{KINDS[kind].needs} is not installed: make programs")
+    return KINDS[kind]()
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that stays up, of each kind."""
+    server = made(request.param)
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=KINDS)
+def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server to be killed and stopped, of each kind."""
+    server = made(request.param)
+    yield server
+    server.remove()
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """What tests several processes, which have loops of their own, is run once; and what mostly waits."""
+    once = ("test_processes", "test_fault_of", "refused", "says_what_to_do")
+    return {"asyncio": asyncio.new_event_loop} if any(name in item.nodeid for name in once) else None

@@ -1,0 +1,173 @@
+"""A naive network between rules: a server that forwards, links that lose, and time that is a number.
+
+Every delivery, loss and loss of an acknowledgement is a step of its own, in any order that the random numbers say.
+The audit is always the same: nobody stays parked although its key moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from random import Random
+
+from aiopurgatory.bus.keys import encode
+from aiopurgatory.bus.rules import Rules
+
+HEARTBEAT = 10.0
+TIMEOUT = 10.0
+KEYS: list[Hashable] = ["a", "b", ("c", 1), ("c", 2)]
+
+
+class Member:
+    """A process: its rules, and for each key the version that its waiters saw when they were last checked."""
+
+    def __init__(self, network: Network, kind: type[Rules], name: str, max_outbox: int) -> None:
+        self.network = network
+        self.seen = dict.fromkeys(KEYS, 0)
+        self.rules = kind(self.check, self.check_all, HEARTBEAT, TIMEOUT, max_outbox)
+        self.rules.begin(name)
+        self.is_linked = False
+        self.is_subscribed = False
+        #: The server has subscribed it, but it does not know yet.
+        self.is_deaf = self.is_mute = False
+        self.incoming: list[str] = []
+        self.outgoing: list[str] = []
+        self.is_sending = False
+        self.is_acknowledged = False
+
+    def check(self, key: Hashable) -> None:
+        self.seen[key] = self.network.versions[key]
+
+    def check_all(self) -> None:
+        self.seen.update(self.network.versions)
+
+    def subscribe(self) -> None:
+        """The server has the subscription; the confirmation is on its way."""
+        self.is_linked, self.is_deaf, self.is_mute, self.is_sending = True, False, False, False
+
+    def confirm(self) -> None:
+        self.is_subscribed = True
+        self.rules.confirmed()
+
+    def break_off(self) -> None:
+        self.incoming.clear()
+        self.outgoing.clear()
+        was_subscribed, self.is_linked, self.is_subscribed = self.is_subscribed, False, False
+        if was_subscribed:
+            self.rules.broken()
+
+    def send(self) -> None:
+        if self.is_subscribed and not self.is_sending:
+            messages = self.rules.messages(self.network.now)
+            if messages:
+                self.is_sending = True
+                self.is_acknowledged = False
+                self.outgoing += [] if self.is_mute else messages
+
+    def forward(self) -> None:
+        """The server takes what was sent, all or a part of it."""
+        if self.outgoing:
+            self.network.forward(self.outgoing.pop(0))
+            self.is_acknowledged = not self.outgoing
+
+    def acknowledge(self) -> None:
+        if self.is_sending and self.is_acknowledged:
+            self.is_sending = False
+            self.rules.acknowledged()
+
+    def hear(self) -> None:
+        if self.incoming:
+            self.rules.hear(self.incoming.pop(0), self.network.now)
+
+    def tick(self) -> None:
+        if self.is_subscribed and self.rules.echo.is_overdue(self.network.now):
+            self.break_off()
+
+
+class Network:
+    """Args: seed: of everything at random."""
+
+    def __init__(self, kind: type[Rules], seed: int, members: int = 3, max_outbox: int = 1000) -> None:
+        self.random = Random(seed)
+        self.now = 1000.0
+        self.is_down = False
+        self.versions = dict.fromkeys(KEYS, 0)
+        self.members = [Member(self, kind, f"p{number}", max_outbox) for number in range(members)]
+
+    def forward(self, message: str) -> None:
+        for member in self.members:
+            if member.is_linked and not member.is_deaf:
+                member.incoming.append(message)
+
+    def step(self) -> None:
+        random = self.random
+        member = random.choice(self.members)
+        # Short against the timeout: else all the time false gaps would hide what a rule is for.
+        self.now += random.choice((0.0, 0.0, 0.01, 0.1))
+        member.tick()
+        if not member.is_linked:
+            if not self.is_down and random.random() < 0.3:
+                member.subscribe()
+        elif not member.is_subscribed:
+            member.confirm()
+        else:
+            random.choice((member.send, member.forward, member.acknowledge, member.hear))()
+        if random.random() < 0.2:
+            key = random.choice(KEYS)
+            self.versions[key] += 1
+            member.rules.publish(key, encode(key))
+        if random.random() < 0.02:
+            self.fault(member)
+
+    def fault(self, member: Member) -> None:
+        match self.random.choice(("cut", "deaf", "mute", "down", "up")):
+            case "cut":
+                member.break_off()
+            case "deaf":
+                member.is_deaf = True
+            case "mute":
+                member.is_mute = True
+            case "down":
+                self.is_down = True
+                for each in self.members:
+                    each.break_off()
+            case "up":
+                self.is_down = False
+
+    def settle(self) -> None:
+        """No more faults and events; who is deaf or mute stays so until its rules notice."""
+        self.is_down = False
+        until = self.now + 5 * (HEARTBEAT + TIMEOUT)
+        while self.now < until:
+            for _ in range(8):
+                for member in self.members:
+                    self.advance(member)
+            self.now += 2.5
+
+    def advance(self, member: Member) -> None:
+        """All that *member* can do now."""
+        if not member.is_linked:
+            member.subscribe()
+        elif not member.is_subscribed:
+            member.confirm()
+        else:
+            member.send()
+            member.forward()
+            member.acknowledge()
+            while member.incoming:
+                member.hear()
+            member.tick()
+
+    def parked_although_its_key_moved(self) -> int:
+        return sum(member.seen[key] != self.versions[key] for member in self.members for key in KEYS)
+
+
+def stuck(kind: type[Rules], seeds: range, steps: int = 300, max_outbox: int = 1000) -> int:
+    """How many waiters are stuck in the end, over all *seeds*."""
+    found = 0
+    for seed in seeds:
+        network = Network(kind, seed, max_outbox=max_outbox)
+        for _ in range(steps):
+            network.step()
+        network.settle()
+        found += network.parked_although_its_key_moved()
+    return found

@@ -1,0 +1,378 @@
+"""A bus's life on an event loop, with the server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.bus import Bus, BusClosedError, BusConnectError
+from aiopurgatory.bus.engine import Hear, Link, Lost
+from aiopurgatory.testing import MemoryBus, MemoryServer
+
+from .waits import Recorder, until
+
+
+@pytest.fixture
+def server() -> MemoryServer:
+    return MemoryServer()
+
+
+async def test_publish_wakes_here_and_elsewhere(server: MemoryServer) -> None:
+    async with (
+        Purgatory("a") as here,
+        Purgatory("b") as there,
+        MemoryBus(server, [here]) as bus,
+        MemoryBus(server, [there]),
+    ):
+        happened: set[str] = set()
+        waits = [
+            asyncio.create_task(each.wait_for(lambda: "it" in happened, [("orders", 7)], timeout=30.0))
+            for each in (here, there)
+        ]
+        await asyncio.sleep(0.01)
+        happened.add("it")
+        bus.publish(("orders", 7))
+        assert await asyncio.gather(*waits) == [True, True]
+        assert bus.statistics().published == 1
+
+
+async def test_start_checks_what_is_parked_already(server: MemoryServer) -> None:
+    async with Purgatory() as polls:
+        happened: list[int] = []
+        wait = asyncio.create_task(polls.wait_for(lambda: len(happened), ["key"], timeout=30.0))
+        await asyncio.sleep(0.01)
+        happened.append(1)
+        async with MemoryBus(server, [polls]):
+            assert await wait == 1
+
+
+async def test_lose_is_noticed_by_the_missing_echo(server: MemoryServer) -> None:
+    here, there = Recorder(), Recorder()
+    async with MemoryBus(server, [here]) as one, MemoryBus(server, [there], heartbeat=0.2, timeout=0.2) as other:
+        other.lose()
+        before = there.everything
+        one.publish("key")
+        noticed = await until(lambda: there.everything > before, 2.0)
+        assert 0.15 < noticed < 1.5 * 0.2 + 0.2 + 0.3
+        assert there.keys == []
+        await until(lambda: other.statistics().connected)
+        assert other.statistics().gaps == 1
+        one.publish("key")
+        await until(lambda: there.keys == ["key"])
+        assert here.keys == ["key", "key"]
+
+
+async def test_gap_checks_everything_and_reconnects(server: MemoryServer) -> None:
+    there = Recorder()
+    async with MemoryBus(server, [Recorder()]) as one, MemoryBus(server, [there]) as other:
+        before = there.everything
+        other.lose()
+        one.publish("key")
+        await one.flush()
+        assert there.keys == []
+        await other.gap()
+        assert there.everything >= before + 1
+        assert other.statistics().connected
+
+
+async def test_publish_server_down_is_kept_and_sent_later(server: MemoryServer) -> None:
+    here, there = Recorder(), Recorder()
+    async with MemoryBus(server, [here]) as one, MemoryBus(server, [there]) as other:
+        server.is_down = True
+        await until(lambda: not one.statistics().connected)
+        one.publish("a")
+        flush = asyncio.create_task(one.flush())
+        await asyncio.sleep(0.05)
+        assert here.keys == ["a"]
+        assert not flush.done()
+        assert one.statistics().outbox == 1
+        assert "down" in str(one.statistics().error)
+        server.is_down = False
+        await asyncio.wait_for(flush, 10.0)
+        await until(lambda: other.statistics().connected and one.statistics().connected)
+        assert one.statistics().error is None
+        assert (one.statistics().outbox, one.statistics().gaps) == (0, 1)
+
+
+async def test_flush_nothing_published_returns_at_once(server: MemoryServer) -> None:
+    async with MemoryBus(server, []) as bus:
+        await asyncio.wait_for(bus.flush(), 0.1)
+
+
+async def test_aclose_sends_what_is_in_the_outbox(server: MemoryServer) -> None:
+    there = Recorder()
+    async with MemoryBus(server, [there]):
+        async with MemoryBus(server, []) as bus:
+            bus.publish("last words")
+        await until(lambda: there.keys == ["last words"])
+
+
+async def test_closed_bus_says_so(server: MemoryServer) -> None:
+    bus = MemoryBus(server, [])
+    with pytest.raises(BusClosedError, match="the bus is not started: use `async with`"):
+        bus.publish("key")
+    await bus.start()
+    await bus.start()
+    server.is_down = True
+    bus.publish("key")
+    flush = asyncio.create_task(bus.flush())
+    await until(lambda: not bus.statistics().connected)
+    await bus.aclose()
+    await bus.aclose()
+    with pytest.raises(BusClosedError, match="closed before the server had acknowledged"):
+        await flush
+    with pytest.raises(BusClosedError, match="the bus is closed"):
+        bus.publish("key")
+    assert not bus.statistics().connected
+
+
+async def test_start_again_after_close_works(server: MemoryServer) -> None:
+    there = Recorder()
+    bus = MemoryBus(server, [])
+    async with MemoryBus(server, [there]):
+        for number in range(2):
+            async with bus:
+                bus.publish(number)
+        await until(lambda: there.keys == [0, 1])
+    assert bus.statistics().published == 2
+
+
+@pytest.mark.parametrize("key", [["list"], object(), ("a", {})])
+async def test_publish_bad_key_changes_nothing(server: MemoryServer, key: Any) -> None:
+    here = Recorder()
+    async with MemoryBus(server, [here]) as bus:
+        with pytest.raises(TypeError, match="key must be"):
+            bus.publish(key)
+        with pytest.raises(ValueError, match="at most 7800 bytes"):
+            bus.publish("x" * 8000)
+        assert (here.keys, bus.statistics().outbox, bus.statistics().published) == ([], 0, 0)
+
+
+async def test_publish_other_thread_is_refused(server: MemoryServer) -> None:
+    raised: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            bus.publish("key")
+        except RuntimeError as exc:
+            raised.append(exc)
+        loop.call_soon_threadsafe(bus.publish, "from the thread")
+
+    loop = asyncio.get_running_loop()
+    here = Recorder()
+    async with MemoryBus(server, [here]) as bus:
+        thread = threading.Thread(target=publish)
+        thread.start()
+        await until(lambda: not thread.is_alive())
+        assert "call_soon_threadsafe(bus.publish, key)" in str(raised[0])
+        await until(lambda: here.keys == ["from the thread"])
+
+
+def test_publish_other_loop_is_refused(server: MemoryServer) -> None:
+    async def publish(bus: Bus) -> None:
+        bus.publish("key")
+
+    async def start(bus: Bus) -> None:
+        await bus.start()
+
+    with asyncio.Runner() as first:
+        bus = MemoryBus(server, [])
+        first.run(start(bus))
+        with asyncio.Runner() as second:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                second.run(publish(bus))
+            with pytest.raises(RuntimeError, match="another event loop"):
+                second.run(start(bus))
+        with pytest.raises(RuntimeError, match="another event loop"):
+            bus.publish("key")
+        first.run(bus.aclose())
+
+
+async def test_publish_after_a_fork_is_refused(server: MemoryServer) -> None:
+    async with MemoryBus(server, []) as bus:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:  # the child
+            try:
+                bus.publish("key")
+            except RuntimeError as exc:
+                os.write(write, str(exc).encode())
+            finally:
+                os._exit(0)
+        await asyncio.to_thread(os.waitpid, pid, 0)
+        assert b"before a fork: make and start another one" in os.read(read, 1000)
+        os.close(read)
+        os.close(write)
+
+
+def test_loop_ending_closes_the_bus(server: MemoryServer) -> None:
+    async def forget() -> MemoryBus:
+        bus = MemoryBus(server, [])
+        await bus.start()
+        return bus
+
+    bus = asyncio.run(forget())
+    assert not bus.statistics().connected
+    with pytest.raises(BusClosedError):
+        bus.publish("key")
+
+
+class Bad:
+    def notify(self, key: Hashable) -> None:
+        raise ZeroDivisionError
+
+    def notify_all(self) -> None:
+        raise ZeroDivisionError
+
+
+async def test_target_that_raises_harms_only_itself(server: MemoryServer) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    good = Recorder()
+    async with MemoryBus(server, [Bad(), good]) as bus:
+        bus.publish("key")
+        assert good.keys == ["key"]
+        assert good.everything == 1
+        assert bus.statistics().connected
+    assert {type(context["exception"]) for context in reported} == {ZeroDivisionError}
+
+
+async def test_bus_bad_arguments_are_refused(server: MemoryServer) -> None:
+    with pytest.raises(TypeError, match=r"iterable of purgatories or long polls, such as \[polls\]"):
+        MemoryBus(server, Purgatory())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="notify_all"):
+        MemoryBus(server, ["polls"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"heartbeat must be from 0.01 to 3600 s, got 0"):
+        MemoryBus(server, [], heartbeat=0)
+    with pytest.raises(TypeError, match="timeout must be a number of seconds"):
+        MemoryBus(server, [], timeout="5")  # type: ignore[arg-type]
+
+
+async def test_start_server_down_raises_and_leaves_nothing(server: MemoryServer) -> None:
+    server.is_down = True
+    tasks = asyncio.all_tasks()
+    bus = MemoryBus(server, [])
+    with pytest.raises(BusConnectError, match="the MemoryServer is down"):
+        await bus.start()
+    assert asyncio.all_tasks() == tasks
+    server.is_down = False
+    async with bus:
+        assert bus.statistics().connected
+
+
+# engines that misbehave
+
+
+class Stubborn:
+    """An engine that hangs at a place, and one that swallows cancellations there."""
+
+    def __init__(self, place: str, swallows: bool) -> None:
+        self.place, self.swallows = place, swallows
+        self.is_over = False
+        self.aborted = 0
+
+    async def hang(self, place: str) -> None:
+        while place == self.place and not self.is_over:
+            try:
+                await asyncio.sleep(30.0)
+            except asyncio.CancelledError:
+                if not self.swallows:
+                    raise
+                return  # what redis-py did on Python 3.11: as if there had been none
+
+    async def open(self, hear: Hear, lost: Lost) -> Link:
+        await self.hang("open")
+        engine = self
+
+        class _Link:
+            async def send(self, messages: list[str]) -> None:
+                hear(messages[0])
+                if any("\n" in message for message in messages):
+                    await engine.hang("send")
+
+            def abort(self) -> None:
+                engine.aborted += 1
+
+        return _Link()
+
+    def explain(self, exc: Exception) -> str:
+        return f"what is wrong: {exc!r}"
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_start_engine_hangs_ends_within_the_timeout(swallows: bool) -> None:
+    start = time.monotonic()
+    bus = Bus(Stubborn("open", swallows), [], timeout=0.2)
+    if swallows:  # then it has come up, though late
+        await bus.start()
+    else:
+        with pytest.raises(BusConnectError, match=r"what is wrong: TimeoutError"):
+            await bus.start()
+    await bus.aclose()
+    assert time.monotonic() - start < 2.0
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
+    engine = Stubborn("send", swallows)
+    bus = Bus(engine, [], timeout=0.3)
+    await bus.start()
+    bus.publish("key")
+    await asyncio.sleep(0.01)
+    start = time.monotonic()
+    await bus.aclose()
+    assert time.monotonic() - start < 0.3 + 2.0
+    assert engine.aborted >= 1
+    assert not [task for task in asyncio.all_tasks() if "bus" in task.get_name()]
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_start_cancelled_anywhere_leaves_nothing(server: MemoryServer, turns: int) -> None:
+    bus = MemoryBus(server, [])
+    task = asyncio.create_task(bus.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    if task.cancelled():
+        assert len(asyncio.all_tasks()) == 1
+        with pytest.raises(BusClosedError):
+            bus.publish("key")
+    async with bus:
+        bus.publish("key")
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+async def test_aclose_cancelled_anywhere_leaves_nothing(server: MemoryServer, turns: int) -> None:
+    bus = MemoryBus(server, [])
+    await bus.start()
+    bus.publish("key")
+    task = asyncio.create_task(bus.aclose())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0.01)
+    assert len(asyncio.all_tasks()) == 1
+    with pytest.raises(BusClosedError):
+        bus.publish("key")
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_flush_cancelled_anywhere_leaves_nothing(server: MemoryServer, turns: int) -> None:
+    async with MemoryBus(server, []) as bus:
+        bus.publish("key")
+        task = asyncio.create_task(bus.flush())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        await bus.flush()
+        assert bus.statistics().outbox == 0

@@ -1,0 +1,218 @@
+"""Each engine against a real server that stays up: what comes through, and what is refused at the start."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiopurgatory.bus import Bus, BusConnectError
+
+from .proxy import Proxy
+from .servers import Server, bus_on
+from .waits import Recorder, until
+
+
+async def plainly(server: Server, message: str) -> None:
+    """Publish as psql and redis-cli do."""
+    if server.kind == "redis":
+        import redis.asyncio
+
+        async with redis.asyncio.Redis.from_url(server.url()) as client:
+            await client.publish("aiopurgatory", message)
+    else:
+        import asyncpg
+
+        connection = await asyncpg.connect(server.url())
+        await connection.execute("SELECT pg_notify('aiopurgatory', $1)", message)
+        await connection.close()
+
+
+def pair_on(server: Server, there: Recorder, **options: float) -> tuple[Bus, Bus]:
+    return bus_on(server.url(), [Recorder()], **options), bus_on(server.url(), [there], **options)
+
+
+async def test_publish_real_server_reaches_the_other_bus(server: Server) -> None:
+    there = Recorder()
+    keys = [("orders", 7), "x" * 7000, b"\x00", "\u00e4\"'\\\n", None, 1.5]
+    one, other = pair_on(server, there)
+    async with one, other:
+        assert there.everything == 1
+        for key in keys:
+            one.publish(key)
+        await asyncio.wait_for(one.flush(), 5.0)
+        await until(lambda: len(there.keys) == len(keys))
+        assert there.keys == keys
+        assert (other.statistics().received, other.statistics().malformed) == (len(keys), 0)
+
+
+async def test_publish_many_keys_all_arrive_once(server: Server) -> None:
+    there = Recorder()
+    one, other = pair_on(server, there)
+    async with one, other:
+        for number in range(9_000):
+            one.publish(("a rather long name", number))
+        await until(lambda: len(there.keys) >= 9_000)
+        assert there.keys == [("a rather long name", number) for number in range(9_000)]
+        for number in range(10_001):
+            one.publish(number)
+        await until(lambda: there.everything == 2)
+
+
+async def test_hear_foreign_publishers_and_hostile_lines(server: Server) -> None:
+    there = Recorder()
+    async with bus_on(server.url(), [there]) as bus:
+        await plainly(server, '["orders", 7]')
+        await plainly(server, "x" * 7_000)
+        await plainly(server, "@\n[[[\n{}\n\n*")
+        await plainly(server, "[" * 7_000)
+        await until(lambda: there.everything == 2)
+        await until(lambda: bus.statistics().malformed == 4)
+        assert there.keys == [("orders", 7)]
+        assert bus.statistics().connected
+
+
+async def test_probe_idle_bus_stays_connected(server: Server) -> None:
+    async with bus_on(server.url(), [], heartbeat=0.05, timeout=2.0) as bus:
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            assert (bus.statistics().since_echo or 0.0) < 1.0
+        assert bus.statistics().gaps == 0
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("postgres", {"user": "bus:wrong"}, r"(?s)password authentication failed.*check user and password in the dsn"),
+    ("postgres", {"user": "nobody:secret"}, "check user and password"),
+    ("postgres", {"database": "nowhere"}, "check the database's name in the dsn"),
+    ("postgres", {"port": 1}, "check host and port in the dsn, whether it runs"),
+    ("redis", {"user": "bus:wrong"}, "check user and password in the url"),
+    ("redis", {"user": ":secret"}, "check user and password in the url"),
+    ("redis", {"user": "deaf:secret"}, "ACL SETUSER name &aiopurgatory"),
+    ("redis", {"port": 1}, "check host and port in the url, whether it runs"),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "message"), WRONG)
+async def test_start_wrong_address_says_what_to_do(
+    server: Server, kind: str, options: dict[str, Any], message: str
+) -> None:
+    if kind != server.kind:
+        return
+    tasks = asyncio.all_tasks()
+    with pytest.raises(BusConnectError, match=message) as caught:
+        await bus_on(server.url(**options), []).start()
+    assert "secret" not in str(caught.value)
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_start_no_password_says_what_to_do(server: Server) -> None:
+    with pytest.raises(BusConnectError, match=r"needs a password|check user and password"):
+        await bus_on(server.url().replace("bus:secret@", ""), []).start()
+
+
+async def test_start_no_tls_says_what_to_do(server: Server) -> None:
+    url = server.url().replace("redis:", "rediss:").replace("disable", "require")
+    with pytest.raises(BusConnectError, match=r"TLS|certificates"):
+        await bus_on(url, [], timeout=0.5).start()
+
+
+async def test_start_black_hole_raises_within_the_timeout(server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        proxy.is_hole = True
+        start = time.monotonic()
+        with pytest.raises(BusConnectError, match="did not answer in time: check host, port and TLS"):
+            await bus_on(server.url(proxy.port), [], timeout=0.3).start()
+        assert time.monotonic() - start < 2.0
+
+
+async def test_start_deaf_subscription_is_refused(server: Server) -> None:
+    """What pgbouncer does in transaction mode."""
+    async with Proxy(server.port) as proxy:
+        proxy.deafens_at_once = True
+        with pytest.raises(BusConnectError, match=r"does not send the bus its own messages|did not answer in time"):
+            await bus_on(server.url(proxy.port), [], timeout=0.5).start()
+
+
+async def test_start_cancelled_anywhere_leaves_nothing(server: Server) -> None:
+    tasks = asyncio.all_tasks()
+    for step in range(25):
+        task = asyncio.create_task(bus_on(server.url(), []).start())
+        await asyncio.sleep(step * 0.002)
+        if task.done():
+            break
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() - tasks - {task} == set()
+
+
+async def test_aclose_cancelled_anywhere_leaves_nothing(server: Server) -> None:
+    tasks = asyncio.all_tasks()
+    for step in range(10):
+        bus = bus_on(server.url(), [])
+        await bus.start()
+        bus.publish("key")
+        task = asyncio.create_task(bus.aclose())
+        await asyncio.sleep(0)
+        await asyncio.sleep(step * 0.0005)
+        task.cancel()
+        await asyncio.wait([task])
+        await asyncio.sleep(0.02)
+        assert asyncio.all_tasks() - tasks == set()
+
+
+@pytest.mark.parametrize("fault", ["swallow", "deafen", "mute", "cut"])
+async def test_fault_of_the_network_is_a_gap_in_time(server: Server, fault: str) -> None:
+    there = Recorder()
+    async with Proxy(server.port) as proxy:
+        other = bus_on(server.url(proxy.port), [there], heartbeat=0.4, timeout=0.4)
+        async with bus_on(server.url(), []) as one, other:
+            before = there.everything
+            getattr(proxy, fault)()
+            one.publish("key")
+            noticed = await until(lambda: there.keys or there.everything > before, 5.0)
+            if fault != "mute":
+                assert noticed < 1.5 * 0.4 + 0.4 + 0.3
+            await until(lambda: other.statistics().gaps == 1 and other.statistics().connected, 5.0)
+            other.publish("back")
+            await asyncio.wait_for(other.flush(), 5.0)
+
+
+async def test_aclose_in_a_black_hole_ends_within_a_bound(server: Server) -> None:
+    tasks = asyncio.all_tasks()
+    async with Proxy(server.port) as proxy:
+        bus = bus_on(server.url(proxy.port), [], heartbeat=5.0, timeout=0.3)
+        await bus.start()
+        proxy.swallow()
+        proxy.is_hole = True
+        for number in range(9000):
+            bus.publish(f"{number} {'x' * 100}")
+        start = time.monotonic()
+        await bus.aclose()
+        assert time.monotonic() - start < 0.3 + 2.0
+    assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+async def test_chaos_deaf_subscription_is_noticed_in_time(server: Server) -> None:
+    """Heartbeat 1 s, timeout 1 s: the promise is 2.5 s."""
+    there = Recorder()
+    random = Random(3)
+    noticed = []
+    async with Proxy(server.port) as proxy:
+        other = bus_on(server.url(proxy.port), [there], heartbeat=1.0, timeout=1.0)
+        async with bus_on(server.url(), []) as one, other:
+            for number in range(6):
+                await asyncio.sleep(random.random())
+                before = there.everything
+                assert proxy.deafen() == 1
+                one.publish(number)
+                noticed.append(await until(lambda: there.everything > before, 5.0))  # noqa: B023
+                await until(lambda: other.statistics().connected)
+    print(server.kind, "noticed after", [round(seconds, 2) for seconds in sorted(noticed)])
+    assert max(noticed) < 2.5
+    assert other.statistics().gaps == 6  # and closing is none

@@ -1,0 +1,106 @@
+"""Each rule of a bus against a naive network, and the control: without the rule, somebody stays parked."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from random import Random
+
+import pytest
+
+from aiopurgatory.bus.rules import Echo, Outbox, Rules
+
+from .network import stuck
+
+SEEDS = range(40)
+
+
+def test_rules_in_any_order_leave_nobody_parked() -> None:
+    first = Random().randrange(10**9)
+    print("seeds from", first)
+    assert stuck(Rules, SEEDS) == 0
+    assert stuck(Rules, range(first, first + 40)) == 0
+
+
+def test_rules_tiny_outbox_leaves_nobody_parked() -> None:
+    assert stuck(Rules, SEEDS, max_outbox=2) == 0
+
+
+class NoCheckAtConfirmation(Rules):
+    """Without R1."""
+
+    def confirmed(self) -> None:
+        self._confirmed = True
+        self._link += 1
+        self.echo.reset()
+
+
+class ForgetsAtBreak(Outbox):
+    """Without the first half of R2: what is sent counts as received."""
+
+    def put_back(self) -> None:
+        self._in_flight = {}
+
+
+class SendsOnce(Outbox):
+    """Without the second half of R2: a key in flight is not sent again."""
+
+    def put(self, key: Hashable, line: str) -> None:
+        if key not in self._in_flight:
+            super().put(key, line)
+
+
+class Ping(Echo):
+    """Without R3: the publishing connection's answer counts as a sign of life of both."""
+
+    def acknowledged(self) -> None:
+        super().acknowledged()
+        self._asked_at = float("inf")
+
+
+class NoTimeout(Echo):
+    """Without R3: nobody asks."""
+
+    def is_overdue(self, now: float) -> bool:
+        return False
+
+
+class DropsWhatIsTooMuch(Outbox):
+    """Without R5."""
+
+    def put(self, key: Hashable, line: str) -> None:
+        if len(self) < self._most:
+            super().put(key, line)
+
+
+class _WithOutbox(Rules):
+    outbox_kind: type[Outbox] = Outbox
+    echo_kind: type[Echo] = Echo
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.outbox = self.outbox_kind(args[4])  # type: ignore[misc, arg-type]
+        self.echo = self.echo_kind(args[2], args[3])  # type: ignore[misc, arg-type]
+
+
+def with_parts(outbox: type[Outbox] = Outbox, echo: type[Echo] = Echo) -> type[Rules]:
+    return type("Control", (_WithOutbox,), {"outbox_kind": outbox, "echo_kind": echo})
+
+
+CONTROLS: dict[str, tuple[type[Rules], int]] = {
+    "R1 everything is checked at confirmation": (NoCheckAtConfirmation, 1000),
+    "R2 in flight until acknowledged": (with_parts(ForgetsAtBreak), 1000),
+    "R2 sent again if published in flight": (with_parts(SendsOnce), 1000),
+    "R3 the echo, and not a ping": (with_parts(echo=Ping), 1000),
+    "R3 a timeout": (with_parts(echo=NoTimeout), 1000),
+    "R5 collapse": (with_parts(DropsWhatIsTooMuch), 2),
+}
+
+
+@pytest.mark.parametrize("rule", CONTROLS)
+def test_control_without_the_rule_leaves_some_parked(rule: str) -> None:
+    kind, max_outbox = CONTROLS[rule]
+    assert stuck(kind, range(400 if "R2" in rule else 60), max_outbox=max_outbox) > 0
+
+
+def test_control_with_unchanged_parts_leaves_nobody_parked() -> None:
+    assert stuck(with_parts(), SEEDS) == 0

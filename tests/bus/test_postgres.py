@@ -1,0 +1,143 @@
+"""What PostgreSQL alone has: poolers, and triggers."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+asyncpg = pytest.importorskip("asyncpg")
+
+from aiopurgatory.bus import BusConnectError  # noqa: E402
+from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
+
+from .conftest import made  # noqa: E402
+from .servers import PgBouncer, Server, program  # noqa: E402
+from .waits import Recorder, until  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = made("postgres")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def connection(server: Server) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(server.url())
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def pgbouncer(request: pytest.FixtureRequest, server: Server) -> Iterator[Server]:
+    if program("pgbouncer") is None:
+        pytest.skip("pgbouncer is not installed: make programs")
+    bouncer = PgBouncer(server, request.param)
+    yield bouncer
+    bouncer.remove()
+
+
+@pytest.mark.parametrize("pgbouncer", ["transaction"], indirect=True)
+async def test_start_pgbouncer_in_transaction_mode_is_refused(pgbouncer: Server) -> None:
+    with pytest.raises(BusConnectError, match="pgbouncer in between, in transaction mode"):
+        await PostgresBus(pgbouncer.url(), [], timeout=1.0).start()
+
+
+@pytest.mark.parametrize("pgbouncer", ["session"], indirect=True)
+async def test_start_pgbouncer_in_session_mode_works(pgbouncer: Server) -> None:
+    here = Recorder()
+    async with PostgresBus(pgbouncer.url(), [here]) as bus:
+        bus.publish("key")
+        await asyncio.wait_for(bus.flush(), 5.0)
+
+
+async def test_backend_terminated_reconnects(server: Server, connection: Any) -> None:
+    async with PostgresBus(server.url(), []) as bus:
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%aiopurgatory%' "
+            "AND pid <> pg_backend_pid()"
+        )
+        await until(lambda: bus.statistics().gaps == 1)
+        await until(lambda: bus.statistics().connected)
+
+
+async def test_publish_leaves_no_setting_behind(server: Server, connection: Any) -> None:
+    async with PostgresBus(server.url(), [], channel='it\'s "quoted"') as bus:
+        bus.publish("key")
+        await bus.flush()
+    assert await connection.fetchval("SHOW synchronous_commit") == "on"
+
+
+NASTY = """we"ird 'Table' %s \\ $$ {x}"""
+
+
+async def test_trigger_sql_rows_publish_their_keys(server: Server, connection: Any) -> None:
+    there = Recorder()
+    table = '"' + NASTY.replace('"', '""') + '"'
+    await connection.execute(f'DROP TABLE IF EXISTS {table}; CREATE TABLE {table} (id int, "na""me" text, token uuid)')
+    channel = "it's %s \\ a channel"
+    sql = trigger_sql(NASTY, ["o'r\\d%er$", "$id", '$na"me', 7, "$token", "$$id"], channel=channel)
+    await connection.execute(sql)
+    await connection.execute(sql)  # again
+    token = uuid.uuid4()
+    async with PostgresBus(server.url(), [there], channel=channel) as bus:
+        await connection.execute(f"INSERT INTO {table} VALUES (1, $1, $2)", "\u00e4\n'", token)
+        await connection.execute(f"UPDATE {table} SET id = 2")
+        await connection.execute(f"DELETE FROM {table}")
+        async with connection.transaction():
+            await connection.execute(f"INSERT INTO {table} VALUES (9, NULL, NULL)")
+            await asyncio.sleep(0.05)
+            assert len(there.keys) == 4
+        await until(lambda: len(there.keys) == 5)
+        first, second = (("o'r\\d%er$", number, "\u00e4\n'", 7, token, "$id") for number in (1, 2))
+        assert there.keys == [first, first, second, second, ("o'r\\d%er$", 9, None, 7, None, "$id")]
+        assert bus.statistics().malformed == 0
+        before = there.everything
+        await connection.execute(f"INSERT INTO {table} VALUES (1, repeat('x', 10000), NULL)")
+        await until(lambda: there.everything == before + 1)
+
+
+async def test_trigger_sql_rolled_back_publishes_nothing(server: Server, connection: Any) -> None:
+    there = Recorder()
+    await connection.execute("DROP TABLE IF EXISTS public.orders; CREATE TABLE public.orders (id int)")
+    await connection.execute(trigger_sql("public.orders", ["$id"], operations=["insert"]))
+    async with PostgresBus(server.url(), [there]):
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("INSERT INTO public.orders VALUES (1)")
+        await transaction.rollback()
+        await connection.execute("INSERT INTO public.orders VALUES (2)")
+        await connection.execute("DELETE FROM public.orders")
+        await connection.execute("INSERT INTO public.orders VALUES (NULL)")
+        await until(lambda: len(there.keys) > 1)
+        await asyncio.sleep(0.05)
+        assert there.keys == [2, None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("t", []), "key must have at least one part"),
+        (("t", [1.5]), "key must have texts and ints as parts, got 1.5"),
+        (("t", [True]), "key must have texts and ints as parts, got True"),
+        (("a.b.c", ["x"]), r"table must be a name, or schema.name, got 'a.b.c'"),
+        (("", ["x"]), "table must have names of 1 to 63 bytes"),
+        (("x" * 64, ["x"]), "table must have names of 1 to 63 bytes"),
+        (("t", ["$"]), "key must have names of 1 to 63 bytes"),
+        (("t", ["a\0"]), "NUL"),
+        (("t", ["$$aiopurgatory$; DROP TABLE users; --"]), "must"),
+    ],
+)
+def test_trigger_sql_bad_arguments_are_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        trigger_sql(*arguments)
+
+
+def test_trigger_sql_bad_operations_are_refused() -> None:
+    with pytest.raises(ValueError, match="operations must be some of INSERT, UPDATE and DELETE"):
+        trigger_sql("t", ["x"], operations=["TRUNCATE"])

@@ -1,0 +1,111 @@
+"""A purgatory and long polls as what a bus drives."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.bus import Target
+from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
+from aiopurgatory.web import LongPolling, Policy
+
+from .waits import until
+
+
+class Counter:
+    """A Source."""
+
+    value = 0
+
+    def version(self, resource: str) -> str:
+        return str(self.value)
+
+    def read(self, resource: str, since: str | None, version: str) -> bytes:
+        return version.encode()
+
+
+async def parked(polling: LongPolling[str], resource: str) -> asyncio.Task[int]:
+    async def poll() -> int:
+        headers = {"prefer": "wait=60", "if-none-match": '"0"'}
+        return (await polling.answer(resource, headers)).status
+
+    task = asyncio.create_task(poll())
+    await until(lambda: polling.purgatory.num_delayed > 0)
+    await asyncio.sleep(0.01)
+    return task
+
+
+def test_purgatory_and_long_polling_are_targets() -> None:
+    purgatory = Purgatory()
+    assert isinstance(purgatory, Target)
+    assert isinstance(LongPolling(purgatory, Counter()), Target)
+
+
+async def test_long_polls_are_answered_by_another_process(clock: ManualClock) -> None:
+    server, source = MemoryServer(), Counter()
+    async with Purgatory() as purgatory, MemoryBus(server, []) as one:
+        polling = LongPolling(purgatory, source)
+        async with MemoryBus(server, [polling]) as other:
+            poll = await parked(polling, "a")
+            source.value = 1
+            one.publish("a")
+            assert await asyncio.wait_for(poll, 5.0) == 200
+            source.value = 0
+            poll = await parked(polling, "a")
+            other.lose()
+            source.value = 1
+            one.publish("a")
+            await other.gap()
+            assert await asyncio.wait_for(poll, 5.0) == 200
+
+
+async def test_notify_all_honours_the_linger(purgatory: Purgatory, clock: ManualClock) -> None:
+    source = Counter()
+    polling = LongPolling(purgatory, source, policy=Policy(linger=5.0))
+    polls = [await parked(polling, "a"), await parked(polling, "b")]
+    source.value = 1
+    polling.notify_all()
+    polling.notify_all()
+    assert purgatory.num_delayed == 3
+    await clock.advance(4.9)
+    assert not any(poll.done() for poll in polls)
+    await clock.advance(0.1)
+    assert [await poll for poll in polls] == [200, 200]
+    polling.notify_all()
+    assert purgatory.num_delayed == 0
+
+
+async def test_notify_all_full_purgatory_answers_at_once(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        source = Counter()
+        polling = LongPolling(purgatory, source, policy=Policy(linger=5.0))
+        poll = await parked(polling, "a")
+        source.value = 1
+        polling.notify_all()
+        assert await asyncio.wait_for(poll, 1.0) == 200
+
+
+class Wait(DelayedOperation[None]):
+    ready = False
+
+    def try_complete(self) -> bool:
+        return Wait.ready and self.force_complete()
+
+
+@pytest.mark.slow
+async def test_gap_with_many_waiters_is_sliced() -> None:
+    server = MemoryServer()
+    async with Purgatory() as purgatory, MemoryBus(server, [purgatory], heartbeat=30.0, timeout=30.0) as bus:
+        for number in range(30_000):
+            purgatory.watch(Wait(600.0), [number])
+        Wait.ready = True
+        gap = asyncio.create_task(bus.gap())
+        ended: set[int] = set()
+        while purgatory.num_delayed or not gap.done():
+            await asyncio.sleep(0)
+            ended.add(purgatory.statistics().completed)
+        Wait.ready = False
+        assert purgatory.statistics().completed == 30_000
+        assert len(ended) > 10  # other tasks had their turns

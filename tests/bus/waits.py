@@ -1,0 +1,30 @@
+"""Waiting for what a bus does, in tests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable
+
+
+async def until(condition: Callable[[], object], within: float = 10.0) -> float:
+    """Returns: seconds until *condition* held. Raises: AssertionError: it did not."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < within, f"not within {within} s"
+        await asyncio.sleep(0.002)
+    return time.monotonic() - start
+
+
+class Recorder:
+    """A target that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.keys: list[Hashable] = []
+        self.everything = 0
+
+    def notify(self, key: Hashable) -> None:
+        self.keys.append(key)
+
+    def notify_all(self) -> None:
+        self.everything += 1

@@ -1,0 +1,166 @@
+"""A process with parked polls and a bus: python -m bus.worker and its settings as JSON, see fleet.py.
+
+All workers share a table of versions in a file: each key is written by one of them, and watched by all. Commands come
+on stdin, a line each; the answers go to stdout as JSON.
+
+The audit: a poll is parked although its key moved, if the version that it saw is not the one in the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mmap
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.bus.rules import Echo
+from aiopurgatory.bus.targets import Targets
+
+from .servers import bus_on
+
+#: Bytes of a key in the table: its version, and when that was made.
+ROW = 16
+
+
+class Table:
+    """Args: path: of a file of ROW * keys bytes."""
+
+    def __init__(self, path: str, keys: int) -> None:
+        with open(path, "r+b") as file:
+            self._map = memoryview(mmap.mmap(file.fileno(), ROW * keys))
+        self.versions = self._map[: 8 * keys].cast("q")
+        self.stamps = self._map[8 * keys :].cast("d")
+
+
+class Poll(DelayedOperation[None]):
+    def __init__(self, worker: Worker, key: int) -> None:
+        super().__init__(timeout=600.0)
+        self.worker, self.key = worker, key
+        self.seen = worker.table.versions[key]
+
+    def try_complete(self) -> bool:
+        return self.worker.table.versions[self.key] != self.seen and self.force_complete()
+
+    def on_complete(self) -> None:
+        self.worker.woken(self)
+
+
+class Worker:
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.number, self.workers = config["number"], config["workers"]
+        self.table = Table(config["table"], config["keys"])
+        self.random = Random(self.number)
+        self.polls: dict[int, Poll] = {}
+        self.rate = 0.0
+        self.published = 0
+        self.latencies = array("d")
+        self.purgatory = Purgatory("polls")
+
+    def woken(self, poll: Poll) -> None:
+        if poll.key % self.workers != self.number:
+            self.latencies.append(time.monotonic() - self.table.stamps[poll.key])
+        asyncio.get_running_loop().call_soon(self.park, poll.key)
+
+    def park(self, key: int) -> None:
+        self.polls[key] = self.purgatory.watch(Poll(self, key), [self.key(key)])
+
+    def key(self, number: int) -> tuple[str, int, str]:
+        return ("orders", number, "x" * int(self.config["padding"]))
+
+    def parked_although_its_key_moved(self) -> int:
+        return sum(poll.seen != self.table.versions[key] for key, poll in self.polls.items())
+
+    async def run(self) -> None:
+        async with self.purgatory:
+            for key in range(self.config["keys"]):
+                self.park(key)
+            print(json.dumps("parked"), flush=True)
+            await self.command()  # polls are parked before the first connection
+            options = {"heartbeat": self.config["heartbeat"], "timeout": self.config["timeout"]}
+            async with bus_on(self.config["url"], [self.purgatory], **options) as self.bus:
+                publishing = asyncio.create_task(self.publish())
+                print(json.dumps("ready"), flush=True)
+                while (words := await self.command())[0] != "quit":
+                    print(json.dumps(self.answer(*words)), flush=True)
+                publishing.cancel()
+
+    async def command(self) -> list[str]:
+        line = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        return line.split() or ["quit"]
+
+    def answer(self, word: str, argument: str = "0") -> object:
+        match word:
+            case "rate":
+                self.rate = float(argument)
+                return None
+            case "block":
+                time.sleep(float(argument))  # the whole loop
+                return None
+            case "publish":
+                self.publish_one(int(argument))
+                return None
+        latencies = sorted(self.latencies)
+        del self.latencies[:]
+        statistics = self.bus.statistics()
+        return {
+            "parked": self.parked_although_its_key_moved(),
+            "published": self.published,
+            "woken": len(latencies),
+            "p50": latencies[len(latencies) // 2] if latencies else None,
+            "p99": latencies[len(latencies) * 99 // 100] if latencies else None,
+            "max": latencies[-1] if latencies else None,
+            "connected": statistics.connected,
+            "gaps": statistics.gaps,
+            "outbox": statistics.outbox,
+            "cpu": time.process_time(),
+        }
+
+    async def publish(self) -> None:
+        due = time.monotonic()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.monotonic()
+            due = max(due, now - 0.1)
+            while self.rate and due < now:
+                due += 1 / self.rate
+                key = self.random.randrange(self.config["keys"] // self.workers) * self.workers + self.number
+                self.publish_one(key)
+
+    def publish_one(self, key: int) -> None:
+        self.table.stamps[key] = time.monotonic()
+        self.table.versions[key] += 1
+        self.published += 1
+        self.bus.publish(self.key(key))
+
+
+def loop_of(number: int) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Every other worker runs on uvloop, if there is one."""
+    if number % 2:
+        with suppress(ImportError):
+            import uvloop
+
+            return uvloop.new_event_loop
+    return asyncio.new_event_loop
+
+
+def switch_off(rule: str) -> None:
+    """For controls."""
+    if rule == "R1":
+        Targets.check_all = lambda self: None  # type: ignore[method-assign]
+    elif rule == "R3":
+        Echo.is_overdue = lambda self, now: False  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    config = json.loads(sys.argv[1])
+    switch_off(config["without"])
+    with asyncio.Runner(loop_factory=loop_of(config["number"])) as runner:
+        runner.run(Worker(config).run())
