@@ -46,7 +46,8 @@ test-forms: test-interpreted test-compiled
 
 SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/web/inspector tests/web/proxies tests/web/test_crowds.py \
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/bus/test_engines.py tests/bus/test_postgres.py \
+	tests/bus/test_processes.py tests/web/inspector tests/web/proxies tests/web/test_crowds.py \
 	tests/web/test_servers.py tests/web/test_events_served.py tests/web/test_events_browser.py
 
 test-interpreted: $(READY) programs  ## the suite against the interpreted form
