@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import aiopurgatory
-from aiopurgatory import operations, testing, timer
+from aiopurgatory import bus, operations, testing, timer, web
 
-MODULES: list[ModuleType] = [aiopurgatory, operations, testing, timer]
+MODULES: list[ModuleType] = [aiopurgatory, bus, operations, testing, timer, web]
 ROOT = Path(__file__).parents[1]
 
 

@@ -359,6 +359,7 @@ class LongPolling(Generic[K]):
         return stream
 
     def close_stream(self, stream: EventStream[K]) -> None:
+        """Give back the place of *stream*."""
         self._leave(stream)
         self._streams -= 1
 

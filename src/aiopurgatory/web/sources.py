@@ -49,9 +49,16 @@ class AsyncSource(Protocol[K_contra]):
     have missed a change. A call that raises is logged once, and its polls are answered 503.
     """
 
-    async def version(self, resource: K_contra, /) -> str: ...
+    async def version(self, resource: K_contra, /) -> str:
+        """The version of *resource*, as Source.version() gives it: one short query."""
+        ...
 
-    async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes: ...
+    async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
+        """The body for a client that has version *since*, as Source.read() gives it.
+
+        Raises: GoneError: a client cannot resume from *since*.
+        """
+        ...
 
 
 class Bodies(Generic[K]):
