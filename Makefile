@@ -44,7 +44,8 @@ test: check test-forms  ## everything: lint, types, and the suite against the in
 
 test-forms: test-interpreted test-compiled
 
-SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2
+# Every competitor at once takes more than a minute: make bench-smoke.
+SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2 --ignore tests/benchmarks/test_smoke.py
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
 SLOW_AND_NOT_COMPILED := tests/benchmarks tests/bus/test_engines.py tests/bus/test_postgres.py \
 	tests/bus/test_processes.py tests/web/inspector tests/web/proxies tests/web/test_crowds.py \

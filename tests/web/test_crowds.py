@@ -29,7 +29,7 @@ def park(served: Served, number: int) -> list[socket.socket]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("server", "number"),
-    [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-h11", CROWD), ("hypercorn-uvloop-0", CROWD // 4)],
+    [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-h11", CROWD // 4), ("hypercorn-uvloop-0", CROWD // 4)],
 )
 def test_crowd_hangs_up_at_once_and_nothing_stays_then_stop_answers_another(
     server: str, number: int, reset: Callable[[socket.socket], None]
