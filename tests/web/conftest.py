@@ -8,6 +8,7 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.web.signals import STOP_SIGNALS
 
+from .helpers import Served
 from .polls import Counters, Polls
 
 
@@ -29,3 +30,10 @@ def handlers() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    """One server for all tests of a module that name it by each()."""
+    with Served(*request.param) as server:
+        yield server

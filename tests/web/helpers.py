@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 import aiopurgatory
 
 HERE = Path(__file__).parents[1]
@@ -112,6 +114,11 @@ class Served:
         while (found := self.statistics()) | expected != found:
             assert time.monotonic() < end, f"{expected} was expected, and after 30 s it is {found}"
             time.sleep(0.01)
+
+
+def each(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    """Run a test against the server and app of each case; see the fixture ``served``."""
+    return pytest.mark.parametrize("served", cases, ids="-".join, indirect=True, scope="module")
 
 
 def read(client: socket.socket) -> Answered:

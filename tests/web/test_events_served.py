@@ -14,7 +14,7 @@ import pytest
 
 from .app_events import SIZE
 from .eventsource import Event, Parser
-from .helpers import Served, read
+from .helpers import Served, each, read
 
 SERVERS = [
     ("uvicorn-asyncio-h11", "apps:starlette"),
@@ -52,16 +52,6 @@ def streaming(served: Served, path: str, **headers: str) -> Iterator[Stream]:
     url = "http://{}:{}{}".format(*served.address, path)
     with httpx.stream("GET", url, headers=headers, timeout=20) as response:
         yield Stream(response)
-
-
-@pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    with Served(*request.param) as server:
-        yield server
-
-
-def each(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("served", cases, ids="-".join, indirect=True, scope="module")
 
 
 @each(SERVERS)

@@ -8,14 +8,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from .helpers import Served, read
+from .helpers import Served, each, read
 
 # The two event loops, parsers and ways to start hypercorn; behind BaseHTTPMiddleware or not.
 SERVERS = [
@@ -40,16 +40,6 @@ COMPATIBLE = [
 ]
 #: With the endpoints that only the Starlette app has.
 ON_STARLETTE = [case for case in SERVERS if case[1].startswith("apps")]
-
-
-@pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    with Served(*request.param) as server:
-        yield server
-
-
-def each(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("served", cases, ids="-".join, indirect=True, scope="module")
 
 
 @each(SERVERS)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from random import randrange
@@ -28,7 +29,7 @@ APACHE_MODULES = Path("/usr/lib/apache2/modules")
 APACHE_LOADS = ("mpm_event", "authz_core", "filter", "deflate", "brotli", "proxy", "proxy_http")
 
 
-class Proxy:
+class Proxy(ABC):
     """A proxy before the app at *app*, in processes and a folder of its own.
 
     Args:
@@ -55,8 +56,9 @@ class Proxy:
         """*config* with what is in the system's own files, and with no path outside *folder*."""
         return config
 
+    @abstractmethod
     def arguments(self, folder: Path) -> list[str]:
-        raise NotImplementedError
+        """Of the program, whose configuration is in *folder*."""
 
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory(prefix="aiopurgatory-")
