@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from .servers import Postgres, Redis, Server, program
+from aiopurgatory.testing.servers import Server
 
-KINDS: dict[str, type[Server]] = {"postgres": Postgres, "redis": Redis}
+from .servers import KINDS
 
 
 def made(kind: str) -> Server:
     pytest.importorskip("asyncpg" if kind == "postgres" else "redis")
-    if program(KINDS[kind].needs) is None:
-        pytest.skip(f"{KINDS[kind].needs} is not installed: make programs")
-    return KINDS[kind]()
+    try:
+        return KINDS[kind]()
+    except FileNotFoundError as exc:
+        pytest.skip(f"{exc}: make programs")
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from aiopurgatory.bus import Bus, BusConnectError
+from aiopurgatory.testing.servers import Server
 
 from .proxy import Proxy
-from .servers import Server, bus_on
+from .servers import bus_on
 from .waits import Recorder, until
 
 

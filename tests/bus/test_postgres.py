@@ -13,9 +13,10 @@ asyncpg = pytest.importorskip("asyncpg")
 
 from aiopurgatory.bus import BusConnectError  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
+from aiopurgatory.testing.servers import Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
-from .servers import PgBouncer, Server, program  # noqa: E402
+from .servers import PgBouncer  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 
@@ -35,11 +36,12 @@ async def connection(server: Server) -> AsyncIterator[Any]:
 
 @pytest.fixture
 def pgbouncer(request: pytest.FixtureRequest, server: Server) -> Iterator[Server]:
-    if program("pgbouncer") is None:
-        pytest.skip("pgbouncer is not installed: make programs")
-    bouncer = PgBouncer(server, request.param)
-    yield bouncer
-    bouncer.remove()
+    try:
+        bouncer = PgBouncer(server, request.param)
+    except FileNotFoundError as exc:
+        pytest.skip(f"{exc}: make programs")
+    with bouncer:
+        yield bouncer
 
 
 @pytest.mark.parametrize("pgbouncer", ["transaction"], indirect=True)

@@ -12,9 +12,10 @@ from random import Random
 
 import pytest
 
+from aiopurgatory.testing.servers import Server
+
 from .fleet import Fleet
 from .proxy import Proxy
-from .servers import Server
 
 #: Of the fleets below, in seconds.
 HEARTBEAT = TIMEOUT = 0.5

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from aiopurgatory.bus import BusConnectError
+from aiopurgatory.testing.servers import free_port
 
 from .lines_engine import LinesBus
 from .proxy import Proxy
-from .servers import free_port
 from .waits import Recorder, until
 
 

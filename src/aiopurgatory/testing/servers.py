@@ -1,0 +1,193 @@
+"""A PostgreSQL or Redis of one's own: on a free port of 127.0.0.1, in a temporary folder, removed at the end.
+
+For tests that kill, stop and restart it, and for demos. Not imported by ``aiopurgatory.testing``: import it by path.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Final, Self
+
+#: Seconds that a server may take to start.
+_PATIENCE: Final = 30.0
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def program(*names: str) -> str | None:
+    """Where the first of these programs is: on the PATH, or in a place of Debian's. None: there is none."""
+    places = [*sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True), "/usr/sbin"]
+    paths = (None, os.pathsep.join(places))
+    return next((found for name in names for path in paths if (found := shutil.which(name, path=path))), None)
+
+
+class Server(ABC):
+    """Started when it is made; ``with`` removes it.
+
+    Raises: FileNotFoundError: its program is not installed. RuntimeError: it did not start; with its log.
+    """
+
+    #: Its kind, and the names of its program: the first that is installed is run.
+    kind: ClassVar[str]
+    programs: ClassVar[tuple[str, ...]]
+
+    def __init__(self) -> None:
+        if program(*self.programs) is None:
+            raise FileNotFoundError(f"{' or '.join(self.programs)} is not installed")
+        self.port = free_port()
+        self.folder = tempfile.mkdtemp(prefix=f"aiopurgatory-{self.kind}-", dir="/tmp")
+        self.process: subprocess.Popen[bytes] | None = None
+        if _account():
+            shutil.chown(self.folder, "postgres", "postgres")
+        try:
+            self.prepare()
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Write into the folder what it needs."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What starts it."""
+
+    @abstractmethod
+    def url(self, port: int | None = None) -> str:
+        """Its address. Args: port: that of a proxy before it; None: its own."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Does it answer?"""
+
+    def run(self, command: list[str]) -> None:
+        """Run *command* as the server's user, and wait for its end."""
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **_account())
+
+    def start(self) -> None:
+        """Start it, at first or after kill()."""
+        path = Path(self.folder, "log")
+        with path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, cwd="/", start_new_session=True, **_account()
+            )
+        deadline = time.monotonic() + _PATIENCE
+        while not self.is_ready():
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise RuntimeError(f"{self.kind} did not start:\n{path.read_text()}")
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the server and all of its processes: those of PostgreSQL have sessions of their own."""
+        if self.process is not None:
+            pid = self.process.pid
+            with suppress(OSError):
+                children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                for process in (pid, *map(int, children)):
+                    os.kill(process, number)
+
+    def kill(self) -> None:
+        """SIGKILL: what it had in memory is gone."""
+        self.signal(signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait(10)
+
+    def remove(self) -> None:
+        """Kill it, and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Postgres(Server):
+    """A PostgreSQL with the user ``bus``, password ``secret``. Run as root, it takes the account ``postgres``."""
+
+    kind = "postgres"
+    programs = ("initdb",)
+    #: Settings beside its own.
+    settings: ClassVar[tuple[str, ...]] = ()
+
+    def prepare(self) -> None:
+        Path(self.folder, "password").write_text("secret")
+        options = ["-U", "bus", "-A", "scram-sha-256", "--pwfile", f"{self.folder}/password"]
+        options += ["-N", "-E", "UTF8", "--no-locale"]
+        self.run([str(program("initdb")), "-D", f"{self.folder}/data", *options])
+
+    def command(self) -> list[str]:
+        with suppress(FileNotFoundError):  # of one that was killed
+            os.unlink(f"{self.folder}/data/postmaster.pid")
+        settings = [f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}"]
+        settings += ["fsync=off", "shared_buffers=16MB", "max_connections=100", *self.settings]
+        options = [option for setting in settings for option in ("-c", setting)]
+        return [str(program("postgres")), "-D", f"{self.folder}/data", *options]
+
+    def url(self, port: int | None = None, user: str = "bus:secret", database: str = "postgres") -> str:
+        return f"postgresql://{user}@127.0.0.1:{port or self.port}/{database}?sslmode=disable"
+
+    def is_ready(self) -> bool:
+        command = [str(program("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(command, check=False).returncode == 0
+
+
+class Redis(Server):
+    """A Redis with the user ``bus``, password ``secret``, who may use the channel ``aiopurgatory`` alone."""
+
+    kind = "redis"
+    programs = ("redis-server", "valkey-server")
+    #: Lines of its configuration beside its own.
+    settings: ClassVar[tuple[str, ...]] = ()
+
+    def prepare(self) -> None:
+        lines = [f"port {self.port}", "bind 127.0.0.1", "save ''", f"dir {self.folder}", "user default off"]
+        lines += ["user bus on >secret ~* &aiopurgatory +@all", *self.settings]
+        Path(self.folder, "redis.conf").write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        return [str(program(*self.programs)), f"{self.folder}/redis.conf"]
+
+    def url(self, port: int | None = None, user: str = "bus:secret") -> str:
+        return f"redis://{user}@127.0.0.1:{port or self.port}"
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as client:
+                client.sendall(b"AUTH bus secret\r\n")
+                return client.recv(100).startswith(b"+OK")
+        except OSError:
+            return False
+
+
+def _account() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        return {}
+    return {"user": "postgres", "group": "postgres", "extra_groups": []}
