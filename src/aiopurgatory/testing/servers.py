@@ -52,7 +52,7 @@ class Server(ABC):
             raise FileNotFoundError(f"{' or '.join(self.programs)} is not installed")
         self.port = free_port()
         self.folder = tempfile.mkdtemp(prefix=f"aiopurgatory-{self.kind}-", dir="/tmp")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[Any] | None = None
         if _account():
             shutil.chown(self.folder, "postgres", "postgres")
         try:
@@ -94,12 +94,13 @@ class Server(ABC):
         """Start it, at first or after kill()."""
         path = Path(self.folder, "log")
         with path.open("ab") as log:
-            self.process = subprocess.Popen(
+            process = subprocess.Popen(
                 self.command(), stdout=log, stderr=log, cwd="/", start_new_session=True, **_account()
             )
+        self.process = process
         deadline = time.monotonic() + _PATIENCE
         while not self.is_ready():
-            if time.monotonic() > deadline or self.process.poll() is not None:
+            if time.monotonic() > deadline or process.poll() is not None:
                 raise RuntimeError(f"{self.kind} did not start:\n{path.read_text()}")
             time.sleep(0.02)
 
