@@ -31,10 +31,12 @@ class Checks:
         "_alarm",
         "_drops_stale",
         "_loop",
+        "_met",
         "_nested",
         "_soon",
         "_soon_ended",
         "_soon_key",
+        "_soon_keys",
         "_soon_limit",
         "_soon_ops",
         "_uncounted",
@@ -59,6 +61,10 @@ class Checks:
         # The key that the checks of ..._soon are at: the operations not tried yet, the next one last.
         self._soon_key: Hashable = None
         self._soon_ops: list[Operation] = []
+        # Where that stands for every key: the keys not listed yet, the next one last; and the ids of operations that
+        # were met and have more than one.
+        self._soon_keys: list[Hashable] = []
+        self._met: set[int] = set()
         self._soon_limit = ALL
         self._soon_ended = 0
         self._uncounted = False
@@ -112,30 +118,16 @@ class Checks:
 
     def has_work(self) -> bool:
         """Is there something marked, or half done?"""
-        return bool(self._soon) or bool(self._soon_ops)
+        return bool(self._soon) or bool(self._soon_ops) or bool(self._soon_keys)
 
     def work(self, share: float) -> bool:
-        """Check what is marked, for *share* seconds. Returns: whether the key that it is at has more."""
+        """Check what is marked, for *share* seconds. Returns: whether the key that it is at may have more."""
         turn_time = self._loop.turn_time
         stop = turn_time() + share
-        while True:
-            while self._soon_ops:
-                op = self._soon_ops.pop()
-                try:  # noqa: SIM105 suppress() is a call
-                    self._soon_ended += self.check(self._soon_key, op, ALL, False)
-                except CancelledError:
-                    pass  # the failure of an operation; it must not pass for a cancellation of the clock task (I11)
-                if self._soon_ended >= self._soon_limit:
-                    self._soon_ops.clear()
-                if turn_time() >= stop:
-                    return True
-            if self._uncounted:
-                self._uncounted = False
-                self._count(self._soon_ended)
-            if not self._soon:
-                self._soon_key = None
-                return False
-            self._begin_next()
+        while self._step():
+            if turn_time() >= stop:
+                return True
+        return False
 
     def is_about_to_check(self, op: Operation) -> bool:
         """Is a key of *op* marked, or being checked in slices that have not reached *op* perhaps?"""
@@ -145,11 +137,14 @@ class Checks:
         for key in keys:
             if key in self._soon:
                 return True
-        return bool(self._soon_ops) and (self._soon_key is EVERY_KEY or self._soon_key in keys)
+        if self._soon_key is EVERY_KEY:
+            return bool(self._soon_ops) or bool(self._soon_keys)
+        return bool(self._soon_ops) and self._soon_key in keys
 
     def clear(self) -> None:
         """Forget what is marked: nothing waits."""
         self._soon_ops.clear()
+        self._soon_keys.clear()
         self._nested.clear()
         self._soon.clear()
 
@@ -157,16 +152,59 @@ class Checks:
         mark(self._soon, key, limit)
         self._alarm.wake()
 
-    def _begin_next(self) -> None:
-        # Unmarked before it is walked: marked again meanwhile, it is walked once more.
-        self._soon_key, self._soon_limit = self._soon.popitem(last=False)
-        if self._soon_key is EVERY_KEY:
-            self._soon_ops = self._watchers.all_pending()
+    def _step(self) -> bool:
+        """Try the next operation of what is marked. Returns: False: there was nothing to do."""
+        if not self._soon_ops and not self._begin_next():
+            return False
+        if self._soon_ops:
+            op = self._soon_ops.pop()
+            if self._soon_key is not EVERY_KEY or not self._was_met(op):
+                try:  # noqa: SIM105 suppress() is a call
+                    self._soon_ended += self.check(self._soon_key, op, ALL, False)
+                except CancelledError:
+                    pass  # the failure of an operation; it must not pass for a cancellation of the clock task (I11)
+            if self._soon_ended >= self._soon_limit:
+                self._soon_ops.clear()
+        return True
+
+    def _begin_next(self) -> bool:
+        """List the operations of the next key. Returns: False: there is none."""
+        if self._soon_keys:
+            self._soon_ops = self._watchers.waiting(self._soon_keys.pop())
         else:
-            self._soon_ops = self._watchers.waiting(self._soon_key)
+            self._end_last()
+            if not self._soon:
+                return False
+            # Unmarked before it is walked: marked again meanwhile, it is walked once more.
+            self._soon_key, self._soon_limit = self._soon.popitem(last=False)
+            if self._soon_key is EVERY_KEY:
+                # Key by key: to list a million operations at once would hold up the loop (I8).
+                self._soon_keys = list(self._watchers.by_key)
+                self._soon_keys.reverse()
+                self._uncounted = self._watchers.pending > 0
+            else:
+                self._soon_ops = self._watchers.waiting(self._soon_key)
+                self._uncounted = bool(self._soon_ops)
         self._soon_ops.reverse()
-        self._uncounted = bool(self._soon_ops)
-        self._soon_ended = 0
+        return True
+
+    def _end_last(self) -> None:
+        """The check that _begin_next() began is through."""
+        if self._uncounted:
+            self._uncounted = False
+            self._count(self._soon_ended)
+        self._soon_key, self._soon_ended = None, 0
+        self._met.clear()
+
+    def _was_met(self, op: Operation) -> bool:
+        """Has the check of every key met *op* under another one? Its id may be that of one that is gone: then *op* came
+        after the call of mark_all(), and has seen a later state.
+        """
+        if len(keys_of(op)) == 1:
+            return False
+        before = len(self._met)
+        self._met.add(id(op))
+        return len(self._met) == before
 
     def _count(self, ended: int) -> None:
         self.checks += 1
