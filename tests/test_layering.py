@@ -37,9 +37,9 @@ LAYERS = {
     "__init__": FACE,
     "bus": GROUND | {"bus"},
     "testing": FACE | {"bus", "testing"},
-    "metrics": FACE | {"observers"},
+    "metrics": FACE | {"bus", "observers"},
     "journal": FACE | {"journal", "observers"},
-    "web": FACE | {"web"},
+    "web": FACE | {"bus", "web"},
     "operations": FACE | {"operations"},
     "pipeline": FACE | {"journal", "pipeline"},
     "cli": {"errors"},  # it imports a stage when that is called

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import os
 import re
 import shutil
@@ -20,8 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError
+from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import MAX_KINDS, Metrics
-from aiopurgatory.testing import ManualClock
+from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 
 ROOT = Path(__file__).parents[1]
 
@@ -289,10 +291,53 @@ async def test_registry_that_is_gone_is_not_kept(shared: bool, monkeypatch: pyte
         assert gone() is None
 
 
+# buses
+
+
+async def test_scrape_shows_what_a_bus_says(metrics: Metrics, registry: CollectorRegistry) -> None:
+    server = MemoryServer()
+    async with MemoryBus(server, [], observers=[metrics]) as bus, MemoryBus(server, []) as other:
+        bus.publish("key")
+        await bus.flush()
+        other.publish("key")
+        await other.flush()
+        server.deliver(["["])
+        await bus.gap()
+        found = scraped(registry)
+        assert 0 < found.pop("bus_since_echo_seconds{bus=aiopurgatory}") < 5
+        assert found == {
+            "bus_connected{bus=aiopurgatory}": 1,
+            "bus_gaps_total{bus=aiopurgatory}": 1,
+            "bus_published_keys_total{bus=aiopurgatory}": 1,
+            "bus_received_keys_total{bus=aiopurgatory}": 1,
+            "bus_malformed_lines_total{bus=aiopurgatory}": 1,
+        }
+        server.is_down = True
+        bus.publish("key")
+        await asyncio.sleep(0.01)
+        down = scraped(registry)
+        assert down["bus_outbox_keys{bus=aiopurgatory}"] == 1
+        assert down["bus_since_echo_seconds{bus=aiopurgatory}"] == math.inf
+        assert "bus_connected{bus=aiopurgatory}" not in down
+    assert scraped(registry) == {}
+
+
+async def test_bus_that_cannot_connect_is_gone_from_the_scrape(metrics: Metrics, registry: CollectorRegistry) -> None:
+    server = MemoryServer()
+    server.is_down = True
+    with pytest.raises(BusConnectError):
+        await MemoryBus(server, [], observers=[metrics]).start()
+    assert scraped(registry) == {}
+
+
+# many processes
+
+
 WORKER = """
 import asyncio, sys
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.metrics import Metrics
+from aiopurgatory.testing import MemoryBus, MemoryServer
 
 class Fetch(DelayedOperation[None]):
     def try_complete(self): return False
@@ -305,9 +350,11 @@ async def main():
         purgatory.watch(Fetch(60.0), ["key"])
     purgatory.watch(Fetch(None), ["key"]).force_complete()
     await purgatory.watch(Fetch(0.001), ["key"])
-    await asyncio.sleep(1.3)
-    print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
+    async with MemoryBus(MemoryServer(), [purgatory], observers=[Metrics()]) as bus:
+        bus.publish("key")
+        await asyncio.sleep(1.3)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
     await purgatory.aclose()
 
 asyncio.run(main())
@@ -345,6 +392,10 @@ def test_processes_that_share_a_folder_are_scraped_as_one(tmp_path: Path) -> Non
     assert running["lateness_seconds_count{kind=Fetch,purgatory=fetch}"] == 2
     assert running["operations_total{outcome=expired,purgatory=fetch}"] == 2
     assert "pending_operations{purgatory=fetch}" not in stopped
+    assert (running["bus_connected{bus=aiopurgatory}"], running["bus_published_keys_total{bus=aiopurgatory}"]) == (2, 2)
+    assert running["bus_since_echo_seconds{bus=aiopurgatory}"] < 5
+    assert "bus_connected{bus=aiopurgatory}" not in stopped
+    assert stopped["bus_published_keys_total{bus=aiopurgatory}"] == 2
     assert stopped["operations_total{outcome=failed,purgatory=fetch}"] == 7
 
 

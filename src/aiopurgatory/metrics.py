@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from math import inf
 from threading import Lock
-from typing import Final, cast, final
+from typing import Any, Final, cast, final
 from weakref import WeakKeyDictionary
 
 try:
@@ -32,6 +32,7 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.metrics needs prometheus-client: pip install "aiopurgatory[metrics]"') from exc
 
+from .bus import Bus, BusStatistics
 from .core.outcome import Outcome
 from .observers.histograms import OUTCOMES, Histogram, HistogramObserver, Series
 from .purgatory import Purgatory
@@ -46,20 +47,23 @@ OTHER: Final = "other"
 #: Seconds between two looks at the plain counters, where other processes are to see them.
 PUBLISH_INTERVAL: Final = 1.0
 
+_Snapshot = Statistics | BusStatistics
 _Labelled = tuple[tuple[str, ...], Histogram]
+_Subject = Purgatory | Bus
 _Values = Iterable[tuple[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """A metric whose values the purgatory keeps anyway: for each, its labels beside the purgatory's name."""
+    """A metric whose values a purgatory, or a bus, keeps anyway: for each, its labels beside the subject's name."""
 
     name: str
     about: str
-    values: Callable[[Statistics], _Values]
+    values: Callable[[Any], _Values]
     labels: tuple[str, ...] = ()
+    subject: str = "purgatory"
     gauge: bool = False
-    greatest: bool = False  # of several purgatories, instead of their sum
+    greatest: bool = False  # of several of one name, instead of their sum
 
     @property
     def full_name(self) -> str:
@@ -67,10 +71,10 @@ class _Family:
 
     @property
     def all_labels(self) -> tuple[str, ...]:
-        return ("purgatory", *self.labels)
+        return (self.subject, *self.labels)
 
 
-def _plain(field: str) -> Callable[[Statistics], _Values]:
+def _plain(field: str) -> Callable[[_Snapshot], _Values]:
     return lambda statistics: [((), getattr(statistics, field))]
 
 
@@ -80,6 +84,10 @@ def _outcomes(statistics: Statistics) -> _Values:
 
 def _levels(statistics: Statistics) -> _Values:
     return [((str(level),), count) for level, count in enumerate(statistics.pending_by_level)]
+
+
+def _since_echo(statistics: BusStatistics) -> _Values:
+    return [((), inf if statistics.since_echo is None else statistics.since_echo)]
 
 
 def _checks(statistics: Statistics) -> _Values:
@@ -109,6 +117,24 @@ _FAMILIES: Final = (
     _Family("purges", "Sweeps of all watch entries", _plain("purges")),
     _Family("purged_entries", "Watch entries that purges dropped", _plain("purged")),
 )
+_BUS_FAMILIES: Final = (
+    _Family("bus_connected", "Buses that hear themselves", _plain("connected"), subject="bus", gauge=True),
+    _Family(
+        "bus_since_echo_seconds",
+        "Time since the bus heard itself; infinite if it has not since it last connected",
+        _since_echo,
+        subject="bus",
+        gauge=True,
+        greatest=True,
+    ),
+    _Family("bus_outbox_keys", "Keys the server has not acknowledged", _plain("outbox"), subject="bus", gauge=True),
+    _Family(
+        "bus_gaps", "Subscriptions lost, after each of which everything was checked", _plain("gaps"), subject="bus"
+    ),
+    _Family("bus_published_keys", "Keys given to publish()", _plain("published"), subject="bus"),
+    _Family("bus_received_keys", "Keys that others have published", _plain("received"), subject="bus"),
+    _Family("bus_malformed_lines", "What was heard and is no key", _plain("malformed"), subject="bus"),
+)
 _WAIT: Final = ("aiopurgatory_wait_seconds", "Time from watch to the end", ("purgatory", "kind", "outcome"))
 _LATENESS: Final = ("aiopurgatory_lateness_seconds", "Time from deadline to expiration", ("purgatory", "kind"))
 _REFUSED_POLLS: Final = ("aiopurgatory_refused_polls", "Long polls answered 503, by reason", ("purgatory", "reason"))
@@ -120,7 +146,12 @@ _making: Final = Lock()
 
 @final
 class Metrics(HistogramObserver):
-    """Shows any number of purgatories while they are open; those of one name are added up. Refused polls stay.
+    """Shows any number of purgatories and buses while they are open; those of one name are added up.
+
+        metrics = Metrics()
+        async with Purgatory("polls", observers=[metrics]) as polls, PostgresBus(dsn, [polls], observers=[metrics]):
+
+    Refused polls stay.
 
     A registry has one: to ask for another returns the same.
 
@@ -154,6 +185,7 @@ class Metrics(HistogramObserver):
         super().__init__(self._new_series)
         self._kinds: set[str] = set()
         self._retired: dict[str, tuple[Statistics, list[Series]]] = {}
+        self._buses: dict[Bus, None] = {}
         #: By purgatory and reason. They stay: a purgatory that has closed goes on refusing.
         self._refused_polls: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._shared = _Shared(registry) if "PROMETHEUS_MULTIPROC_DIR" in os.environ else None
@@ -172,6 +204,16 @@ class Metrics(HistogramObserver):
             self._retire(purgatory.statistics(), list(kinds.values()))
         if self._shared is not None:
             self._shared.closed(purgatory)
+
+    def bus_opened(self, bus: Bus) -> None:
+        self._buses[bus] = None
+        if self._shared is not None:
+            self._shared.opened(bus)
+
+    def bus_closed(self, bus: Bus) -> None:
+        self._buses.pop(bus, None)
+        if self._shared is not None:
+            self._shared.closed(bus)
 
     def poll_refused(self, purgatory: Purgatory, reason: str) -> None:
         if self._shared is not None:
@@ -200,7 +242,7 @@ class Metrics(HistogramObserver):
 
     def describe(self) -> Iterator[Metric]:
         """The names alone, for the registry."""
-        for family in _FAMILIES:
+        for family in (*_FAMILIES, *_BUS_FAMILIES):
             yield (GaugeMetricFamily if family.gauge else CounterMetricFamily)(family.full_name, family.about)
         yield CounterMetricFamily(*_REFUSED_POLLS[:2])
         for name, about, _ in (_WAIT, _LATENESS):
@@ -211,12 +253,8 @@ class Metrics(HistogramObserver):
         # Copies: the scrape may come in another thread.
         open_ = [(purgatory.statistics(), list(kinds.values())) for purgatory, kinds in list(self.open.items())]
         open_ += list(self._retired.values())
-        for family in _FAMILIES:
-            make = GaugeMetricFamily if family.gauge else CounterMetricFamily
-            metric = make(family.full_name, family.about, labels=family.all_labels)
-            for labels, value in _added_up(family, [statistics for statistics, _ in open_]).items():
-                metric.add_metric(labels, value)
-            yield metric
+        yield from _metrics(_FAMILIES, [statistics for statistics, _ in open_])
+        yield from _metrics(_BUS_FAMILIES, [bus.statistics() for bus in list(self._buses)])
         name, about, labels = _REFUSED_POLLS
         refused = CounterMetricFamily(name, about, labels=labels)
         for labels, count in list(self._refused_polls.items()):
@@ -235,7 +273,16 @@ class Metrics(HistogramObserver):
         yield _histogram(_LATENESS, lateness)
 
 
-def _added_up(family: _Family, statistics: Iterable[Statistics]) -> dict[tuple[str, ...], float]:
+def _metrics(families: Iterable[_Family], statistics: Sequence[_Snapshot]) -> Iterator[Metric]:
+    for family in families:
+        make = GaugeMetricFamily if family.gauge else CounterMetricFamily
+        metric = make(family.full_name, family.about, labels=family.all_labels)
+        for labels, value in _added_up(family, statistics).items():
+            metric.add_metric(labels, value)
+        yield metric
+
+
+def _added_up(family: _Family, statistics: Iterable[_Snapshot]) -> dict[tuple[str, ...], float]:
     found: dict[tuple[str, ...], float] = {}
     for each in statistics:
         for labels, value in family.values(each):
@@ -280,12 +327,12 @@ class _Shared:
     """The same through the instruments of prometheus_client: custom collectors are not shared."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._instruments = {family: _instrument(family, registry) for family in _FAMILIES}
+        self._instruments = {family: _instrument(family, registry) for family in (*_FAMILIES, *_BUS_FAMILIES)}
         self._waits = PrometheusHistogram(*_WAIT, buckets=WAIT_SECONDS, registry=registry)
         self._lateness = PrometheusHistogram(*_LATENESS, buckets=LATENESS_SECONDS, registry=registry)
         self.refused_polls = Counter(*_REFUSED_POLLS, registry=registry)
-        self._published: dict[Purgatory, dict[tuple[_Family, tuple[str, ...]], float]] = {}
-        self._timers: dict[Purgatory, asyncio.TimerHandle] = {}
+        self._published: dict[_Subject, dict[tuple[_Family, tuple[str, ...]], float]] = {}
+        self._timers: dict[_Subject, asyncio.TimerHandle] = {}
 
     def forward(self, purgatory: str, kind: str) -> Callable[[Outcome, float, float | None], object]:
         waits = {outcome: self._waits.labels(purgatory, kind, outcome.value) for outcome in OUTCOMES}
@@ -298,31 +345,32 @@ class _Shared:
 
         return observe
 
-    def opened(self, purgatory: Purgatory) -> None:
-        self._published[purgatory] = {}
-        self._publish(purgatory)
+    def opened(self, subject: _Subject) -> None:
+        self._published[subject] = {}
+        self._publish(subject)
 
-    def closed(self, purgatory: Purgatory) -> None:
+    def closed(self, subject: _Subject) -> None:
         """The last counts; its gauges, which cannot be removed from what is shared, go back to 0."""
-        if purgatory not in self._published:
+        if subject not in self._published:
             return
-        self._timers.pop(purgatory).cancel()
-        self._move(purgatory, purgatory.statistics())
-        for (family, labels), value in self._published.pop(purgatory).items():
+        self._timers.pop(subject).cancel()
+        self._move(subject, subject.statistics())
+        for (family, labels), value in self._published.pop(subject).items():
             if family.greatest:
                 cast(Gauge, self._instruments[family].labels(*labels)).set(0)
             elif family.gauge:
                 self._instruments[family].labels(*labels).inc(-value)
 
-    def _publish(self, purgatory: Purgatory) -> None:
-        self._move(purgatory, purgatory.statistics())
+    def _publish(self, subject: _Subject) -> None:
+        self._move(subject, subject.statistics())
         loop = asyncio.get_running_loop()
-        self._timers[purgatory] = loop.call_later(PUBLISH_INTERVAL, self._publish, purgatory)
+        self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject)
 
-    def _move(self, purgatory: Purgatory, statistics: Statistics) -> None:
+    def _move(self, subject: _Subject, statistics: _Snapshot) -> None:
         """By how much each value has moved since the last time."""
-        published = self._published[purgatory]
-        for family, instrument in self._instruments.items():
+        published = self._published[subject]
+        for family in _BUS_FAMILIES if isinstance(subject, Bus) else _FAMILIES:
+            instrument = self._instruments[family]
             for labels, value in _added_up(family, [statistics]).items():
                 moved = value - published.get((family, labels), 0)
                 published[family, labels] = value

@@ -141,7 +141,7 @@ async def test_start_again_after_close_works(server: MemoryServer) -> None:
             async with bus:
                 bus.publish(number)
         await until(lambda: there.keys == [0, 1])
-    assert bus.statistics().published == 2
+    assert bus.statistics().published == 1
 
 
 @pytest.mark.parametrize("key", [["list"], object(), ("a", {})])
@@ -376,3 +376,50 @@ async def test_flush_cancelled_anywhere_leaves_nothing(server: MemoryServer, tur
         await asyncio.wait([task])
         await bus.flush()
         assert bus.statistics().outbox == 0
+
+
+# observers
+
+
+class Told:
+    def __init__(self, fails: bool = False) -> None:
+        self.fails, self.what = fails, list[str]()
+
+    def note(self, what: str) -> None:
+        self.what.append(what)
+        if self.fails:
+            raise LookupError("broken")
+
+    def bus_opened(self, bus: Bus) -> None:
+        self.note("opened")
+
+    def bus_closed(self, bus: Bus) -> None:
+        self.note("closed")
+
+
+async def test_observers_are_told_once_of_each_life(server: MemoryServer) -> None:
+    told = Told()
+    bus = MemoryBus(server, [], observers=[told])
+    for _ in range(2):
+        async with bus:
+            await bus.start()
+        await bus.aclose()
+    server.is_down = True
+    with pytest.raises(BusConnectError):
+        await bus.start()
+    assert told.what == ["opened", "closed"] * 3
+
+
+async def test_observer_that_raises_harms_nobody(server: MemoryServer) -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    broken, told = Told(fails=True), Told()
+    async with MemoryBus(server, [], observers=[broken, told]):
+        pass
+    assert told.what == broken.what == ["opened", "closed"]
+    assert [type(exc) for exc in reported] == [LookupError] * 2
+
+
+def test_bus_refuses_what_is_no_observer(server: MemoryServer) -> None:
+    with pytest.raises(TypeError, match=r"observers must have bus_opened\(bus\) and bus_closed\(bus\), got 7"):
+        MemoryBus(server, [], observers=[7])  # type: ignore[list-item]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from ..arguments import require_seconds
-from .engine import BusClosedError, BusConnectError, Engine
+from .engine import CHANNEL, BusClosedError, BusConnectError, Engine
 from .keys import encode
 from .reconnecting import Reconnecting
 from .rules import Rules
@@ -24,8 +24,10 @@ _ATTEMPTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class BusStatistics:
-    """A snapshot of a bus. Counts are since it was made."""
+    """A snapshot of a bus. Counts are since its last start."""
 
+    #: Its channel.
+    name: str
     #: It has heard itself since it last connected.
     connected: bool
     #: How often a subscription was lost. Each time, everything was checked.
@@ -42,6 +44,19 @@ class BusStatistics:
     malformed: int
     #: Why it is not connected, and what to do; None if it is, or closed.
     error: str | None
+
+
+@runtime_checkable
+class BusObserver(Protocol):
+    """Told when a bus begins and ends. What it raises goes to the event loop's exception handler."""
+
+    def bus_opened(self, bus: Any, /) -> None:
+        """*bus* begins to connect, in the running event loop."""
+        ...
+
+    def bus_closed(self, bus: Any, /) -> None:
+        """*bus* was closed, or could not connect at first."""
+        ...
 
 
 class Bus:
@@ -65,16 +80,30 @@ class Bus:
         heartbeat: seconds after which the bus sends a message to itself, if it has not heard itself since. Every
             process hears those of all: with 100 idle processes and 5 s, each of them hears 20 a second.
         timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo.
+        observers: told when the bus begins and ends, such as ``Metrics()``.
+        name: the channel's, to tell buses apart in metrics and on the live page.
 
     Raises: TypeError, ValueError: an argument of another type, or out of its range.
     """
 
     def __init__(
-        self, engine: Engine, targets: Iterable[Target], *, heartbeat: float = 5.0, timeout: float = 5.0
+        self,
+        engine: Engine,
+        targets: Iterable[Target],
+        *,
+        heartbeat: float = 5.0,
+        timeout: float = 5.0,
+        observers: Iterable[BusObserver] = (),
+        name: str = CHANNEL,
     ) -> None:
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
+        self.name: Final = name
         self._engine = engine
+        self._observers = tuple(observers)
+        for observer in self._observers:
+            if not isinstance(observer, BusObserver):
+                raise TypeError(f"observers must have bus_opened(bus) and bus_closed(bus), got {observer!r}")
         self._timeout = timeout
         fan = Targets(targets, self._report)
         self._rules = Rules(fan.check, fan.check_all, heartbeat, timeout)
@@ -86,7 +115,7 @@ class Bus:
 
     def __repr__(self) -> str:
         state = "connected" if self._rules.connected else "disconnected" if self._is_open else "closed"
-        return f"<{type(self).__name__} {state} outbox={len(self._rules.outbox)} gaps={self._rules.gaps}>"
+        return f"<{type(self).__name__} {self.name!r} {state} outbox={len(self._rules.outbox)} gaps={self._rules.gaps}>"
 
     # life
 
@@ -105,6 +134,7 @@ class Bus:
         self._rules.begin(secrets.token_hex(8))
         self._reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
         self._is_open = True
+        self._tell(lambda observer: observer.bus_opened(self))
         self._task = task = loop.create_task(self._reconnecting.run(), name="aiopurgatory bus")
         task.add_done_callback(self._ended)
         try:
@@ -124,7 +154,7 @@ class Bus:
         task = self._task
         if not self._is_open or task is None or self._reconnecting is None:
             return
-        self._is_open = False
+        self._shut()
         try:
             if self._loop is asyncio.get_running_loop() and self._rules.connected:
                 async with asyncio.timeout(self._timeout):
@@ -174,6 +204,7 @@ class Bus:
         rules, error = self._rules, self._reconnecting.error if self._reconnecting else None
         since = self._loop.time() - rules.echo.heard_at if self._loop and rules.connected else None
         return BusStatistics(
+            name=self.name,
             connected=rules.connected,
             gaps=rules.gaps,
             since_echo=since,
@@ -207,12 +238,12 @@ class Bus:
 
     def _report(self, exc: Exception) -> None:
         if self._loop is not None:
-            message = "aiopurgatory: a target of a bus raised"
+            message = f"aiopurgatory: a target or an observer of {self!r} raised"
             self._loop.call_exception_handler({"message": message, "exception": exc})
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
         """End *task* within a bound. Its connections are gone before the first await, even if this is cancelled."""
-        self._is_open = False
+        self._shut()
         if self._reconnecting is not None:
             self._reconnecting.stop()
         for _ in range(_ATTEMPTS):
@@ -226,4 +257,17 @@ class Bus:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Cancelled from outside, as asyncio.run() does at its end: then it counts as closed."""
         if task is self._task:
+            self._shut()
+
+    def _shut(self) -> None:
+        """From here on it counts as closed. Twice is fine."""
+        if self._is_open:
             self._is_open = False
+            self._tell(lambda observer: observer.bus_closed(self))
+
+    def _tell(self, tell: Callable[[BusObserver], object]) -> None:
+        for observer in self._observers:
+            try:
+                tell(observer)
+            except Exception as exc:
+                self._report(exc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ try:
 except ImportError as exc:
     raise ImportError("aiopurgatory.bus.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
 
-from .bus import Bus
+from .bus import Bus, BusObserver
 from .engine import CHANNEL, EchoLostError, Hear, Lost, address, require_channel
 from .keys import MAX_MESSAGE
 from .targets import Target
@@ -42,7 +43,7 @@ class PostgresBus(Bus):
     Args:
         dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. Not
             the address of pgbouncer in transaction mode.
-        targets, heartbeat, timeout: as Bus.
+        targets, heartbeat, timeout, observers: as Bus.
         channel: of NOTIFY: 1 to 63 printable ASCII characters. It belongs to one database.
     """
 
@@ -54,8 +55,10 @@ class PostgresBus(Bus):
         channel: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
+        observers: Iterable[BusObserver] = (),
     ) -> None:
-        super().__init__(PostgresEngine(dsn, require_channel(channel)), targets, heartbeat=heartbeat, timeout=timeout)
+        engine = PostgresEngine(dsn, require_channel(channel))
+        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=channel)
 
 
 class PostgresEngine:
@@ -96,6 +99,10 @@ class PostgresEngine:
                 remedy = _POOLER
             case TimeoutError():
                 return f"{where} did not answer in time: check host, port and TLS in the dsn, and firewalls"
+            case ssl.SSLError():
+                remedy = "check the server's certificate, and sslmode and sslrootcert in the dsn"
+            case FileNotFoundError():
+                remedy = "check the paths in the dsn: sslrootcert, or host if it is a folder"
             case OSError():
                 remedy = "check host and port in the dsn, whether it runs, and for TLS sslmode and its certificates"
             case _:

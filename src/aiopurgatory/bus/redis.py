@@ -20,7 +20,7 @@ try:
 except ImportError as exc:
     raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
 
-from .bus import Bus
+from .bus import Bus, BusObserver
 from .engine import CHANNEL, EchoLostError, Hear, Lost, address, require_channel
 from .targets import Target
 
@@ -42,7 +42,7 @@ class RedisBus(Bus):
     Args:
         url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. Channels do not belong to
             a database: its number separates nothing.
-        targets, heartbeat, timeout: as Bus.
+        targets, heartbeat, timeout, observers: as Bus.
         channel: 1 to 63 printable ASCII characters. With ACLs, the user needs ``&channel``, as well as ``+subscribe``
             and ``+publish``.
     """
@@ -55,8 +55,10 @@ class RedisBus(Bus):
         channel: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
+        observers: Iterable[BusObserver] = (),
     ) -> None:
-        super().__init__(RedisEngine(url, require_channel(channel)), targets, heartbeat=heartbeat, timeout=timeout)
+        engine = RedisEngine(url, require_channel(channel))
+        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=channel)
 
 
 class RedisEngine:
@@ -95,6 +97,8 @@ class RedisEngine:
                 return f"{where} did not answer in time: check host, port and TLS in the url, and firewalls"
             case _ if isinstance(exc, ssl.SSLError) or "SSL" in str(exc):
                 remedy = "check the certificates, and ssl_ca_certs in the url"
+            case _ if "No such file" in str(exc):
+                remedy = "check the paths in the url: ssl_ca_certs, or that of unix://"
             case _ if "NOAUTH" in str(exc) or "Authentication required" in str(exc):
                 remedy = "the url needs a password: redis://user:password@host"
             case OSError() | exceptions.ConnectionError():

@@ -177,6 +177,7 @@ class Rules:
         """Start, or start again. Args: origin: a new one, that no other process has, not even a fork."""
         self._origin = origin
         self.outbox.clear()
+        self.gaps = self.published = self.received = self.malformed = 0
 
     def publish(self, key: Hashable, line: str) -> None:
         self.published += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ..bus import Bus, Target
+from ..bus import Bus, BusObserver, Target
 from ..bus.engine import Hear, Lost
 
 
@@ -57,10 +57,16 @@ class MemoryBus(Bus):
     """
 
     def __init__(
-        self, server: MemoryServer, targets: Iterable[Target], *, heartbeat: float = 5.0, timeout: float = 5.0
+        self,
+        server: MemoryServer,
+        targets: Iterable[Target],
+        *,
+        heartbeat: float = 5.0,
+        timeout: float = 5.0,
+        observers: Iterable[BusObserver] = (),
     ) -> None:
         self._memory = MemoryEngine(server)
-        super().__init__(self._memory, targets, heartbeat=heartbeat, timeout=timeout)
+        super().__init__(self._memory, targets, heartbeat=heartbeat, timeout=timeout, observers=observers)
 
     def lose(self) -> None:
         """Lose every message on its way to this bus, until gap() is called or the missing echo is noticed."""
