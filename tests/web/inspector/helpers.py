@@ -98,4 +98,4 @@ async def search(port: int, text: str) -> list[Any]:
 
 
 def polls_of(inspector: Inspector) -> Purgatory:
-    return inspector._views[0].polls
+    return inspector._views._polls

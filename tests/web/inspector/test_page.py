@@ -15,6 +15,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from aiopurgatory import Purgatory
+from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling
 from aiopurgatory.web.inspector import Inspector, view
 
@@ -199,6 +200,27 @@ async def test_page_shows_how_polls_were_answered(page: Page) -> None:
             await asyncio.to_thread(page.driver.get, "about:blank")
             polls.publish()
             assert sorted([(await poll).status for poll in parked]) == [200, 200, 409]
+
+
+async def test_page_shows_buses_and_what_is_wrong_with_them(page: Page) -> None:
+    server = MemoryServer()
+    async with (
+        Purgatory("shown") as purgatory,
+        MemoryBus(server, [purgatory]) as bus,
+        serve(Inspector([purgatory], buses=[bus])) as port,
+    ):
+        await asyncio.to_thread(page.open, port)
+        text = await asyncio.to_thread(page.until, "#buses tbody", lambda text: "connected" in text)
+        assert text.startswith("aiopurgatory")
+        server.is_down = True
+        bus.publish("key")
+        await asyncio.to_thread(page.until, "#buses tbody", lambda text: "the MemoryServer is down" in text)
+        outbox = "return [...document.querySelectorAll('#buses td')].map(cell => cell.textContent).slice(2)"
+        assert await asyncio.to_thread(page.run, outbox) == ["", "1", "1", "1", "0", "0"]
+        server.is_down = False
+        await asyncio.to_thread(page.until, "#buses tbody", lambda text: "connected" in text and "down" not in text)
+        assert await asyncio.to_thread(page.problems) == []
+        await asyncio.to_thread(page.driver.get, "about:blank")
 
 
 async def test_page_finds_a_key(page: Page) -> None:

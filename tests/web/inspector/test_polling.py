@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from aiopurgatory import Purgatory
+from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling
 from aiopurgatory.web.inspector import Inspector
 
@@ -80,3 +83,47 @@ async def test_purgatories_and_pollings_are_shown_side_by_side() -> None:
 def test_anything_else_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="purgatories must be instances of Purgatory or LongPolling, got"):
         Inspector([Purgatory(), wrong])
+
+
+# buses
+
+
+@asynccontextmanager
+async def bus_shown(server: MemoryServer) -> AsyncIterator[tuple[MemoryBus, int]]:
+    async with (
+        Purgatory("a") as purgatory,
+        MemoryBus(server, [purgatory]) as bus,
+        serve(Inspector([purgatory], buses=[bus])) as port,
+    ):
+        yield bus, port
+
+
+async def test_buses_are_shown_with_what_is_wrong() -> None:
+    server = MemoryServer()
+    async with bus_shown(server) as (bus, port):
+        (connected,) = (await state(port))["buses"]
+        assert (connected["name"], connected["connected"], connected["error"]) == ("aiopurgatory", True, None)
+        assert connected["since_echo"] >= 0
+        server.is_down = True
+        bus.publish("key")
+        found = await state(port)
+        while "is down" not in (found["buses"][0]["error"] or ""):
+            found = await state(port, found["cursor"])
+        (down,) = found["buses"]
+        assert (down["connected"], down["since_echo"], down["outbox"], down["published"]) == (False, None, 1, 1)
+        server.is_down = False
+
+
+async def test_bus_that_changes_is_news() -> None:
+    server = MemoryServer()
+    async with bus_shown(server) as (_, port), MemoryBus(server, []) as other:
+        found = await state(port)
+        other.publish("nobody waits for it")
+        async with asyncio.timeout(5):
+            while found["buses"][0]["received"] == 0:
+                found = await state(port, found["cursor"])
+
+
+def test_what_is_no_bus_is_refused() -> None:
+    with pytest.raises(TypeError, match="buses must be instances of Bus, got 7"):
+        Inspector([Purgatory()], buses=[7])  # type: ignore[list-item]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import signal
 import threading
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web.inspector import Inspector, snapshot, view
+from aiopurgatory.web import Policy
+from aiopurgatory.web.inspector import Inspector, app, snapshot, view
 from aiopurgatory.web.inspector.names import Names
 
 from .helpers import Wait, get, polls_of, serve, shown, state, state_with, until
@@ -32,7 +33,7 @@ async def test_poll_waits_for_news_and_gets_them() -> None:
 
 
 async def test_poll_without_news_ends_with_204(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "LONGEST_POLL", 0.1)
+    monkeypatch.setattr(app, "POLICY", Policy(max_wait=0.1))
     async with shown() as (_, port):
         known = await state(port)
         answer = await get(port, f"/state?after={known['cursor']}")
@@ -58,9 +59,8 @@ async def test_poll_ends_when_the_purgatory_closes(monkeypatch: pytest.MonkeyPat
         purgatory.close()
         last = await asyncio.wait_for(poll, 5)
         assert (last["state"], last["statistics"]["pending"], last["statistics"]["failed"]) == ("closed", 0, 1)
-        # And no page waits there any more.
-        again = await asyncio.wait_for(state(port, last["cursor"]), 5)
-        assert (again["state"], again["statistics"]["failed"]) == ("closed", 1)
+        # And the page does not wait there any more.
+        assert (await get(port, f"/state?wait=0&after={last['cursor']}")).status == 204
 
 
 async def test_purgatory_may_be_started_later_than_the_page() -> None:
@@ -134,11 +134,10 @@ async def test_purgatory_that_is_started_in_another_loop_is_let_go() -> None:
         purgatory.close()
         thread.start()
         started.wait()  # this loop has not had a turn since
-        assert (await poll).status == 503
         assert (await get(port, "/state")).status == 409
         stop.set()
         await asyncio.to_thread(thread.join)
-        assert (await state(port))["state"] == "closed"
+        assert (await poll).json["state"] == "closed"
 
 
 async def test_poll_ends_when_its_client_leaves() -> None:
@@ -155,7 +154,7 @@ async def test_poll_ends_when_its_client_leaves() -> None:
 
 
 async def test_too_many_polls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "MAX_POLLS", 3)
+    monkeypatch.setattr(app, "MAX_POLLS", 3)
     async with shown() as (_, port):
         known = await state(port)
         polls = [asyncio.create_task(get(port, f"/state?after={known['cursor']}")) for _ in range(4)]
@@ -185,22 +184,51 @@ async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "LINGER", 0.1)
+    taken = 0
+
+    def counted(purgatory: Purgatory) -> snapshot.Row:
+        nonlocal taken
+        taken += 1
+        return snapshot.take_figures(purgatory)
+
+    monkeypatch.setattr(view, "take_figures", counted)
     async with Purgatory() as purgatory:
         inspector = Inspector([purgatory])
         async with serve(inspector) as port:
             known = await state(port)
-            following = inspector._views[0].following
-            assert following is not None
-            await asyncio.wait_for(following, 5)
-            assert not polls_of(inspector).is_open
+            poll = asyncio.create_task(state(port, known["cursor"]))
+            await until(lambda: taken > 3)
+            poll.cancel()
+            await until(lambda: polls_of(inspector).num_delayed == 0)
+            await asyncio.sleep(0.1)
+            before = taken
             purgatory.watch(Wait(None), ["key"])
+            await asyncio.sleep(0.2)
+            assert taken == before
             again = await state(port)
             assert again["statistics"]["pending"] == 1
             assert again["history"][0] == known["history"][0]
 
 
-async def test_failed_snapshot_is_answered_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_signal_ends_the_polls_of_pages() -> None:
+    """As for any LongPolling: nobody has to wait for a page."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it anew when it is through
+    try:
+        async with Purgatory() as purgatory:
+            inspector = Inspector([purgatory])
+            async with serve(inspector) as port:
+                known = await state(port)
+                poll = asyncio.create_task(get(port, f"/state?after={known['cursor']}"))
+                await until(lambda: polls_of(inspector).num_delayed == 1)
+                signal.raise_signal(signal.SIGTERM)
+                assert (await asyncio.wait_for(poll, 5)).status == 503
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_failed_snapshot_is_answered_and_the_next_one_works(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = True
 
     async def fails_once(purgatory: Purgatory, names: Names) -> snapshot.Row:
@@ -208,24 +236,24 @@ async def test_failed_snapshot_is_answered_and_the_next_one_works(monkeypatch: p
             raise LookupError("broken")
         return await snapshot.take_keys(purgatory, names)
 
-    reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
     monkeypatch.setattr(view, "take_keys", fails_once)
     async with shown() as (_, port):
         assert (await get(port, "/state")).status == 503
         broken = False
         assert (await state(port))["state"] == "open"
-        gc.collect()
-    assert [type(exc) for exc in reported] == [LookupError]
+    assert [record.getMessage() for record in caplog.records].count(
+        "a source could not be read: its polls are answered 503"
+    ) == 1
 
 
 async def test_history_tells_what_is_new_and_when_nothing_was() -> None:
     async with shown() as (purgatory, port):
         first = await state(port)
         assert [row[1:] for row in first["history"]] == [[0, 0, 0, 0, 0]]
+        poll = asyncio.create_task(state(port, first["cursor"]))
         await asyncio.sleep(0.3)
         purgatory.watch(Wait(None), ["key"])
-        second = await state(port, first["cursor"])
+        second = await poll
         still, moved = second["history"]
         assert (still[1:], moved[1:]) == ([0, 0, 0, 0, 0], [1, 0, 0, 0, 0])
         assert moved[0] - still[0] < 0.2 < moved[0] - first["history"][0][0]

@@ -1,18 +1,20 @@
 """The inspector: an ASGI app with the live page of one or more purgatories, its long polls, and a search.
 
     app.mount("/purgatory", Inspector([purgatory]))  # or [polling], to see how its polls were answered, too
+    app.mount("/purgatory", Inspector([polling], buses=[bus]))
 
 The page shows the timing wheels as rings, with the fill of their buckets and the position of their hands; what is
 pending and how operations end, over the last five minutes in which a page was open; the most watched keys and the
-oldest operations; of a LongPolling, how polls were answered. It can find a key. It cannot change anything.
+oldest operations; of a LongPolling, how polls were answered; how each bus is. It can find a key. It cannot change
+anything.
 
 It has no authentication: mount it behind your app's own, for instance with Starlette:
 
     Mount("/purgatory", Inspector([purgatory]), middleware=[Middleware(YourAuthentication)])
 
-The page is one file that loads nothing from elsewhere. It refreshes itself by long polls, which wait in a purgatory of
-the inspector's own. While any page is open, a snapshot is taken once a second; otherwise, never. A snapshot visits only
-some of very many keys, and the page says so.
+The page is one file that loads nothing from elsewhere. It refreshes itself by this library's long polls, which wait in
+a purgatory of the inspector's own; so stop signals end them, see LongPolling. While any page is open, a snapshot is
+taken once a second; otherwise, never. A snapshot visits only some of very many keys, and the page says so.
 """
 
 from __future__ import annotations
@@ -26,28 +28,33 @@ from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...errors import PurgatoryError
+from ...bus import Bus
 from ...purgatory import Purgatory
-from ..asgi import Message, listen
+from ..asgi import listen
 from ..longpoll import LongPolling
+from ..policy import Policy
 from ..polls import MAX_MESSAGES
+from ..route import LongPollRoute
 from .hosts import Hosts
 from .names import MAX_NAME, Names
 from .snapshot import Row, find
-from .view import Poll, View
+from .view import View, Views
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+#: Polls that may wait at once. Each open page has one.
+MAX_POLLS: Final = 100
+POLICY: Final = Policy(max_wait=10.0, retry_after=(5, 5))
 #: Characters of a search.
 MAX_SEARCH: Final = 200
 #: Searches that run or wait. One at a time runs, so that many take no more of the loop than one does.
@@ -60,7 +67,6 @@ HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-RETRY: Final = {"retry-after": "5"}
 
 
 class Inspector:
@@ -69,6 +75,7 @@ class Inspector:
     Args:
         purgatories: what to show. A LongPolling stands for its purgatory, and for how its polls were answered. Each
             must run in the event loop that serves the page. They may be started later, closed, and started again.
+        buses: buses to show beside them.
         show_keys: show keys as they are. False (default): show numbers instead, from which the keys cannot be computed.
             A number stands for the same key as long as this object lives, and a search by the key still finds it.
         allowed_hosts: names under which the page may be reached, without ports: "example.com", or "*.example.com" for
@@ -76,8 +83,8 @@ class Inspector:
             answered 400, so that no other site can read the page by DNS rebinding. Behind a proxy, name the Host that
             it passes on. ["*"] allows every host.
 
-    Raises: TypeError: something else than purgatories, or one str of hosts; ValueError: none of them, or a host that
-        could never match.
+    Raises: TypeError: something else than purgatories or buses, or one str of hosts; ValueError: no purgatory, no host,
+        or a host that could never match.
 
     Cost: nothing while no page is open; else, for each purgatory shown, one snapshot of its figures per second and, if
     they have changed, of at most 20,500 of its keys.
@@ -87,64 +94,86 @@ class Inspector:
         self,
         purgatories: Iterable[Purgatory | LongPolling[Any]],
         *,
+        buses: Iterable[Bus] = (),
         show_keys: bool = False,
         allowed_hosts: Iterable[str] = Hosts.LOOPBACK,
     ) -> None:
-        shown = list(purgatories)
+        shown, beside = list(purgatories), list(buses)
         for each in shown:
             if not isinstance(each, Purgatory | LongPolling):
                 raise TypeError(f"purgatories must be instances of Purgatory or LongPolling, got {each!r}")
         if not shown:
             raise ValueError("purgatories must name at least one purgatory, got none")
-        self._names = Names(show_keys)
-        self._views = [View(each, self._names) for each in shown]
+        for bus in beside:
+            if not isinstance(bus, Bus):
+                raise TypeError(f"buses must be instances of Bus, got {bus!r}")
         self._hosts = Hosts(allowed_hosts)
+        self._names = Names(show_keys)
+        polls = Purgatory("inspector", max_pending=MAX_POLLS)
+        views = [View(each, beside, self._names) for each in shown]
+        names = [view.purgatory.name for view in views]
+        self._views = Views(views, {"purgatories": names, "hashed": not show_keys}, polls)
+        polling = LongPolling(polls, self._views, policy=POLICY)
+        state = LongPollRoute(polling, resource=self._number, since=_cursor)
         self._line: _Line | None = None
-        routes = [Route("/", self._page), Route("/state", self._state), Route("/search", self._search)]
-        self._app = Starlette(routes=routes, exception_handlers={PurgatoryError: _unavailable})
+        self._app = Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/state", state, methods=["GET"]),
+                Route("/search", self._search),
+            ]
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app: ASGIApp = self._app
         if scope["type"] == "http":
+            send = _with_headers(send)
             named = Headers(scope=scope).getlist("host")
             if not self._hosts.allow(named):
-                await _refusal(named)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+                app = _refusal(named)
+        await app(scope, receive, send)
 
     async def _page(self, request: Request) -> Response:
         html, policy = _page()
-        return HTMLResponse(html, headers=HEADERS | {"content-security-policy": policy})
-
-    async def _state(self, request: Request) -> Response:
-        """What the page shows, as soon as there is something newer than *after*; 204 if there is not for a while."""
-        view = self._view(request)
-        poll = await view.poll(request.query_params.get("after", ""))
-        if not await _ended_before_client_left(poll, request):
-            return _nobody_reads()
-        state = poll.result()
-        if state is None:
-            return Response(status_code=204, headers=HEADERS)
-        names = [view.purgatory.name for view in self._views]
-        return _answer(state | {"purgatories": names, "hashed": not self._names.shown})
+        return HTMLResponse(html, headers={"content-security-policy": policy})
 
     async def _search(self, request: Request) -> Response:
-        view = self._view(request)
+        view = self._views[self._number(request.scope)]
         text = request.query_params.get("key", "").strip()
         if not 0 < len(text) <= MAX_SEARCH:
-            raise HTTPException(400, f"key must have 1 to {MAX_SEARCH} characters", HEADERS)
+            raise HTTPException(400, f"key must have 1 to {MAX_SEARCH} characters")
         loop = asyncio.get_running_loop()
         if self._line is None or self._line.loop is not loop:
             self._line = _Line(loop)
         return await self._line.search(view, self._names, text, request)
 
-    def _view(self, request: Request) -> View:
-        index = request.query_params.get("purgatory", "0")
-        if not (index.isascii() and index.isdecimal() and len(index) < 6 and int(index) < len(self._views)):
-            raise HTTPException(404, f"purgatory must be a number below {len(self._views)}", HEADERS)
-        view = self._views[int(index)]
-        if view.is_elsewhere():
-            raise HTTPException(409, "this purgatory runs in another event loop than the page", HEADERS)
-        return view
+    def _number(self, scope: Scope) -> int:
+        """The number of the view that is asked for."""
+        number = HTTPConnection(scope).query_params.get("purgatory", "0")
+        if not (number.isascii() and number.isdecimal() and len(number) < 6 and int(number) < len(self._views)):
+            raise HTTPException(404, f"purgatory must be a number below {len(self._views)}")
+        if self._views[int(number)].is_elsewhere():
+            raise HTTPException(409, "this purgatory runs in another event loop than the page")
+        return int(number)
+
+
+def _cursor(scope: Scope) -> str:
+    """That of the last answer; anything else means the whole."""
+    return HTTPConnection(scope).query_params.get("after", "")
+
+
+def _with_headers(send: Send) -> Send:
+    """Add HEADERS to answers, where they have none of that name."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=list(message["headers"]))
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
+        await send(message)
+
+    return send_with_headers
 
 
 class _Line:
@@ -157,7 +186,7 @@ class _Line:
 
     async def search(self, view: View, names: Names, text: str, request: Request) -> Response:
         if self._length >= MAX_SEARCHES:
-            raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting", HEADERS | RETRY)
+            raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting", {"retry-after": "5"})
         self._length += 1
         search = asyncio.create_task(self._search(view, names, text))
         try:
@@ -173,7 +202,7 @@ class _Line:
 def _refusal(named: list[str]) -> Response:
     host = repr(", ".join(named))[:MAX_NAME]
     text = f"The host {host} is not allowed here. If it should be, name it in the Inspector's allowed_hosts"
-    return PlainTextResponse(text, 400, HEADERS)
+    return PlainTextResponse(text, 400)
 
 
 def _nobody_reads() -> Response:
@@ -183,7 +212,7 @@ def _nobody_reads() -> Response:
 
 def _answer(data: Row) -> Response:
     # Not as JSONResponse does it: a name may be no valid UTF-8.
-    return Response(json.dumps(data, allow_nan=False), headers=HEADERS, media_type="application/json")
+    return Response(json.dumps(data, allow_nan=False), media_type="application/json")
 
 
 @cache
@@ -210,30 +239,22 @@ def _page() -> tuple[str, str]:
     return html, "; ".join(rules)
 
 
-async def _unavailable(request: Request, exc: Exception) -> Response:
-    """Too many pages are open, or the last snapshot failed."""
-    return Response(status_code=503, headers=HEADERS | RETRY)
-
-
-async def _ended_before_client_left(waiting: Poll | asyncio.Task[Row], request: Request) -> bool:
-    """Wait for *waiting*, and cancel it at once if the client disconnects, which only receive() tells.
-
-    The handler is not cancelled. (LongPoll keeps the same in itself, and so saves an object for each parked poll.)
-    """
+async def _ended_before_client_left(search: asyncio.Task[Row], request: Request) -> bool:
+    """Wait for *search*, and cancel it at once if the client disconnects, which only receive() tells."""
     messages = 0
 
     def heard(message: Message | None) -> bool:
         nonlocal messages
         messages += 1
         if message is not None and message["type"] == "http.disconnect":
-            waiting.cancel()
+            search.cancel()
             return False
         return message is not None and messages < MAX_MESSAGES
 
     listener = listen(request.receive, heard)
     try:
-        await asyncio.wait([cast("asyncio.Task[Any]", waiting)])  # an operation is a future without being a Future
+        await asyncio.wait([search])
     finally:
         listener.cancel()
-        waiting.cancel()  # if the handler itself was cancelled
-    return not waiting.cancelled()
+        search.cancel()  # if the handler itself was cancelled
+    return not search.cancelled()

@@ -1,17 +1,19 @@
-"""The view: one purgatory as its open pages see it, with the polls that wait for the next snapshot and the history."""
+"""What the pages poll: snapshots of purgatories, as the source of their long polls."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict
 from math import inf
 from typing import Any, Final
 
+from ...bus import Bus
 from ...core.purgatory import parts_of
-from ...operation import DelayedOperation
 from ...purgatory import Purgatory
 from ..longpoll import LongPolling
 from .names import Names
@@ -19,14 +21,8 @@ from .snapshot import Row, take_clock, take_figures, take_hands, take_keys
 
 #: Seconds between two snapshots of a purgatory.
 REFRESH: Final = 1.0
-#: Seconds after which an opened or closed purgatory is noticed: between two snapshots, this alone is asked.
+#: Seconds after which an opened or closed purgatory is noticed.
 NOTICE: Final = 0.1
-#: Seconds that a poll waits for a snapshot with something new. Short: a server that stops waits for its last answers.
-LONGEST_POLL: Final = 10.0
-#: Seconds without a poll after which every page counts as closed; more than LONGEST_POLL.
-LINGER: Final = 30.0
-#: Polls that may wait at once. Each open page has one.
-MAX_POLLS: Final = 100
 #: Rows of the history.
 HISTORY: Final = 300
 
@@ -34,45 +30,31 @@ HISTORY: Final = 300
 CHARTED: Final = ("pending", "completed", "expired", "cancelled", "failed")
 
 
-class Poll(DelayedOperation[Row | None]):
-    """A page that waits for a newer snapshot than version *seen*. Its result: the answer; None if its time is up."""
-
-    __slots__ = ("seen", "view")
-
-    def __init__(self, view: View, seen: int) -> None:
-        super().__init__(LONGEST_POLL)
-        self.view = view
-        self.seen = seen
-
-    def try_complete(self) -> bool:
-        return self.view.is_newer_than(self.seen) and self.force_complete()
-
-    def on_complete(self) -> Row | None:
-        return None if self.expired else self.view.answer(self.seen)
-
-
 class View:
-    """Takes snapshots of a purgatory while a page is open, and answers the polls of the pages.
+    """Takes snapshots of a purgatory, and keeps their history.
 
     It follows the purgatory through closing and starting again, in this event loop or the next.
     """
 
-    def __init__(self, shown: Purgatory | LongPolling[Any], names: Names) -> None:
+    def __init__(self, shown: Purgatory | LongPolling[Any], buses: Sequence[Bus], names: Names) -> None:
         self.polling = shown if isinstance(shown, LongPolling) else None
         self.purgatory = shown.purgatory if isinstance(shown, LongPolling) else shown
+        self.buses = buses
         self.names = names
         self.run = secrets.token_hex(4)  # tells apart the versions of this view and of an earlier process
-        self.version = 0
-        #: The last snapshot; None while no page is open.
-        self.shown: Row | None = None
-        #: Versions, each with the time and what the charts show.
+        self.number = 0
+        self.snapshot: Row = {}
+        #: Its figures, to see whether there is anything new; and when they were looked at.
+        self.figures: Row | None = None
+        self.looked_at = -inf
+        self.was_open = False
+        #: Numbers of snapshots, each with the time and what the charts show.
         self.history: deque[tuple[int, list[float]]] = deque(maxlen=HISTORY)
-        self.unchanged_at = -inf  # the last time at which there was nothing new
-        self.polled_at = 0.0
-        #: Where polls wait: a purgatory of the view's own, so that what is shown does not count the pages.
-        self.polls = Purgatory("inspector")
-        #: Takes the snapshots.
-        self.following: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> str:
+        """That of the last snapshot."""
+        return f"{self.run}-{self.number}"
 
     def is_elsewhere(self) -> bool:
         """Does the purgatory belong to another event loop than this one, and not merely to one that is gone?"""
@@ -81,69 +63,87 @@ class View:
             return False
         return self.purgatory.is_open or not loop.is_closed()
 
-    async def poll(self, after: str) -> Poll:
-        """Wait for something newer than *after*, the cursor of the last answer; anything else means the whole."""
-        self.polled_at = time.monotonic()
-        if not self.polls.is_open or parts_of(self.polls).loop.running is not asyncio.get_running_loop():
-            # atomic: no await; start() is one that never waits
-            self.shown = None
-            self.polls = Purgatory("inspector", max_pending=MAX_POLLS)
-            await self.polls.start()
-            self.following = asyncio.create_task(self._follow(self.polls))
-        run, _, version = after.partition("-")
-        is_known = run == self.run and version.isascii() and version.isdecimal() and len(version) < 16
-        return self.polls.watch(Poll(self, int(version) if is_known else -1), ["news"])
+    def is_due(self) -> bool:
+        """Is it time for another snapshot?"""
+        is_old = time.monotonic() >= self.looked_at + REFRESH
+        return (is_old or self.purgatory.is_open != self.was_open) and not self.is_elsewhere()
 
-    def is_newer_than(self, version: int) -> bool:
-        """Is there a snapshot after *version* for a page, with the purgatory neither closed nor started since?"""
-        if self.shown is None or self.version <= version:
-            return False
-        was_open: bool = self.shown["state"] == "open"
-        return was_open == self.purgatory.is_open
+    async def look(self) -> None:
+        """Take a snapshot, if anything has changed since the last one."""
+        self.was_open = self.purgatory.is_open
+        polling = None if self.polling is None else asdict(self.polling.statistics())
+        figures = take_figures(self.purgatory) | {"polling": polling}
+        buses = [asdict(bus.statistics()) for bus in self.buses]
+        if figures != self.figures:
+            keys = await take_keys(self.purgatory, self.names)
+            self.figures, self.snapshot = figures, figures | keys
+            self._keep(buses)
+        elif buses != self.snapshot["buses"]:
+            self._keep(buses)
+        self.looked_at = time.monotonic()
 
-    def answer(self, seen: int) -> Row:
-        """The last snapshot, the time, and the history since version *seen*."""
-        assert self.shown is not None
-        return self.shown | {
-            "cursor": f"{self.run}-{self.version}",
+    def since(self, version: str | None) -> Row:
+        """The last snapshot, the time, and the history since *version*; if that is none of ours, the whole history."""
+        run, _, number = (version or "").partition("-")
+        is_known = run == self.run and number.isascii() and number.isdecimal() and len(number) < 16
+        seen = int(number) if is_known else -1
+        return self.snapshot | {
+            "cursor": self.version,
             "now": time.monotonic(),
             "clock": take_clock(self.purgatory),
             "hands": take_hands(self.purgatory),
-            "history": [row for version, row in self.history if version > seen],
+            "history": [row for number, row in self.history if number > seen],
         }
 
-    async def _follow(self, polls: Purgatory) -> None:
-        """Take a snapshot every REFRESH seconds, until no page is open or the purgatory has closed."""
-        seen: Row | None = None
-        async with polls:
-            while self.polled_at + LINGER > time.monotonic() and not self.is_elsewhere():
-                figures = take_figures(self.purgatory) | {"polling": self._take_polling()}
-                if figures != seen:
-                    seen = figures
-                    keys = await take_keys(self.purgatory, self.names)
-                    self._show(figures | keys)
-                self.unchanged_at = time.monotonic()
-                if figures["state"] == "closed":
-                    break  # a server that stops must not wait for the pages; they ask again
-                await self._sleep()
-
-    def _take_polling(self) -> Row | None:
-        return None if self.polling is None else asdict(self.polling.statistics())
-
-    async def _sleep(self) -> None:
-        """Sleep for REFRESH seconds, or until the purgatory is opened or closed."""
-        was_open = self.purgatory.is_open
-        end = time.monotonic() + REFRESH
-        while self.purgatory.is_open == was_open and (left := end - time.monotonic()) > 0:  # noqa: ASYNC110 (no event)
-            await asyncio.sleep(min(left, NOTICE))
-
-    def _show(self, snapshot: Row) -> None:
-        now = time.monotonic()
-        row = [snapshot["statistics"][name] for name in CHARTED]
-        self.version += 1
-        if self.history and self.unchanged_at > self.history[-1][1][0]:
+    def _keep(self, buses: list[Row]) -> None:
+        row = [self.snapshot["statistics"][name] for name in CHARTED]
+        self.snapshot["buses"] = buses
+        self.number += 1
+        if self.history and self.looked_at > self.history[-1][1][0]:
             # The charts draw lines between rows: this one keeps them level for as long as nothing changed.
-            self.history.append((self.version, [self.unchanged_at, *self.history[-1][1][1:]]))
-        self.history.append((self.version, [now, *row]))
-        self.shown = snapshot
-        self.polls.check_and_complete("news")
+            self.history.append((self.number, [self.looked_at, *self.history[-1][1][1:]]))
+        self.history.append((self.number, [time.monotonic(), *row]))
+
+
+class Views:
+    """The source of the pages' polls: what is polled is the number of a view.
+
+    While a page polls, each view is looked at every REFRESH seconds; otherwise, never.
+
+    Args:
+        common: a part of each answer.
+        polls: where the polls wait.
+    """
+
+    def __init__(self, views: Sequence[View], common: Row, polls: Purgatory) -> None:
+        self._views, self._common, self._polls = views, common, polls
+        self._following: asyncio.Task[None] | None = None
+
+    def __getitem__(self, number: int) -> View:
+        return self._views[number]
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    async def version(self, number: int) -> str:
+        following, loop = self._following, asyncio.get_running_loop()
+        if following is None or following.done() or following.get_loop() is not loop:
+            self._following = loop.create_task(self._follow(), name="aiopurgatory inspector")
+        view = self._views[number]
+        if view.is_due():
+            await view.look()
+        return view.version
+
+    async def read(self, number: int, since: str | None, version: str) -> bytes:
+        # Not as JSONResponse does it: a name may be no valid UTF-8.
+        return json.dumps(self._common | self._views[number].since(since), allow_nan=False).encode()
+
+    async def _follow(self) -> None:
+        """Until no poll waits."""
+        while True:
+            await asyncio.sleep(min(NOTICE, REFRESH))
+            if not self._polls.num_delayed:
+                break
+            for number, view in enumerate(self._views):
+                if view.is_due():
+                    self._polls.notify(number)
