@@ -10,7 +10,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
-from aiopurgatory.web import Answer, EventRoute, GoneError, LongPolling, Policy
+from aiopurgatory.web import Answer, GoneError, LongPolling, Policy
 
 POLICY = Policy(jitter=0.0, margin=0.0, max_wait=30.0)
 
@@ -234,8 +234,3 @@ def test_polls_in_the_next_loop_read_again() -> None:
         return (await polling[0].start(query={"wait": "0.05"})).status
 
     assert [asyncio.run(poll()) for _ in range(2)] == [304, 304]
-
-
-def test_stream_of_events_asks_for_a_source_in_memory(purgatory: Purgatory) -> None:
-    with pytest.raises(TypeError, match="must have a Source in memory"):
-        EventRoute(LongPolling(purgatory, Database()))

@@ -17,6 +17,7 @@ from .exchange import Answer, PollRequest
 from .longpoll import LongPolling
 from .places import ReplacedError
 from .polls import EventStream
+from .reads import ReadFailedError
 from .route import path_parameter, send_answer
 from .sources import GoneError, K
 
@@ -62,7 +63,9 @@ class EventRoute(Generic[K]):
     - The same client opens a newer stream, or a poll, of the same resource: the older stream gets an event ``replaced``
       with the reason, and comes back after a day. Close the EventSource then.
     - GoneError: an event ``gone`` with the message. Then comes the state from scratch; but if there is none, the end.
-    - Another exception of the source: it is raised, and the server breaks the connection.
+    - An AsyncSource that cannot be read: it is logged, and clients come back as when the purgatory closes; at the
+      start, 503.
+    - Another exception of a Source: it is raised, and the server breaks the connection.
     - No place, or a closed purgatory: 503, as for a long poll; a resource that is gone as a whole: 410. EventSource
       gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and make another one. Proxies
       answer 502 while a server is restarted, so pages need that in any case.
@@ -78,8 +81,7 @@ class EventRoute(Generic[K]):
             connection works.
         stall: seconds that sending an event may take.
 
-    Raises: TypeError, ValueError: *heartbeat* or *stall* is no number of seconds, or out of its range. TypeError: the
-        source of *polling* is an AsyncSource.
+    Raises: TypeError, ValueError: *heartbeat* or *stall* is no number of seconds, or out of its range.
     """
 
     def __init__(
@@ -94,8 +96,6 @@ class EventRoute(Generic[K]):
         heartbeat: float = 15.0,
         stall: float = 30.0,
     ) -> None:
-        if polling.is_async:
-            raise TypeError("polling must have a Source in memory: a stream of events cannot await an AsyncSource yet")
         require_seconds("heartbeat", heartbeat, 1e-3, 1e6)
         require_seconds("stall", stall, 1e-3, 1e6)
         self._polling = polling
@@ -139,8 +139,8 @@ class EventRoute(Generic[K]):
 
     async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> None:
         try:
-            version, events = self._news(stream.resource, since)
-        except GoneError as exc:
+            version, events = await self._news(stream, since)
+        except (GoneError, ReadFailedError) as exc:
             await send_answer(self._polling.refuse(exc), send)
             return
         self._polling.count(200)
@@ -160,7 +160,7 @@ class EventRoute(Generic[K]):
                 stream.leave()
                 return
             await stream.news(version)
-            version, events = self._news(stream.resource, version)
+            version, events = await self._news(stream, version)
 
     async def _last_words(self, stream: EventStream[K], sending: Awaitable[None]) -> bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing, for nobody reads it."""
@@ -171,6 +171,8 @@ class EventRoute(Generic[K]):
             return None if stream.left else self._retry()
         except GoneError as exc:
             return _gone(exc)
+        except ReadFailedError:
+            return self._retry()
         match failure:
             case None:  # expired
                 return None
@@ -182,18 +184,20 @@ class EventRoute(Generic[K]):
                 return _gone(failure)
         raise failure
 
-    def _news(self, resource: K, known: str | None) -> tuple[str, bytes]:
-        """Returns: the version of *resource*, and what tells a client that has version *known*; nothing, if it is that.
+    async def _news(self, stream: EventStream[K], known: str | None) -> tuple[str, bytes]:
+        """Returns: the latest version, and what tells it to a client that has version *known*; nothing, if it is that.
 
-        Raises: GoneError: there is no state, not even from scratch.
+        Raises: GoneError: there is no state, not even from scratch. ReadFailedError: an AsyncSource has raised.
         """
-        version = self._polling.version(resource)
+        polling, resource = self._polling, stream.resource
+        stream.begin_read()
+        version = await polling.latest(resource)
         if version == known:
             return version, b""
         try:
-            return version, _event(version, self._polling.body(resource, known, version))
+            return version, _event(version, await polling.body(resource, known, version))
         except GoneError as exc:
-            return version, _gone(exc) + _event(version, self._polling.body(resource, None, version))
+            return version, _gone(exc) + _event(version, await polling.body(resource, None, version))
 
     def _retry(self) -> bytes:
         low, high = self._polling.policy.retry_after

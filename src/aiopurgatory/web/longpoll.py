@@ -22,7 +22,7 @@ from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest, RawHeader
 from .headers import ANY, entity_tags, require_entity_tag, wait_in_query, wait_preference
 from .places import Places
 from .policy import Policy
-from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers, ReadingPoll
+from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers, ReadingPoll, ReadingStream
 from .reads import Reading, Reads
 from .refusals import REFUSALS, Refusals
 from .signals import on_stop_signal
@@ -332,13 +332,6 @@ class LongPolling(Generic[K]):
         """The version of *resource*. Raises: ValueError: it cannot be an ETag, or not come back as it is."""
         return require_entity_tag(self._version(resource))
 
-    # for streams of events
-
-    @property
-    def is_async(self) -> bool:
-        """Is the source an AsyncSource?"""
-        return self._async_source is not None
-
     async def open_stream(self, request: PollRequest[K], heartbeat: float, stall: float) -> EventStream[K]:
         """Park a stream, which ends with close_stream().
 
@@ -346,8 +339,12 @@ class LongPolling(Generic[K]):
         """
         if self._loop is not asyncio.get_running_loop():
             await self._enter()
-        resource, client, group = request.resource, request.client, request.group
-        stream = EventStream(self.purgatory, resource, self._version, heartbeat, stall, client, group)
+        asked = (heartbeat, stall, request.client, request.group)
+        stream: EventStream[K]
+        if self._reads is None:
+            stream = EventStream(self.purgatory, request.resource, self._version, *asked)
+        else:
+            stream = ReadingStream(self.purgatory, request.resource, *asked)
         self._streams += 1
         try:
             self._park(request, stream)
@@ -363,9 +360,14 @@ class LongPolling(Generic[K]):
         self._leave(stream)
         self._streams -= 1
 
-    def body(self, resource: K, since: str | None, version: str) -> bytes:
+    async def latest(self, resource: K) -> str:
+        """version(), also of an AsyncSource."""
+        return self.version(resource) if self._reads is None else await self._reads.version(resource)
+
+    async def body(self, resource: K, since: str | None, version: str) -> bytes:
         """The body for a client that has version *since*; see Source.read()."""
-        return self._bodies.get(resource, since, version)
+        reads = self._reads
+        return await reads.body(resource, since, version) if reads else self._bodies.get(resource, since, version)
 
     def refuse(self, exc: Exception) -> Answer:
         """The answer to a stream that cannot begin, or to a poll that the server cancels."""

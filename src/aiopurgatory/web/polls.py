@@ -117,10 +117,16 @@ class EventStream(LongPoll[K]):
         woken = self._woken
         if woken is None or woken.done():  # an event is on its way
             return False
-        if is_due(self) or self._version(self.resource) != self._known:
+        if is_due(self) or self.has_news():
             self._purgatory.reschedule(self, self._stall)
             woken.set_result(None)
         return False
+
+    def has_news(self) -> bool:
+        return self._version(self.resource) != self._known
+
+    def begin_read(self) -> None:
+        """Its task looks for news: what changes from here on may be missed."""
 
     async def run(self, sending: Awaitable[None]) -> None:
         """Await *sending*, and interrupt it when this ends."""
@@ -139,17 +145,45 @@ class EventStream(LongPoll[K]):
     async def news(self, known: str) -> None:
         """Wait until there is another version than *known*, or until it is time for a heartbeat."""
         self._known = known
-        if self._version(self.resource) == known:
+        if self.has_news():
+            self._purgatory.reschedule(self, self._stall)
+            await asyncio.sleep(0)  # the loop's turn, whatever other threads do to the version
+        else:
             self._purgatory.reschedule(self, self._heartbeat)
             self._woken = woken = asyncio.get_running_loop().create_future()
             await woken
-        else:
-            self._purgatory.reschedule(self, self._stall)
-            await asyncio.sleep(0)  # the loop's turn, whatever other threads do to the version
 
     def _interrupt(self, _: object) -> None:
         if self._scope is not None:
             self._scope.reschedule(0.0)
+
+
+class ReadingStream(EventStream[K]):
+    """The same from an asynchronous source: a check that comes after a read has begun asks for another read."""
+
+    __slots__ = ("_is_checked",)
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        resource: K,
+        heartbeat: float,
+        stall: float,
+        client: Hashable,
+        group: Hashable,
+    ) -> None:
+        super().__init__(purgatory, resource, _no_version, heartbeat, stall, client, group)
+        self._is_checked = False
+
+    def try_complete(self) -> bool:
+        self._is_checked = True
+        return super().try_complete()
+
+    def has_news(self) -> bool:
+        return self._is_checked
+
+    def begin_read(self) -> None:
+        self._is_checked = False
 
 
 class Newcomers:
