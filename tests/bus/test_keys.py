@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiopurgatory.bus.keys import MAX_DEPTH, MAX_LINE, MAX_MESSAGE, MalformedError, decode, encode, pack
+from aiopurgatory.bus.keys import MAX_DEPTH, MAX_LINE, MAX_MESSAGE, MalformedError, decode, decode_all, encode, pack
 
 SCALARS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
@@ -40,6 +40,20 @@ def test_decode_encoded_key_is_the_same_key(key: Hashable) -> None:
 @given(KEYS, KEYS)
 def test_decode_different_keys_stay_different(one: Hashable, other: Hashable) -> None:
     assert (decode(encode(one)) == decode(encode(other))) == (one == other)
+
+
+@given(st.lists(KEYS))
+def test_decode_all_is_decode_of_each(keys: list[Hashable]) -> None:
+    lines = [encode(key) for key in keys]
+    assert decode_all(lines) == [decode(line) for line in lines] == keys
+
+
+@pytest.mark.parametrize(
+    "lines", [["*"], ["1", ""], ["1,2"], ["[1", "2]"], ["{}"], ["[" * 100_000], ["1" * 5_000], ["1e999"]]
+)
+def test_decode_all_refuses_what_holds_no_key(lines: list[str]) -> None:
+    with pytest.raises(MalformedError):
+        decode_all(lines)
 
 
 def test_decode_one_true_and_float_are_one_key() -> None:

@@ -288,6 +288,14 @@ def test_hear_malformed_lines_are_counted_and_skipped(process: Process) -> None:
     assert (process.rules.malformed, process.rules.received) == (6, 1)
 
 
+@pytest.mark.parametrize("head", ["", "@somebody 1\n"])
+def test_hear_malformed_among_keys_costs_no_key(process: Process, head: str) -> None:
+    process.connect()
+    process.rules.hear(f'{head}"a"\n[1\n*\n"b"', 0.0)
+    assert process.checked[-3:] == ["a", "*", "b"]
+    assert (process.rules.malformed, process.rules.received) == (1, 3)
+
+
 def test_pause_grows_is_bounded_and_random() -> None:
     assert [pause(attempt, 1.0) for attempt in (1, 2, 3)] == [0.05, 0.1, 0.2]
     assert pause(10**6, 1.0) == LONGEST_PAUSE

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable
 from math import inf
 from typing import Final, final
 
-from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, pack
+from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, pack
 
 #: Keys that the outbox holds before it collapses.
 MAX_OUTBOX: Final = 10_000
@@ -209,7 +209,8 @@ class Rules:
     def hear(self, message: str, now: float) -> None:
         """A message came on the channel."""
         lines = message.split("\n")
-        if message.startswith("@"):
+        is_of_a_bus = message.startswith("@")
+        if is_of_a_bus:
             origin, _, link = lines.pop(0)[1:].partition(" ")
             if origin == self._origin:
                 self._hear_echo(link, now)
@@ -217,8 +218,9 @@ class Rules:
         if len(message) > MAX_MESSAGE:  # none of ours, and to decode it could take long
             self.malformed += 1
             return
-        for line in lines:
-            self._hear_line(line.strip())
+        if not (is_of_a_bus and self._hear_keys(lines)):
+            for line in lines:
+                self._hear_line(line.strip())
 
     def broken(self) -> None:
         """The link is given up, for whatever reason (R2, R3)."""
@@ -238,6 +240,17 @@ class Rules:
         if self._confirmed and link == str(self._link):
             self.echo.heard(now)
             self.connected = True
+
+    def _hear_keys(self, lines: list[str]) -> bool:
+        """Returns: False: they are not keys alone."""
+        try:
+            keys = decode_all(lines)
+        except MalformedError:
+            return False
+        self.received += len(keys)
+        for key in keys:
+            self._check(key)
+        return True
 
     def _hear_line(self, line: str) -> None:
         if line == EVERY_KEY:
