@@ -16,8 +16,8 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline test test-all test-forms test-interpreted test-compiled test-chaos test-pipeline check \
-	lint types programs bench bench-full bench-smoke clean
+.PHONY: help setup demo demo-workers pipeline test test-all test-forms test-interpreted test-compiled test-chaos \
+	test-pipeline check lint types programs bench bench-full bench-smoke clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,12 @@ setup: $(READY)  ## make the virtual environment .venv, with the interpreted lib
 
 demo: $(READY) $(FASTEST_READY)  ## a real server with 2,000 long polls at once: about 30 s
 	@$(FASTEST) $(BIN)/python examples/demo.py
+
+# Of the programs below it needs one of these two.
+demo-workers: PROGRAMS := initdb redis-server
+demo-workers: PACKAGES := postgresql redis-server
+demo-workers: $(READY) $(FASTEST_READY) programs  ## long polls in three workers that share a bus, on PostgreSQL or Redis: 40 s
+	@$(FASTEST) $(BIN)/python examples/demo_workers.py $(ARGS)
 
 PIPELINE := $(BUILD)/pipeline
 STAGE = $(FASTEST) $(BIN)/python -m aiopurgatory pipeline
@@ -48,7 +54,7 @@ test-forms: test-interpreted test-compiled
 SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2 --ignore tests/benchmarks/test_smoke.py
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
 SLOW_AND_NOT_COMPILED := tests/benchmarks tests/bus/test_engines.py tests/bus/test_postgres.py \
-	tests/bus/test_processes.py tests/web/inspector tests/web/proxies tests/web/test_crowds.py \
+	tests/bus/test_processes.py tests/examples/test_workers.py tests/web/inspector tests/web/proxies tests/web/test_crowds.py \
 	tests/web/test_servers.py tests/web/test_events_served.py tests/web/test_events_browser.py
 
 test-interpreted: $(READY) programs  ## the suite against the interpreted form

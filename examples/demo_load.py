@@ -1,4 +1,4 @@
-"""The load of demo.py: clients that follow topics by long polls over real sockets, and a publisher."""
+"""The load of the demos: clients that follow topics by long polls over real sockets, and a publisher."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import json
 import random
 import re
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, Self
 
 CLIENTS_PER_TOPIC = 10
 LEAVES_EARLY = 0.1  # the share of polls whose client hangs up before their time is up
-CONTENT_LENGTH = re.compile(rb"content-length: (\d+)")
+FIELD = re.compile(r"^([a-z-]+): (.*)\r$", re.MULTILINE)
+NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
 def tame_collector() -> None:
@@ -23,6 +26,13 @@ def tame_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(100_000, 10, 10)
+
+
+class Answer(NamedTuple):
+    status: int
+    fields: dict[str, str]
+    #: None without a body.
+    json: Any
 
 
 class Connection:
@@ -40,14 +50,20 @@ class Connection:
     ) -> None:
         self.writer.close()
 
-    async def request(self, line: str, expected: tuple[int, ...], body: str = "") -> Any:
-        """Returns: the JSON of the answer, None for 204. Raises: RuntimeError: its status is none of *expected*."""
-        self.writer.write(f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        if int(head[9:12]) not in expected:
-            raise RuntimeError(f"{line} was answered with {head!r}")
-        length = CONTENT_LENGTH.search(head)
-        return json.loads(await self.reader.readexactly(int(length[1]))) if length else None
+    async def request(
+        self, line: str, expected: tuple[int, ...], body: str = "", fields: Mapping[str, str] = NO_FIELDS
+    ) -> Answer:
+        """Raises: RuntimeError: the answer's status is none of *expected*."""
+        sent = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body)), **fields}
+        head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+        self.writer.write(f"{line} HTTP/1.1\r\n{head}\r\n{body}".encode())
+        received = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+        status, told = int(received[9:12]), dict(FIELD.findall(received))
+        length = int(told.get("content-length", 0))
+        data = await self.reader.readexactly(length)
+        if status not in expected:
+            raise RuntimeError(f"{line} was answered with {received!r} {data[:200]!r}")
+        return Answer(status, told, json.loads(data) if length else None)
 
 
 @dataclass
@@ -57,14 +73,11 @@ class Tally:
     timed_out: int = 0
     hung_up: int = 0
     answered: int = 0
-    #: Timeouts that came before their time, as the client sees it.
-    #: Records that were not the next one of their topic.
-    out_of_order: int = 0
     #: Seconds from before a record was posted until a client had it; both processes share the monotonic clock.
     latency: list[float] = field(default_factory=list)
 
 
-class Load:
+class Clients(ABC):
     """*polls* clients, a few to each topic, and the records that they have seen."""
 
     def __init__(self, port: int, polls: int, seconds: float) -> None:
@@ -72,19 +85,14 @@ class Load:
         self.polls = polls
         self.seconds = seconds
         self.longest_wait = min(6.0, seconds / 2)
-        self.published = [0] * max(1, polls // CLIENTS_PER_TOPIC)
-        self.seen = [0] * polls
+        self.topics = max(1, polls // CLIENTS_PER_TOPIC)
         self.tally = Tally()
 
     def topic(self, client: int) -> int:
-        return client % len(self.published)
-
-    def lost(self) -> int:
-        """Records of its topic that a client has not seen, or seen twice."""
-        return sum(abs(self.published[self.topic(client)] - seen) for client, seen in enumerate(self.seen))
+        return client % self.topics
 
     async def follow(self, client: int) -> None:
-        """Poll for ever: on one connection until this client hangs up, then on another one, from the same offset."""
+        """Poll for ever: on one connection until this client hangs up, then on another one, from where it was."""
         while True:
             async with Connection(self.port) as connection:
                 while await self.poll(connection, client):
@@ -94,32 +102,67 @@ class Load:
         """One long poll. Returns: False if the client hung up before an answer."""
         wait = round(random.uniform(self.longest_wait / 3, self.longest_wait), 3)
         patience = random.uniform(0, wait) if random.random() < LEAVES_EARLY else None
-        line = f"GET /topics/{self.topic(client)}?offset={self.seen[client]}&wait={wait}"
         try:
             async with asyncio.timeout(patience):
-                records = await connection.request(line, expected=(200, 204))
+                answer = await self.ask(connection, client, wait)
         except TimeoutError:
             self.tally.hung_up += 1
             return False
-        now = time.monotonic()
-        if records is None:
-            self.tally.timed_out += 1
+        if answer.status == 200:
+            self.take(client, answer, time.monotonic())
         else:
-            self.tally.answered += 1
-            for number, posted in records:
-                self.tally.out_of_order += number != self.seen[client]
-                self.tally.latency.append(now - posted)
-                self.seen[client] += 1
+            self.tally.timed_out += 1
         return True
 
+    @abstractmethod
+    async def ask(self, connection: Connection, client: int, wait: float) -> Answer:
+        """Ask for what is new to *client*."""
+
+    @abstractmethod
+    def take(self, client: int, answer: Answer, now: float) -> None:
+        """There was something new: count the answer, and note its records."""
+
+    @abstractmethod
+    def lost(self) -> int:
+        """Records that clients have not seen yet."""
+
+    @abstractmethod
     async def publish(self) -> None:
-        """Post records to random topics, so often that about as many polls are answered as time out."""
-        rate = len(self.published) / self.longest_wait * 1.5
+        """Post records to random topics, so often that some polls are answered, and others time out."""
+
+
+class Load(Clients):
+    """Clients that poll by offset, as longpoll_server.py has it, and one publisher. Records are numbered by topic."""
+
+    def __init__(self, port: int, polls: int, seconds: float) -> None:
+        super().__init__(port, polls, seconds)
+        self.published = [0] * self.topics
+        self.seen = [0] * polls
+        #: Records that were not the next one of their topic.
+        self.out_of_order = 0
+
+    def lost(self) -> int:
+        """Records of its topic that a client has not seen, or seen twice."""
+        return sum(abs(self.published[self.topic(client)] - seen) for client, seen in enumerate(self.seen))
+
+    async def ask(self, connection: Connection, client: int, wait: float) -> Answer:
+        line = f"GET /topics/{self.topic(client)}?offset={self.seen[client]}&wait={wait}"
+        return await connection.request(line, expected=(200, 204))
+
+    def take(self, client: int, answer: Answer, now: float) -> None:
+        self.tally.answered += 1
+        for number, posted in answer.json:
+            self.out_of_order += number != self.seen[client]
+            self.tally.latency.append(now - posted)
+            self.seen[client] += 1
+
+    async def publish(self) -> None:
+        rate = self.topics / self.longest_wait * 1.5
         end = time.monotonic() + self.seconds
         async with Connection(self.port) as connection:
             while time.monotonic() < end:
                 await asyncio.sleep(random.expovariate(rate))
-                topic = random.randrange(len(self.published))
+                topic = random.randrange(self.topics)
                 record = json.dumps([self.published[topic], time.monotonic()])
                 self.published[topic] += 1
                 await connection.request(f"POST /topics/{topic}", expected=(201,), body=record)

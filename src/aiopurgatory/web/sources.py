@@ -46,7 +46,8 @@ class AsyncSource(Protocol[K_contra]):
     """The polled state, where it takes I/O to look: in a database, say. The same as Source, but awaited.
 
     The polls of a resource share each call: one that has begun before a poll asked is none of its own, since it may
-    have missed a change. A call that raises is logged once, and its polls are answered 503.
+    have missed a change. A call that raises is logged once, and its polls are answered 503. Calls have no time-out of
+    their own, and a poll waits for the one it has begun, longer than its wait if need be: give yours one.
     """
 
     async def version(self, resource: K_contra, /) -> str:
@@ -54,7 +55,8 @@ class AsyncSource(Protocol[K_contra]):
         ...
 
     async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
-        """The body for a client that has version *since*, as Source.read() gives it.
+        """The body for a client that has version *since*, as Source.read() gives it. Leave out what is newer than
+        *version*, which may have come since: the client would get it twice.
 
         Raises: GoneError: a client cannot resume from *since*.
         """
