@@ -141,7 +141,7 @@ COLLECTORS = [
     ("gc.set_threshold(50_000, 20, 100)", ["--gc", "raised"]),
     ("gc.freeze() once they are parked", ["--gc", "freeze"]),
 ]
-TABLES = ["requests", "survivors", "ablations", "timers", "precision", "operations", "micro"]
+TABLES = ["requests", "survivors", "ablations", "timers", "precision", "operations", "micro", "buses", "fleets"]
 
 
 def series(size: Size) -> Iterator[list[Job]]:
@@ -172,6 +172,14 @@ def series(size: Size) -> Iterator[list[Job]]:
     )
     for form in ("compiled", "interpreted"):
         yield [Job("micro", form, {}, "bench_micro.py", told, form, on_pyperf=True)]
+    yield [Job("buses", "all figures", {}, "bench_bus.py", once(size))]
+    yield [Job("fleets", "1 to 8 workers", {}, "fleet.py", once(size))]
+
+
+def once(size: Size) -> tuple[str, ...]:
+    """For scripts that have rounds and sizes of their own."""
+    short = {SMOKE.scale: ["--smoke"], NORMAL.scale: ["--quick"]}.get(size.scale, [])
+    return ("--lines", "--rounds", "1", *short)
 
 
 def requests(size: Size) -> Iterator[list[Job]]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
@@ -27,6 +25,7 @@ from jobs import Job
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tables import writer
+from tables.machine import machine
 from tables.results import is_sustained
 
 HERE = Path(__file__).resolve().parent
@@ -60,7 +59,7 @@ class Bench:
         lines = child.stdout.splitlines()
         printed = from_pyperf(Path(command[-1])) if job.on_pyperf else [json.loads(line) for line in lines]
         printed = printed or [{"died": True}]
-        found = [{"table": job.table, "size": self.size, "round": number, **job.labels, **line} for line in printed]
+        found = [{"table": job.table, **job.labels, **line, "size": self.size, "round": number} for line in printed]
         expected = "interpreted" if library == SOURCES else "compiled"
         for line in found:
             if line.get("form", expected) != expected:
@@ -108,16 +107,6 @@ def run_at_once(bench: Bench, chosen: list[list[Job]]) -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in bench.progress.track(pool.map(lambda job: bench.run(job, 0), flat), total=len(flat)):
             pass
-
-
-def machine() -> Line:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        processor = platform.processor() or platform.machine()
-    found = {"processor": processor, "cores": os.cpu_count(), "system": platform.platform()}
-    return {"table": "machine", **found, "Python": platform.python_version(), "date": date.today().isoformat()}
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -56,3 +56,8 @@ class Results:
 
 def read(paths: Iterable[Path]) -> Results:
     return Results(json.loads(line) for path in paths for line in path.read_text().splitlines())
+
+
+def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, cells))} |\n" for cells in lines)

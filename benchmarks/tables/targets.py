@@ -121,12 +121,12 @@ TARGETS = [
 HEAD = ["what", "must reach", "aim", "measured", ""]
 
 
-def rows(found: Results) -> list[list[str]]:
-    return list(_rows(found))
+def rows(found: Results, targets: Iterable[Target] = TARGETS) -> list[list[str]]:
+    return list(_rows(found, targets))
 
 
-def _rows(found: Results) -> Iterable[list[str]]:
-    for target in TARGETS:
+def _rows(found: Results, targets: Iterable[Target]) -> Iterable[list[str]]:
+    for target in targets:
         value = target.measured(found)
         if value is None:
             continue

@@ -34,4 +34,14 @@ cascades, late by up to an eighth of the timeout).""",
     "operations": """\
 CPU ns per operation unless said otherwise. At full size (`--full`) 100,000 others are pending in *watch* and *nobody*,
 40,000 are cancelled, 100,000 make a herd and 50,000 time out in one instant; the normal size is a tenth of it.""",
+    "buses": """\
+Two worker processes on a private server, all on this machine. *own share*: p50 minus that of the client library alone,
+which carries the same messages at the same rate: asyncpg's prepared ``pg_notify``, redis-py's pubsub and PUBLISH
+(*connections*: its connections without its clients, as the bus uses them). *flood*: keys that nobody watches and that
+all differ; *1,000 keys*: the same again and again, which receivers keep decoded. *gap*: the slowest of six connections
+that become deaf at other points of their heartbeat; heartbeat and timeout are 1 s. *turn*: after ``notify_all()``, with
+the collector as the README advises. *fault*: the server is killed twice while events come.""",
+    "fleets": """\
+CPU time of 1, 2, 4 and 8 workers that share polls and events. Each event ends one poll, in any of the workers, and
+reaches all of them. The model (`benchmarks/buses/model.py`) is fitted to all but the largest run.""",
 }

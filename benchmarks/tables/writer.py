@@ -6,17 +6,18 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from . import losses, plots, targets, texts
+from . import buses, fleets, losses, plots, targets, texts
 from .results import Results, read
+from .results import markdown_table as table
 
 Row = Sequence[object]
 
 COMMAND = "python benchmarks/run.py --compiled build/compiled --peers build/peers --only {}{}"
-
-
-def table(head: Row, rows: Iterable[Row]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(str, cells))} |\n" for cells in lines)
+#: These may be run by themselves, and then say where.
+OWN_COMMANDS = {
+    "buses": "python benchmarks/bench_bus.py --compiled build/compiled --json build/bus.json",
+    "fleets": "python benchmarks/fleet.py --compiled build/compiled --json build/fleet.json",
+}
 
 
 def thousands(rate: float | None) -> str:
@@ -162,6 +163,11 @@ def micro(found: Results) -> str:
     return table(["", *(f"{form}, ns" for form in found.each("form"))], rows)
 
 
+def buses_section(found: Results) -> str:
+    figures = table(targets.HEAD, targets.rows(found, buses.TARGETS))
+    return figures + "\n### All that was measured\n\n" + table(buses.HEAD, buses.detail_rows(found))
+
+
 SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "requests": ("Requests: the seed's benchmark", requests),
     "survivors": ("Who survives with little memory", survivors),
@@ -170,23 +176,44 @@ SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "precision": ("Precision, wake-ups and stalls", precision),
     "operations": ("Operations", operations),
     "micro": ("Operations that nobody awaits", micro),
+    "buses": ("Buses", buses_section),
+    "fleets": ("Fleets", fleets.markdown),
 }
 
 
 def markdown(found: Results) -> str:
-    machine = found.where(table="machine").lines[0]
-    versions = {f"{name} {each}" for line in found.lines for name, each in line.get("versions", {}).items()}
-    text = f"# Results\n\n{machine['processor']}, {machine['cores']} cores, {machine['system']}; "
-    text += f"{', '.join(sorted(versions))}; {machine['date']}.\n\n{texts.INTRODUCTION}"
+    text = f"# Results\n\n{measured_on(found)}\n\n{texts.INTRODUCTION}"
     if targets.rows(found):
         text += "\n## What was to be reached\n\n" + table(targets.HEAD, targets.rows(found)) + "\n" + texts.NOTES
     text += f"\n## Where a peer beats us\n\n{losses.beaten(found)}"
+    return text + "".join(f"\n## {title}\n\n{body}" for title, body in sections(found).items())
+
+
+def measured_on(found: Results) -> str:
+    machine = found.where(table="machine").lines[0]
+    versions = {f"{name} {each}" for line in found.lines for name, each in line.get("versions", {}).items()}
+    text = f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; "
+    return f"{text}{', '.join(sorted(versions))}; {machine['date']}."
+
+
+def sections(found: Results) -> dict[str, str]:
+    """For each title what stands under it, of the tables that were measured."""
+    written = {}
     for name, (title, section) in SECTIONS.items():
         of = found.where(table=name)
         if of.lines:
             commands = [f"`{COMMAND.format(name, ' --full' * (size == 'full'))}`" for size in of.each("size")]
-            text += f"\n## {title}\n\n{' and '.join(commands)}\n\n{texts.TEXTS[name]}\n\n{section(of)}"
-    return text
+            if name in OWN_COMMANDS:
+                commands = [f"`{OWN_COMMANDS[name]}`: {measured_on(found)}"]
+            written[title] = f"{' and '.join(commands)}\n\n{texts.TEXTS[name]}\n\n{section(of)}"
+    return written
+
+
+def replace_sections(text: str, found: Results) -> str:
+    """*text*, a RESULTS.md, with the sections of *found* in place of those of the same titles, or after all others."""
+    head, *parts = text.split("\n## ")
+    kept = dict(part.split("\n\n", 1) for part in parts) | sections(found)
+    return head.rstrip() + "\n" + "".join(f"\n## {title}\n\n{body.rstrip()}\n" for title, body in kept.items())
 
 
 def write(paths: Iterable[Path], folder: Path) -> str:

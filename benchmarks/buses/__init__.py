@@ -1,0 +1,1 @@
+"""Processes that share a key bus, and what is measured of them."""

@@ -1,0 +1,109 @@
+"""python -m buses.bare SETTINGS: the same events through the client library alone, as fast as it can be used.
+
+No bus, no purgatory, no polls: two connections, the same messages, and the time when each is heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from secrets import token_hex
+from typing import Any
+
+from . import member
+from .events import watcher
+
+CHANNEL = "aiopurgatory"
+
+
+class Bare(member.Member):
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.head = f"@{token_hex(8)} 1\n"
+
+    def message(self, key: int) -> str:
+        """What a bus would send."""
+        return f'{self.head}["orders",{key}]'
+
+    def hear(self, message: str) -> None:
+        """As in a run with a bus, only the process whose poll it would be notes how long it took."""
+        if not message.startswith(self.head):
+            key = int(message[message.rindex(",") + 1 : -1])
+            if watcher(key, self.workers) == self.number:
+                self.arrived(key)
+
+
+class BarePostgres(Bare):
+    """asyncpg: a prepared statement, and no wait for the disk, as on the bus."""
+
+    async def connect(self, stack: AsyncExitStack) -> None:
+        import asyncpg
+
+        url, settings = self.config["url"], {"synchronous_commit": "off"}
+        listener, publisher = [await asyncpg.connect(url, server_settings=settings) for _ in range(2)]
+        for connection in (publisher, listener):
+            stack.push_async_callback(connection.close)
+        await listener.add_listener(CHANNEL, lambda *message: self.hear(message[3]))
+        self.notify = (await publisher.prepare("SELECT pg_notify($1, $2)")).fetchval
+
+    async def publish(self, key: int) -> None:
+        await self.notify(CHANNEL, self.message(key))
+
+
+class BareRedis(Bare):
+    """redis-py, without its timeouts, which cost a timer for each call."""
+
+    async def connect(self, stack: AsyncExitStack) -> None:
+        from redis.asyncio import Redis
+
+        options: dict[str, Any] = {"socket_timeout": None, "single_connection_client": True}
+        self.publisher = await stack.enter_async_context(Redis.from_url(self.config["url"], **options))
+        listener = await stack.enter_async_context(Redis.from_url(self.config["url"], socket_timeout=None))
+        pubsub = await stack.enter_async_context(listener.pubsub(ignore_subscribe_messages=True))
+        await pubsub.subscribe(CHANNEL)
+        listening = asyncio.create_task(self.listen(pubsub))
+        stack.callback(listening.cancel)
+
+    async def listen(self, pubsub: Any) -> None:
+        async for message in pubsub.listen():
+            self.hear(message["data"].decode())
+
+    async def publish(self, key: int) -> None:
+        await self.publisher.publish(CHANNEL, self.message(key))
+
+
+class BareEngine(Bare):
+    """redis-py's connections without its clients and pools, as the bus uses them: how low the library can go."""
+
+    async def connect(self, stack: AsyncExitStack) -> None:
+        from redis.asyncio.connection import Connection, parse_url
+
+        options: dict[str, Any] = dict(parse_url(self.config["url"]))
+        connections: list[Any] = [Connection(**options, socket_timeout=None, protocol=2) for _ in range(2)]
+        listener, publisher = connections
+        for connection in (publisher, listener):
+            await connection.connect()
+            stack.push_async_callback(connection.disconnect)
+        self.publisher = publisher
+        await listener.send_command("SUBSCRIBE", CHANNEL, check_health=False)
+        await listener.read_response()
+        listening = asyncio.create_task(self.listen(listener))
+        stack.callback(listening.cancel)
+
+    async def listen(self, listener: Any) -> None:
+        while True:
+            _, _, data = await listener.read_response(timeout=float("inf"))
+            self.hear(data.decode())
+
+    async def publish(self, key: int) -> None:
+        await self.publisher.send_command("PUBLISH", CHANNEL, self.message(key), check_health=False)
+        await self.publisher.read_response(timeout=float("inf"))
+
+
+KINDS: dict[str, type[Bare]] = {"postgres": BarePostgres, "redis": BareRedis, "redis-connections": BareEngine}
+
+if __name__ == "__main__":
+    import json
+    import sys
+
+    member.run(KINDS[json.loads(sys.argv[1])["bare"]])

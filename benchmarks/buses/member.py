@@ -1,0 +1,129 @@
+"""A process that publishes events at a rate, and notes how long those of others and its own take to arrive.
+
+It takes commands on stdin, each a line of JSON, ``[name, argument, ...]``, and answers each with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import time
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiopurgatory
+
+from .events import Events, random_key, writer
+
+
+class Member(ABC):
+    """Args: config: its ``number`` of ``workers``, the ``table`` of events, its ``keys``, and the server's ``url``."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.number: int = config["number"]
+        self.workers: int = config["workers"]
+        self.keys: int = config["keys"]
+        self.events = Events(config["table"], self.keys)
+        self.random = Random(self.number)
+        self.published = 0
+        self.local, self.remote = array("d"), array("d")
+        self._publishing: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def connect(self, stack: AsyncExitStack) -> None:
+        """Enter what has to be left at the end into *stack*."""
+
+    @abstractmethod
+    async def publish(self, key: int) -> None: ...
+
+    def more(self) -> dict[str, Any]:
+        """What to report beside latencies and CPU time."""
+        return {}
+
+    async def run(self) -> None:
+        commands = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+        async with AsyncExitStack() as stack:
+            await self.connect(stack)
+            calm_the_collector()
+            print(json.dumps("ready"), flush=True)
+            while line := await commands.readline():
+                name, *arguments = json.loads(line)
+                answer = await getattr(self, f"do_{name}")(*arguments)
+                print(json.dumps(answer), flush=True)
+            self.stop_publishing()
+
+    # commands
+
+    async def do_rate(self, rate: float) -> None:
+        """Publish *rate* events per second from now on."""
+        self.stop_publishing()
+        if rate:
+            self._publishing = asyncio.create_task(self._publish_at(rate))
+
+    async def do_report(self) -> dict[str, Any]:
+        """What happened since the last report. Latencies are in us; CPU time is that of the process so far."""
+        told = {name: [round(each * 1e6, 1) for each in getattr(self, name)] for name in ("local", "remote")}
+        del self.local[:], self.remote[:]
+        form = "compiled" if aiopurgatory.COMPILED else "interpreted"
+        return {**told, "cpu": time.process_time(), "published": self.published, "form": form, **self.more()}
+
+    # for subclasses
+
+    def stop_publishing(self) -> None:
+        if self._publishing is not None:
+            self._publishing.cancel()
+            self._publishing = None
+
+    def arrived(self, key: int) -> None:
+        latencies = self.local if writer(key, self.workers) == self.number else self.remote
+        latencies.append(time.monotonic() - self.events.stamps[key])
+
+    async def _publish_at(self, rate: float) -> None:
+        """In gaps of half to one and a half of the mean: seldom does an event wait for the one before it."""
+        due = time.monotonic()
+        while True:
+            due = max(due + self.random.uniform(0.5, 1.5) / rate, time.monotonic() - 0.1)
+            await asyncio.sleep(due - time.monotonic())
+            key = random_key(self.random, self.keys, self.workers, self.number)
+            self.events.stamps[key] = time.monotonic()
+            self.events.versions[key] += 1
+            self.published += 1
+            await self.publish(key)
+
+
+def calm_the_collector() -> None:
+    """As the README advises."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    with suppress(ImportError):
+        import uvloop
+
+        return uvloop.new_event_loop
+    return asyncio.new_event_loop
+
+
+def memory() -> int:
+    """Bytes of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    raise LookupError("VmRSS")
+
+
+def run(kind: type[Member]) -> None:
+    """The process's whole life. Its settings are its argument, as JSON."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(kind(json.loads(sys.argv[1])).run())

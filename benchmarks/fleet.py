@@ -1,0 +1,107 @@
+"""python benchmarks/fleet.py --compiled build/compiled --json fleet.json: how many workers and machines a fleet takes.
+
+Measures 1, 2, 4 and 8 workers on a bus that share the polls and the events: CPU time of a worker and of the server, and
+memory of a parked poll. A model (buses/model.py) is fitted to all but the 8, and to a busier run of 2; the 8 are what
+it is checked against. Then a table for 1, 10 and 100 million polls, under assumptions that each have an option.
+
+Prints a line of JSON for each run, round by round, then the tables. Memory per poll is that of the operation here; the
+table takes that of a poll over HTTP, which ``bench_http.py memory`` measures. Keep --events low: all workers and the
+server share this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from statistics import mean
+from typing import Any
+
+from buses.model import Assumptions
+from buses.processes import Fleet
+from buses.servers import ENGINES, about, installed
+from tables import fleets
+from tables.machine import Printer
+from tables.results import Results
+
+from aiopurgatory.testing.servers import Server
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Size:
+    rounds: int = 3
+    workers: tuple[int, ...] = (1, 2, 4, 8)
+    polls: int = 10_000
+    events: float = 300.0
+    seconds: float = 8.0
+    #: Events per second of one more run with two workers: each costs less on busy cores.
+    busy: float = 1_500.0
+    #: Seconds without events, to tell what a worker and the server take by themselves.
+    idle_seconds: float = 4.0
+
+
+QUICK = Size(rounds=1, seconds=3.0, idle_seconds=2.0)
+SMOKE = Size(rounds=1, workers=(1, 2), polls=100, events=100.0, seconds=0.5, busy=200.0, idle_seconds=0.3)
+
+
+def measure(server: Server, workers: int, size: Size) -> Iterator[Line]:
+    with Fleet(server, workers, size.polls) as fleet:
+        memory = mean(each["bytes_per_poll"] for each in fleet.ask_all("report"))
+        rates = [(0.0, size.idle_seconds), (size.events, size.seconds), *[(size.busy, size.seconds)] * (workers == 2)]
+        for events, seconds in rates:
+            found = fleet.watch(events, seconds)
+            shares = {name: found[name] for name in ("events_per_second", "worker_share", "server_share")}
+            asked = {
+                "cores": os.cpu_count(),
+                "workers": workers,
+                "events": events,
+                "heartbeat": fleet.config["heartbeat"],
+            }
+            yield {"engine": server.kind, "form": found["form"], **asked, **shares, "bytes_per_poll": memory}
+
+
+def arguments() -> tuple[argparse.Namespace, dict[str, float]]:
+    """Returns: the arguments; and of the assumptions those that were given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
+    parser.add_argument("--rounds", type=int, help="default: 3")
+    parser.add_argument("--events", type=float, help="per second, of all workers together; default: 300")
+    parser.add_argument("--compiled", metavar="DIR", help="the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="write the lines there, too")
+    parser.add_argument("--lines", action="store_true", help="print no tables")
+    short = parser.add_mutually_exclusive_group()
+    short.add_argument("--quick", action="store_true", help="one short round")
+    short.add_argument("--smoke", action="store_true", help="tiny: does everything run?")
+    assumed = parser.add_argument_group("what the table assumes")
+    for field in fields(Assumptions):
+        default = fleets.OF_ENGINE.get(field.name, field.default)
+        assumed.add_argument(f"--{field.name.replace('_', '-')}", type=float, help=f"default: {default}")
+    args = parser.parse_args()
+    given = {field.name: getattr(args, field.name) for field in fields(Assumptions)}
+    return args, {name: value for name, value in given.items() if value is not None}
+
+
+def main() -> None:
+    args, assumed = arguments()
+    if args.compiled:
+        os.environ["PYTHONPATH"] = os.path.abspath(args.compiled)
+    size = SMOKE if args.smoke else QUICK if args.quick else Size()
+    given = {"rounds": args.rounds, "events": args.events}
+    size = replace(size, **{name: value for name, value in given.items() if value is not None})
+    engines = installed(args.engine)
+    with Printer("fleets", args.json) as told:
+        told.machine(*about(engines))
+        for number in range(size.rounds):
+            for engine in engines:
+                for workers in size.workers:
+                    with ENGINES[engine]() as server:
+                        told.lines({"round": number, **line} for line in measure(server, workers, size))
+    if not args.lines:
+        print(fleets.markdown(Results(told.found).where(table="fleets"), assumed))
+
+
+if __name__ == "__main__":
+    main()
