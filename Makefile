@@ -53,9 +53,9 @@ test-forms: test-interpreted test-compiled
 # Every competitor at once takes more than a minute: make bench-smoke.
 SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2 --ignore tests/benchmarks/test_smoke.py
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/bus/test_engines.py tests/bus/test_postgres.py \
-	tests/bus/test_processes.py tests/examples/test_workers.py tests/web/inspector tests/web/proxies tests/web/test_crowds.py \
-	tests/web/test_servers.py tests/web/test_events_served.py tests/web/test_events_browser.py
+SLOW_AND_NOT_COMPILED := tests/benchmarks $(addprefix tests/bus/test_,cancellations.py engines.py postgres.py \
+	processes.py publishing.py redis.py subscription.py tls.py valkey.py) tests/examples/test_workers.py \
+	$(addprefix tests/web/,inspector proxies test_crowds.py test_servers.py test_events_served.py test_events_browser.py)
 
 test-interpreted: $(READY) programs  ## the suite against the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
@@ -71,8 +71,8 @@ endif
 # The live page, long polls and buses are tested with a real browser, real proxies and real servers. Those that are
 # missing are installed by apt, as root, and not run as services: policy-rc.d forbids it now, update-rc.d at the next
 # boot. Where there is no apt or no root, their tests are skipped, and say so.
-PROGRAMS := chromium chromedriver nginx haproxy apache2 initdb pgbouncer redis-server
-PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin postgresql pgbouncer redis-server
+PROGRAMS := chromium chromedriver nginx haproxy apache2 initdb pgbouncer redis-server openssl
+PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin postgresql pgbouncer redis-server openssl
 POLICY := /usr/sbin/policy-rc.d
 programs: export PATH := $(PATH):/usr/sbin:$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 programs: $(READY)  ## what tests run beside Python: a browser, proxies, PostgreSQL, Redis; installs what is missing

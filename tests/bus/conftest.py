@@ -12,10 +12,10 @@ from aiopurgatory.testing.servers import Server
 from .servers import KINDS
 
 
-def made(kind: str) -> Server:
-    pytest.importorskip("asyncpg" if kind == "postgres" else "redis")
+def made(kind: type[Server]) -> Server:
+    pytest.importorskip("asyncpg" if kind.kind == "postgres" else "redis")
     try:
-        return KINDS[kind]()
+        return kind()
     except FileNotFoundError as exc:
         pytest.skip(f"{exc}: make programs")
 
@@ -23,7 +23,7 @@ def made(kind: str) -> Server:
 @pytest.fixture(scope="session", params=KINDS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server that stays up, of each kind."""
-    server = made(request.param)
+    server = made(KINDS[request.param])
     yield server
     server.remove()
 
@@ -31,7 +31,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.fixture(params=KINDS)
 def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server to be killed and stopped, of each kind."""
-    server = made(request.param)
+    server = made(KINDS[request.param])
     yield server
     server.remove()
 
@@ -40,5 +40,5 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
     """What tests several processes, which have loops of their own, is run once; and what mostly waits."""
-    once = ("test_processes", "test_fault_of", "refused", "says_what_to_do")
+    once = ("test_processes", "test_fault_of", "refused", "says_what_to_do", "killed", "fork_both", "many_waiters")
     return {"asyncio": asyncio.new_event_loop} if any(name in item.nodeid for name in once) else None

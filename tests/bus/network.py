@@ -55,6 +55,10 @@ class Member:
         if was_subscribed:
             self.rules.broken()
 
+    def cut(self) -> None:
+        """The network resets the link."""
+        self.break_off()
+
     def send(self) -> None:
         if self.is_subscribed and not self.is_sending:
             messages = self.rules.messages(self.network.now)
@@ -83,15 +87,23 @@ class Member:
             self.break_off()
 
 
-class Network:
-    """Args: seed: of everything at random."""
+class Hiding(Member):
+    """Without R4: the client library reconnects by itself, and the rules are not told."""
 
-    def __init__(self, kind: type[Rules], seed: int, members: int = 3, max_outbox: int = 1000) -> None:
+    def cut(self) -> None:
+        self.incoming.clear()
+        self.is_deaf = self.is_mute = False
+
+
+class Network:
+    """Args: seed: of everything at random. member: the class of its members."""
+
+    def __init__(self, kind: type[Rules], seed: int, max_outbox: int = 1000, member: type[Member] = Member) -> None:
         self.random = Random(seed)
         self.now = 1000.0
         self.is_down = False
         self.versions = dict.fromkeys(KEYS, 0)
-        self.members = [Member(self, kind, f"p{number}", max_outbox) for number in range(members)]
+        self.members = [member(self, kind, f"p{number}", max_outbox) for number in range(3)]
 
     def forward(self, message: str) -> None:
         for member in self.members:
@@ -121,7 +133,7 @@ class Network:
     def fault(self, member: Member) -> None:
         match self.random.choice(("cut", "deaf", "mute", "down", "up")):
             case "cut":
-                member.break_off()
+                member.cut()
             case "deaf":
                 member.is_deaf = True
             case "mute":
@@ -161,11 +173,13 @@ class Network:
         return sum(member.seen[key] != self.versions[key] for member in self.members for key in KEYS)
 
 
-def stuck(kind: type[Rules], seeds: range, steps: int = 300, max_outbox: int = 1000) -> int:
+def stuck(
+    kind: type[Rules], seeds: range, steps: int = 300, max_outbox: int = 1000, member: type[Member] = Member
+) -> int:
     """How many waiters are stuck in the end, over all *seeds*."""
     found = 0
     for seed in seeds:
-        network = Network(kind, seed, max_outbox=max_outbox)
+        network = Network(kind, seed, max_outbox, member)
         for _ in range(steps):
             network.step()
         network.settle()

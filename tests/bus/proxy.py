@@ -1,4 +1,4 @@
-"""A TCP proxy of ours between a bus and its server: it cuts, swallows, and makes one direction deaf."""
+"""A TCP proxy of ours between a bus and its server: it cuts, swallows, holds back, and makes one direction deaf."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-#: What only the connection that listens sends.
+#: What only the connection that listens sends, and what the server confirms it with.
 LISTENS = (b"LISTEN", b"SUBSCRIBE")
+CONFIRMS = (b"LISTEN", b"subscribe")
 
 
 class _Pair:
@@ -27,6 +28,12 @@ class Proxy:
         self.is_hole = False
         #: Subscriptions are confirmed, and then hear nothing: as behind pgbouncer in transaction mode.
         self.deafens_at_once = False
+        #: Set while something is held back.
+        self.is_holding = asyncio.Event()
+        self._holds: str | None = None
+        self._released = asyncio.Event()
+        #: Bytes that did not come through.
+        self.swallowed = 0
         self._pairs: set[_Pair] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -69,6 +76,18 @@ class Proxy:
             pair.swallows.add("up")
         return len(publishers)
 
+    def hold(self, way: str) -> None:
+        """Hold back the next subscription on its way "up", or its confirmation on its way "down", until release().
+
+        What follows the confirmation is then delivered in one piece with it.
+        """
+        self._holds = way
+
+    def release(self) -> None:
+        self._holds = None
+        self.is_holding.clear()
+        self._released.set()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pair = _Pair()
         task = asyncio.current_task()
@@ -94,13 +113,19 @@ class Proxy:
     async def _forward(self, pair: _Pair, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(1 << 16):
+                if way == self._holds and any(word in data for word in (LISTENS if way == "up" else CONFIRMS)):
+                    self.is_holding.set()
+                    await self._released.wait()
+                    data += await reader.read(1 << 16) if way == "down" else b""
                 if way == "up" and any(word in data for word in LISTENS):
                     pair.is_listener = True
                     if self.deafens_at_once:
                         asyncio.get_running_loop().call_later(0.05, pair.swallows.add, "down")
                 if self.deafens_at_once and way == "up" and not pair.is_listener:
                     await asyncio.sleep(0.1)
-                if way not in pair.swallows:
+                if way in pair.swallows:
+                    self.swallowed += len(data)
+                else:
                     writer.write(data)
                     await writer.drain()
         for each in pair.writers:

@@ -1,4 +1,4 @@
-"""The servers of the tests, and the bus on one."""
+"""The servers of the tests, and the bus and engine on one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aiopurgatory.bus import Bus, Target
+from aiopurgatory.bus import Bus, Engine, Target
+from aiopurgatory.bus.engine import CHANNEL
 from aiopurgatory.testing.servers import Postgres, Redis, Server, program
 
 
 class AclRedis(Redis):
-    """With a user who may not subscribe."""
+    """With a user who may not subscribe, and one for the channels of groups."""
 
-    settings = ("user deaf on >secret ~* resetchannels +@all",)
+    settings = (
+        "user deaf on >secret ~* resetchannels +@all",
+        "user groups on >secret ~* resetchannels &group-1 &group-2 +@all",
+    )
+
+
+class Valkey(AclRedis):
+    """Valkey itself, even where there is Redis."""
+
+    programs = ("valkey-server",)  # type: ignore[assignment]
 
 
 #: One of each kind.
@@ -31,6 +41,17 @@ def bus_on(url: str, targets: Iterable[Target], **options: Any) -> Bus:
     from aiopurgatory.bus.postgres import PostgresBus
 
     return PostgresBus(url, targets, **options)
+
+
+def engine_on(url: str) -> Engine:
+    """The engine of such a bus."""
+    if url.startswith("redis"):
+        from aiopurgatory.bus.redis import RedisEngine
+
+        return RedisEngine(url, CHANNEL)
+    from aiopurgatory.bus.postgres import PostgresEngine
+
+    return PostgresEngine(url, CHANNEL)
 
 
 class PgBouncer(Server):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus import Bus, BusClosedError, BusConnectError
-from aiopurgatory.bus.engine import Hear, Link, Lost
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .waits import Recorder, until
@@ -265,72 +263,6 @@ async def test_start_server_down_raises_and_leaves_nothing(server: MemoryServer)
     server.is_down = False
     async with bus:
         assert bus.statistics().connected
-
-
-# engines that misbehave
-
-
-class Stubborn:
-    """An engine that hangs at a place, and one that swallows cancellations there."""
-
-    def __init__(self, place: str, swallows: bool) -> None:
-        self.place, self.swallows = place, swallows
-        self.is_over = False
-        self.aborted = 0
-
-    async def hang(self, place: str) -> None:
-        while place == self.place and not self.is_over:
-            try:
-                await asyncio.sleep(30.0)
-            except asyncio.CancelledError:
-                if not self.swallows:
-                    raise
-                return  # what redis-py did on Python 3.11: as if there had been none
-
-    async def open(self, hear: Hear, lost: Lost) -> Link:
-        await self.hang("open")
-        engine = self
-
-        class _Link:
-            async def send(self, messages: list[str]) -> None:
-                hear(messages[0])
-                if any("\n" in message for message in messages):
-                    await engine.hang("send")
-
-            def abort(self) -> None:
-                engine.aborted += 1
-
-        return _Link()
-
-    def explain(self, exc: Exception) -> str:
-        return f"what is wrong: {exc!r}"
-
-
-@pytest.mark.parametrize("swallows", [False, True])
-async def test_start_engine_hangs_ends_within_the_timeout(swallows: bool) -> None:
-    start = time.monotonic()
-    bus = Bus(Stubborn("open", swallows), [], timeout=0.2)
-    if swallows:  # then it has come up, though late
-        await bus.start()
-    else:
-        with pytest.raises(BusConnectError, match=r"what is wrong: TimeoutError"):
-            await bus.start()
-    await bus.aclose()
-    assert time.monotonic() - start < 2.0
-
-
-@pytest.mark.parametrize("swallows", [False, True])
-async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
-    engine = Stubborn("send", swallows)
-    bus = Bus(engine, [], timeout=0.3)
-    await bus.start()
-    bus.publish("key")
-    await asyncio.sleep(0.01)
-    start = time.monotonic()
-    await bus.aclose()
-    assert time.monotonic() - start < 0.3 + 2.0
-    assert engine.aborted >= 1
-    assert not [task for task in asyncio.all_tasks() if "bus" in task.get_name()]
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -61,6 +64,44 @@ async def test_publish_many_keys_all_arrive_once(server: Server) -> None:
         for number in range(10_001):
             one.publish(number)
         await until(lambda: there.everything == 2)
+
+
+async def test_publish_other_channel_is_not_heard(server: Server) -> None:
+    there = Recorder()
+    user: dict[str, Any] = {"user": "groups:secret"} if server.kind == "redis" else {}
+    one, same, other = (
+        bus_on(server.url(**user), targets, channel=f"group-{number}")
+        for number, targets in ((1, []), (2, []), (2, [there]))
+    )
+    async with one, same, other:
+        one.publish("of group 1")
+        await one.flush()
+        same.publish("of group 2")
+        await until(lambda: there.keys)
+        assert there.keys == ["of group 2"]
+
+
+async def test_fork_both_processes_have_a_bus(server: Server) -> None:
+    """The child has another origin, or it would skip what the parent publishes; and it leaves the parent's sockets."""
+    command = [sys.executable, "-m", "bus.forked", server.url()]
+    process = await asyncio.create_subprocess_exec(*command, stdout=-1, cwd=Path(__file__).parents[1])
+    said, _ = await asyncio.wait_for(process.communicate(), 30.0)
+    keys = ["of the child", "of the parent"]
+    assert json.loads(said) == {"child": keys, "parent": [*keys, "later"], "status": 0, "gaps": 0}
+
+
+async def test_loop_blocked_beyond_the_timeout_is_no_gap(server: Server) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    async with bus_on(server.url(), [], heartbeat=30.0, timeout=0.5) as bus:
+        bus.publish("key")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        time.sleep(0.7)  # noqa: ASYNC251 that is the point
+        await until(lambda: bus.statistics().outbox == 0)
+        await asyncio.sleep(0.02)
+        assert (bus.statistics().gaps, bus.statistics().connected) == (0, True)
+    assert reported == []
 
 
 async def test_hear_foreign_publishers_and_hostile_lines(server: Server) -> None:

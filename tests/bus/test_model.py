@@ -9,7 +9,7 @@ import pytest
 
 from aiopurgatory.bus.rules import Echo, Outbox, Rules
 
-from .network import stuck
+from .network import Hiding, stuck
 
 SEEDS = range(40)
 
@@ -100,6 +100,11 @@ CONTROLS: dict[str, tuple[type[Rules], int]] = {
 def test_control_without_the_rule_leaves_some_parked(rule: str) -> None:
     kind, max_outbox = CONTROLS[rule]
     assert stuck(kind, range(400 if "R2" in rule else 60), max_outbox=max_outbox) > 0
+
+
+def test_control_hidden_reconnects_leave_some_parked() -> None:
+    """Without R4."""
+    assert stuck(Rules, range(400), member=Hiding) > 0
 
 
 def test_control_with_unchanged_parts_leaves_nobody_parked() -> None:

@@ -11,9 +11,10 @@ import pytest
 
 asyncpg = pytest.importorskip("asyncpg")
 
-from aiopurgatory.bus import BusConnectError  # noqa: E402
+from aiopurgatory.bus import BusConnectError, postgres  # noqa: E402
+from aiopurgatory.bus.engine import CHANNEL  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
-from aiopurgatory.testing.servers import Server  # noqa: E402
+from aiopurgatory.testing.servers import Postgres, Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .servers import PgBouncer  # noqa: E402
@@ -22,7 +23,7 @@ from .waits import Recorder, until  # noqa: E402
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    server = made("postgres")
+    server = made(Postgres)
     yield server
     server.remove()
 
@@ -48,6 +49,27 @@ def pgbouncer(request: pytest.FixtureRequest, server: Server) -> Iterator[Server
 async def test_start_pgbouncer_in_transaction_mode_is_refused(pgbouncer: Server) -> None:
     with pytest.raises(BusConnectError, match="pgbouncer in between, in transaction mode"):
         await PostgresBus(pgbouncer.url(), [], timeout=1.0).start()
+
+
+@pytest.mark.parametrize("pgbouncer", ["transaction"], indirect=True)
+async def test_control_echo_on_the_listener_is_fooled(
+    pgbouncer: Server, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without R3: published on the connection that listens, the echo comes back, and nothing else does."""
+
+    async def send(link: Any, messages: list[str]) -> None:
+        for message in messages:
+            await link._listener.execute(postgres._NOTIFY, CHANNEL, message)
+
+    there = Recorder()
+    monkeypatch.setattr(postgres._PostgresLink, "send", send)
+    async with PostgresBus(server.url(), []) as one, PostgresBus(pgbouncer.url(), [there], timeout=1.0) as other:
+        for number in range(20):
+            one.publish(number)
+        await one.flush()
+        await asyncio.sleep(0.2)
+        assert other.statistics().connected
+        assert (there.keys, other.statistics().gaps) == ([], 0)
 
 
 @pytest.mark.parametrize("pgbouncer", ["session"], indirect=True)

@@ -149,12 +149,14 @@ class Bus:
         """Give the server *timeout* seconds to acknowledge what is in the outbox, if it is connected; then disconnect.
 
         It ends within ``timeout`` + 2 s, whatever the server does. Keys that are not acknowledged by then are dropped.
-        A second call does nothing.
+        A second call does nothing. In a process that was forked meanwhile, the connections are left to the parent.
         """
         task = self._task
         if not self._is_open or task is None or self._reconnecting is None:
             return
         self._shut()
+        if self._pid != os.getpid():  # to take their sockets out of the epoll that is shared would deafen the parent
+            return
         try:
             if self._loop is asyncio.get_running_loop() and self._rules.connected:
                 async with asyncio.timeout(self._timeout):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import final
 
 from .engine import BusClosedError, EchoLostError, Engine, Link
@@ -24,6 +25,7 @@ class Drive:
     """
 
     __slots__ = (
+        "_due",
         "_engine",
         "_is_over",
         "_link",
@@ -44,7 +46,9 @@ class Drive:
         self._scope: asyncio.Timeout | None = None
         #: What the task awaits when there is nothing to send.
         self._sleeper: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        #: What calls _tick(), and for when. It is not asked: for the past, uvloop returns a handle without when().
+        self._timer: asyncio.Handle | None = None
+        self._due = inf
         self._why: Exception | None = None
         self._is_over = False
 
@@ -126,9 +130,10 @@ class Drive:
     def _arm(self) -> None:
         """Have _tick() called when the rules want it. Later is left as it is: then it arms itself again."""
         when = self._rules.echo.next_at()
-        if self._timer is None or when < self._timer.when():
+        if self._timer is None or when < self._due:
             if self._timer is not None:
                 self._timer.cancel()
+            self._due = when
             # A millisecond more: uvloop's timers are that much early.
             self._timer = self._loop.call_at(when + 0.001, self._tick)
 

@@ -33,6 +33,7 @@ class Proxy(ABC):
     """A proxy before the app at *app*, in processes and a folder of its own.
 
     Args:
+        app: its address; or one for each address that the page has, if there are several.
         changes: what to replace in the configuration on the page, and by what.
     """
 
@@ -41,7 +42,9 @@ class Proxy(ABC):
     #: Where it listens on the page, and here.
     listens: ClassVar[tuple[str, str]]
 
-    def __init__(self, app: Address, changes: dict[str, str] | None = None, port: int | None = None) -> None:
+    def __init__(
+        self, app: Address | dict[str, Address], changes: dict[str, str] | None = None, port: int | None = None
+    ) -> None:
         path = shutil.which(self.program, path=PATH)
         if path is None:
             pytest.skip(f"long polls were not tested behind {self.program}: it is not installed ({INSTALL})")
@@ -49,7 +52,8 @@ class Proxy(ABC):
         self.address = ("127.0.0.1", port or free_port())
         self.clients: list[socket.socket] = []
         on_page, here = self.listens
-        places = {on_page: here.format(*self.address), "127.0.0.1:8000": "{}:{}".format(*app)}
+        apps = app if isinstance(app, dict) else {"127.0.0.1:8000": app}
+        places = {on_page: here.format(*self.address)} | {place: "{}:{}".format(*apps[place]) for place in apps}
         self.config = changed(changed(recipe(self.language), changes or {}), places)
 
     def complete(self, config: str, folder: Path) -> str:

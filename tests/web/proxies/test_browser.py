@@ -250,7 +250,7 @@ def test_page_has_room_for_more_polls_over_http_2(elsewhere: Browser, topic: str
     making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
     subprocess.run([*making, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     places = {"listen 443": "listen 80", "/etc/ssl/app.pem": str(certificate), "/etc/ssl/app.key": str(key)}
-    over_tls = {"        listen 80;\n": changed(recipe("nginx", 1), places)}
+    over_tls = {"        listen 80;\n": changed(recipe("nginx", 2), places)}
     with Nginx(elsewhere.served.address, over_tls) as nginx, ends(elsewhere.served, cancelled=20):
         url = "https://{}:{}/polls/{}-N".format(*nginx.address, topic)
         elsewhere.fetch(url, 20, headers={"If-None-Match": '"0"'})

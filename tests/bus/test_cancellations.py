@@ -1,0 +1,154 @@
+"""Cancelled and closed at any await, against real servers: no cancellation is lost, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiopurgatory.bus import BusClosedError, Engine, Link
+from aiopurgatory.testing.servers import Server
+
+from .servers import bus_on, engine_on
+from .waits import until
+
+#: How often each is tried, if all of it: a connection to PostgreSQL takes 10 ms.
+TIMES = {"redis": 300, "postgres": 100}
+
+each_share = pytest.mark.parametrize("share", [5, pytest.param(1, marks=pytest.mark.chaos)], ids=["a_fifth", "all"])
+
+
+async def connections(server: Server) -> int:
+    """How many the server has, but for this one."""
+    if server.kind == "redis":
+        import redis.asyncio
+
+        async with redis.asyncio.Redis.from_url(server.url()) as client:
+            return len(await client.client_list()) - 1
+    import asyncpg
+
+    connection = await asyncpg.connect(server.url())
+    count = await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
+    await connection.close()
+    return int(count) - 1
+
+
+async def no_connections(server: Server) -> None:
+    async with asyncio.timeout(10.0):
+        while await connections(server):  # noqa: ASYNC110 it is the server's state
+            await asyncio.sleep(0.02)
+
+
+async def iterations_of(task: asyncio.Task[Any], most: float = float("inf")) -> int:
+    """Let the loop run until *task* is done, or *most* iterations. Returns: how many there were."""
+    count = 0
+    while not task.done() and count < most:
+        await asyncio.sleep(0)
+        count += 1
+    return count
+
+
+async def is_lost(task: asyncio.Task[Any]) -> bool:
+    """Cancel *task*. Does it go on, or end as if it had not been cancelled?"""
+    if not task.cancel():
+        return False
+    await iterations_of(task, 100)
+    lost = not task.cancelled()
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    return lost
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+async def opened(engine: Engine) -> None:
+    """Connect, and disconnect."""
+    (await engine.open(nothing, nothing)).abort()
+
+
+async def send_forever(link: Link) -> None:
+    while True:
+        await link.send(["*"])
+
+
+async def lost_while_sending(engine: Engine, random: Random, times: int) -> int:
+    lost = 0
+    for _ in range(times):
+        link = await engine.open(nothing, nothing)
+        task = asyncio.create_task(send_forever(link))
+        await iterations_of(task, random.randrange(60))
+        lost += await is_lost(task)
+        link.abort()
+    return lost
+
+
+@each_share
+async def test_open_cancelled_at_random_loses_no_cancellation(server: Server, share: int) -> None:
+    random, engine = Random(1), engine_on(server.url())
+    most = await iterations_of(asyncio.create_task(opened(engine)))
+    for _ in range(TIMES[server.kind] // share):
+        task = asyncio.create_task(opened(engine))
+        await iterations_of(task, random.randrange(most))
+        assert not await is_lost(task)
+    await no_connections(server)
+
+
+@each_share
+async def test_send_cancelled_at_random_loses_no_cancellation(server: Server, share: int) -> None:
+    tasks = asyncio.all_tasks()
+    assert await lost_while_sending(engine_on(server.url()), Random(2), TIMES[server.kind] // share) == 0
+    await no_connections(server)
+    await until(lambda: asyncio.all_tasks() == tasks)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio.wait_for() loses no cancellations any more")
+async def test_control_timeout_of_redis_py_loses_some(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    if server.kind == "redis":
+        from aiopurgatory.bus import redis
+
+        monkeypatch.setitem(redis._OPTIONS, "socket_timeout", 5.0)
+        lost = await lost_while_sending(engine_on(server.url()), Random(2), 60)
+        print(f"{lost} of 60 lost")
+        assert lost > 0
+
+
+async def live_and_end(server: Server, random: Random, most: int) -> None:
+    """A bus that is started, used and closed, where at a random await one of these is cancelled, or all is closed."""
+    bus = bus_on(server.url(), [])
+    starting = asyncio.create_task(bus.start())
+    if random.random() < 0.3:
+        await iterations_of(starting, random.randrange(most))
+        assert not await is_lost(starting)
+    else:
+        await starting
+        bus.publish("key")
+        flushing = asyncio.create_task(bus.flush())
+        await iterations_of(flushing, random.randrange(60))
+        if random.random() < 0.5:
+            assert not await is_lost(flushing)
+        closing = asyncio.create_task(bus.aclose())
+        await iterations_of(closing, random.randrange(60))
+        if random.random() < 0.5:
+            closing.cancel()  # it may have nothing left to wait for
+        await asyncio.gather(flushing, closing, return_exceptions=True)
+    await bus.aclose()
+    with pytest.raises(BusClosedError):
+        bus.publish("key")
+
+
+@each_share
+async def test_bus_cancelled_or_closed_at_random_leaves_nothing(server: Server, share: int) -> None:
+    random, tasks = Random(3), asyncio.all_tasks()
+    bus = bus_on(server.url(), [])
+    most = await iterations_of(asyncio.create_task(bus.start()))
+    await bus.aclose()
+    for _ in range(TIMES[server.kind] // share):
+        await live_and_end(server, random, most)
+    await until(lambda: asyncio.all_tasks() == tasks)
+    await no_connections(server)

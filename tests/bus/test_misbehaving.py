@@ -1,0 +1,142 @@
+"""Engines that hang, swallow cancellations, or answer late: the bus ends within a bound, and keeps its word."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from aiopurgatory.bus import Bus, BusConnectError, drive
+from aiopurgatory.bus.engine import Hear, Link, Lost
+
+from .waits import until
+
+
+class Stubborn:
+    """An engine that hangs at a place, and one that swallows cancellations there."""
+
+    def __init__(self, place: str, swallows: bool) -> None:
+        self.place, self.swallows = place, swallows
+        self.is_over = False
+        self.aborted = 0
+
+    async def hang(self, place: str) -> None:
+        while place == self.place and not self.is_over:
+            try:
+                await asyncio.sleep(30.0)
+            except asyncio.CancelledError:
+                if not self.swallows:
+                    raise
+                return  # what redis-py did on Python 3.11: as if there had been none
+
+    async def open(self, hear: Hear, lost: Lost) -> Link:
+        await self.hang("open")
+        engine = self
+
+        class _Link:
+            async def send(self, messages: list[str]) -> None:
+                hear(messages[0])
+                if any("\n" in message for message in messages):
+                    await engine.hang("send")
+
+            def abort(self) -> None:
+                engine.aborted += 1
+
+        return _Link()
+
+    def explain(self, exc: Exception) -> str:
+        return f"what is wrong: {exc!r}"
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_start_engine_hangs_ends_within_the_timeout(swallows: bool) -> None:
+    start = time.monotonic()
+    bus = Bus(Stubborn("open", swallows), [], timeout=0.2)
+    if swallows:  # then it has come up, though late
+        await bus.start()
+    else:
+        with pytest.raises(BusConnectError, match=r"what is wrong: TimeoutError"):
+            await bus.start()
+    await bus.aclose()
+    assert time.monotonic() - start < 2.0
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
+    engine = Stubborn("send", swallows)
+    bus = Bus(engine, [], timeout=0.3)
+    await bus.start()
+    bus.publish("key")
+    await asyncio.sleep(0.01)
+    start = time.monotonic()
+    await bus.aclose()
+    assert time.monotonic() - start < 0.3 + 2.0
+    assert engine.aborted >= 1
+    assert not [task for task in asyncio.all_tasks() if "bus" in task.get_name()]
+
+
+class Late:
+    """An engine whose loop stands still beyond the timeout. Then come the acknowledgement, and after it the echo."""
+
+    def __init__(self, iterations: int) -> None:
+        self.iterations = iterations
+        self.is_slow = False
+
+    async def open(self, hear: Hear, lost: Lost) -> Link:
+        engine = self
+        loop = asyncio.get_running_loop()
+
+        def echo(message: str, iterations: int) -> None:
+            if iterations:
+                loop.call_soon(echo, message, iterations - 1)
+            else:
+                hear(message)
+
+        def answer(message: str, acknowledged: asyncio.Future[None]) -> None:
+            acknowledged.set_result(None)
+            echo(message, engine.iterations)
+
+        class _Link:
+            async def send(self, messages: list[str]) -> None:
+                acknowledged = loop.create_future()
+                loop.call_later(0.004, answer, messages[0], acknowledged)
+                if engine.is_slow:
+                    time.sleep(0.04)  # noqa: ASYNC251 that is the point
+                await acknowledged
+
+            def abort(self) -> None:
+                pass
+
+        return _Link()
+
+    def explain(self, exc: Exception) -> str:
+        return repr(exc)
+
+
+@pytest.mark.parametrize("iterations", range(1, 5))
+async def test_loop_blocked_answers_come_late_is_no_gap(iterations: int) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    engine = Late(iterations)
+    async with Bus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
+        engine.is_slow = True
+        bus.publish("key")
+        await until(lambda: bus.statistics().outbox == 0)
+        await asyncio.sleep(0.05)
+        assert bus.statistics().connected
+        assert bus.statistics().gaps == 0
+    assert reported == []
+
+
+async def test_control_without_grace_it_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A false one, and harmless."""
+    monkeypatch.setattr(drive, "GRACE", 0)
+    engine = Late(1)
+    async with Bus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
+        engine.is_slow = True
+        bus.publish("key")
+        await until(lambda: bus.statistics().gaps == 1)
+        engine.is_slow = False
+        await until(lambda: bus.statistics().connected and bus.statistics().outbox == 0)

@@ -1,0 +1,42 @@
+"""The short tests of the engines against Valkey, where valkey-server is installed: RedisBus is its bus, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aiopurgatory.testing.servers import Server, program
+
+from .conftest import made
+from .servers import Valkey
+from .test_engines import (  # noqa: F401
+    test_aclose_cancelled_anywhere_leaves_nothing,
+    test_fault_of_the_network_is_a_gap_in_time,
+    test_hear_foreign_publishers_and_hostile_lines,
+    test_publish_many_keys_all_arrive_once,
+    test_publish_real_server_reaches_the_other_bus,
+    test_start_cancelled_anywhere_leaves_nothing,
+    test_start_no_password_says_what_to_do,
+    test_start_wrong_address_says_what_to_do,
+)
+from .test_processes import (  # noqa: F401
+    test_publish_in_one_process_wakes_the_other,
+    test_server_killed_and_restarted_wakes_all,
+)
+from .test_subscription import test_event_during_the_subscription_wakes  # noqa: F401
+
+if program(*Valkey.programs) is None:
+    pytest.skip("buses on Valkey were not tested: valkey-server is not installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with made(Valkey) as server:
+        yield server
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    with made(Valkey) as server:
+        yield server

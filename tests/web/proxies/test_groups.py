@@ -1,0 +1,113 @@
+"""Groups of workers with channels of their own behind a real proxy, with the recipe of docs/proxies.md."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from ..helpers import read
+from .endings import LONG
+from .groups import Group, GroupsRedis
+from .programs import HAProxy, Nginx, Proxy
+from .recipes import recipe
+
+PLACES = ("127.0.0.1:8001", "127.0.0.1:8002")
+#: What the recipe replaces on the page, and what chooses the group in it.
+REPLACED = {Nginx: r"^    upstream app \{\n.*?^    \}\n", HAProxy: r"^backend app\n.*"}
+CHOICE = {Nginx: "hash $uri consistent;", HAProxy: "balance uri\n    hash-type consistent"}
+TOPICS = 20
+
+Statistics = list[dict[int, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[list[Group]]:
+    pytest.importorskip("redis")
+    with ExitStack() as stack:
+        try:
+            redis = stack.enter_context(GroupsRedis())
+        except FileNotFoundError as exc:
+            pytest.skip(f"groups of workers were not tested: {exc} (Debian: make programs, as root)")
+        groups = [stack.enter_context(Group(redis, f"group-{number}")) for number in (1, 2)]
+        for group in groups:
+            group.wait_for_start()
+        yield groups
+
+
+def before(kind: type[Proxy], groups: list[Group], changes: dict[str, str] | None = None) -> Proxy:
+    """The proxy with the recipe, and *changes* to that."""
+    whole, group = recipe(kind.language), recipe(kind.language, 1)
+    for old, new in (changes or {}).items():
+        assert old in group
+        group = group.replace(old, new)
+    replaced = re.search(REPLACED[kind], whole, re.MULTILINE | re.DOTALL)
+    assert replaced is not None
+    addresses = {place: group.address for place, group in zip(PLACES, groups, strict=True)}
+    return kind(addresses, {replaced[0]: group})
+
+
+def statistics(groups: list[Group]) -> Statistics:
+    return [group.statistics() for group in groups]
+
+
+def pending(groups: list[Group]) -> list[int]:
+    """Of each worker."""
+    return [worker["pending"] for group in statistics(groups) for worker in group.values()]
+
+
+def wait_for(groups: list[Group], polls: int) -> None:
+    end = time.monotonic() + 20
+    while sum(pending(groups)) != polls:
+        assert time.monotonic() < end, statistics(groups)
+        time.sleep(0.02)
+
+
+def parked(proxy: Proxy, groups: list[Group], topics: list[str]) -> list[socket.socket]:
+    """Polls on *topics*, in every worker: which one of a group accepts is chance."""
+    polls: list[socket.socket] = []
+    while not polls or 0 in pending(groups):
+        assert len(polls) < 30 * len(topics), "a worker gets no polls"
+        polls += [proxy.poll(topic, LONG) for topic in topics]
+        wait_for(groups, len(polls))
+    return polls
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_groups_every_poll_is_answered_by_its_own_group(kind: type[Proxy], groups: list[Group]) -> None:
+    topics = [f"{kind.language}-{number}" for number in range(TOPICS)]
+    with before(kind, groups) as proxy:
+        polls = parked(proxy, groups, topics)
+        first = statistics(groups)
+        channels = [proxy.ask(f"POST /polls/{topic}").body.decode() for topic in topics]
+        assert [read(poll).status for poll in polls] == [200] * len(polls)
+        assert sum(pending(groups)) == 0
+    assert set(channels) == {"group-1", "group-2"}
+    for number, (earlier, later) in enumerate(zip(first, statistics(groups), strict=True), 1):
+        told = channels.count(f"group-{number}")
+        print(
+            kind.language, f"group-{number}", told, "topics", [(w["published"], w["received"]) for w in later.values()]
+        )
+        for pid, worker in later.items():
+            published, received = (worker[name] - earlier[pid][name] for name in ("published", "received"))
+            assert published + received == told  # all that its group publishes, and nothing else
+            assert worker["gaps"] == 0
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_control_without_the_hash_some_stay_parked(kind: type[Proxy], groups: list[Group]) -> None:
+    with before(kind, groups, {CHOICE[kind]: ""}) as proxy:
+        polls = [proxy.poll(f"{kind.language}-control", LONG) for _ in range(4)]
+        wait_for(groups, 4)
+        proxy.ask(f"POST /polls/{kind.language}-control")
+        wait_for(groups, 2)
+        time.sleep(0.3)
+        assert sum(pending(groups)) == 2
+        for poll in polls:
+            poll.close()
+        wait_for(groups, 0)
