@@ -10,7 +10,8 @@
 
 Prints a line of JSON for each, round by round; then the figures to reach, and medians with their ranges. The servers
 are private ones on free ports. Each process has uvloop, if it is installed, and the collector as the README advises.
-All processes share the machine with the server: with two cores, latencies include waiting for one.
+All processes share the machine with the server: with two cores, latencies include waiting for one. Cores are kept awake
+by processes that yield to all others (buses/awake.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from buses.awake import cores_awake
 from buses.processes import HERE, Fleet
 from buses.servers import ENGINES, about, installed
 from tables import buses, targets
@@ -194,7 +196,7 @@ def main() -> None:
     given = {name: getattr(args, name) for name in ("rounds", "batch", "ahead")}
     size = replace(size, **{name: value for name, value in given.items() if value is not None})
     engines = installed(args.engine)
-    with Printer("buses", args.json) as told:
+    with cores_awake(), Printer("buses", args.json) as told:
         told.machine(*about(engines))
         measure(engines, size, args.only or [*ON_SERVERS, *BY_THEMSELVES], told)
     if not args.lines:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import mean
 from typing import Any
 
+from buses.awake import cores_awake
 from buses.model import Assumptions
 from buses.processes import Fleet
 from buses.servers import ENGINES, about, installed
@@ -92,7 +93,7 @@ def main() -> None:
     given = {"rounds": args.rounds, "events": args.events}
     size = replace(size, **{name: value for name, value in given.items() if value is not None})
     engines = installed(args.engine)
-    with Printer("fleets", args.json) as told:
+    with cores_awake(), Printer("fleets", args.json) as told:
         told.machine(*about(engines))
         for number in range(size.rounds):
             for engine in engines:

@@ -6,6 +6,7 @@ No bus, no purgatory, no polls: two connections, the same messages, and the time
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from contextlib import AsyncExitStack
 from secrets import token_hex
 from typing import Any
@@ -17,9 +18,30 @@ CHANNEL = "aiopurgatory"
 
 
 class Bare(member.Member):
+    """Events happen when they happen, as for a bus, and stand in line for the one connection that publishes."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         self.head = f"@{token_hex(8)} 1\n"
+        self.line: asyncio.Queue[int] = asyncio.Queue()
+
+    async def connect(self, stack: AsyncExitStack) -> None:
+        await self.open(stack)
+        publishing = asyncio.create_task(self.publish_all())
+        stack.callback(publishing.cancel)
+
+    @abstractmethod
+    async def open(self, stack: AsyncExitStack) -> None: ...
+
+    @abstractmethod
+    async def send(self, message: str) -> None: ...
+
+    def publish(self, key: int) -> None:
+        self.line.put_nowait(key)
+
+    async def publish_all(self) -> None:
+        while True:
+            await self.send(self.message(await self.line.get()))
 
     def message(self, key: int) -> str:
         """What a bus would send."""
@@ -36,7 +58,7 @@ class Bare(member.Member):
 class BarePostgres(Bare):
     """asyncpg: a prepared statement, and no wait for the disk, as on the bus."""
 
-    async def connect(self, stack: AsyncExitStack) -> None:
+    async def open(self, stack: AsyncExitStack) -> None:
         import asyncpg
 
         url, settings = self.config["url"], {"synchronous_commit": "off"}
@@ -46,14 +68,14 @@ class BarePostgres(Bare):
         await listener.add_listener(CHANNEL, lambda *message: self.hear(message[3]))
         self.notify = (await publisher.prepare("SELECT pg_notify($1, $2)")).fetchval
 
-    async def publish(self, key: int) -> None:
-        await self.notify(CHANNEL, self.message(key))
+    async def send(self, message: str) -> None:
+        await self.notify(CHANNEL, message)
 
 
 class BareRedis(Bare):
     """redis-py, without its timeouts, which cost a timer for each call."""
 
-    async def connect(self, stack: AsyncExitStack) -> None:
+    async def open(self, stack: AsyncExitStack) -> None:
         from redis.asyncio import Redis
 
         options: dict[str, Any] = {"socket_timeout": None, "single_connection_client": True}
@@ -68,14 +90,14 @@ class BareRedis(Bare):
         async for message in pubsub.listen():
             self.hear(message["data"].decode())
 
-    async def publish(self, key: int) -> None:
-        await self.publisher.publish(CHANNEL, self.message(key))
+    async def send(self, message: str) -> None:
+        await self.publisher.publish(CHANNEL, message)
 
 
 class BareEngine(Bare):
     """redis-py's connections without its clients and pools, as the bus uses them: how low the library can go."""
 
-    async def connect(self, stack: AsyncExitStack) -> None:
+    async def open(self, stack: AsyncExitStack) -> None:
         from redis.asyncio.connection import Connection, parse_url
 
         options: dict[str, Any] = dict(parse_url(self.config["url"]))
@@ -95,8 +117,8 @@ class BareEngine(Bare):
             _, _, data = await listener.read_response(timeout=float("inf"))
             self.hear(data.decode())
 
-    async def publish(self, key: int) -> None:
-        await self.publisher.send_command("PUBLISH", CHANNEL, self.message(key), check_health=False)
+    async def send(self, message: str) -> None:
+        await self.publisher.send_command("PUBLISH", CHANNEL, message, check_health=False)
         await self.publisher.read_response(timeout=float("inf"))
 
 

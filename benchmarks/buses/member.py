@@ -42,7 +42,7 @@ class Member(ABC):
         """Enter what has to be left at the end into *stack*."""
 
     @abstractmethod
-    async def publish(self, key: int) -> None: ...
+    def publish(self, key: int) -> None: ...
 
     def more(self) -> dict[str, Any]:
         """What to report beside latencies and CPU time."""
@@ -97,7 +97,7 @@ class Member(ABC):
             self.events.stamps[key] = time.monotonic()
             self.events.versions[key] += 1
             self.published += 1
-            await self.publish(key)
+            self.publish(key)
 
 
 def calm_the_collector() -> None:

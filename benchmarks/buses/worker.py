@@ -58,7 +58,7 @@ class Worker(member.Member):
         self.arrived(key)
         asyncio.get_running_loop().call_soon(self.park, key)
 
-    async def publish(self, key: int) -> None:
+    def publish(self, key: int) -> None:
         self.bus.publish(("orders", key))
 
     def more(self) -> dict[str, Any]:

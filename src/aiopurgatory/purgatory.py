@@ -236,16 +236,6 @@ class Purgatory(SyncPurgatory):
         if self.is_open:
             self._handover.put(key, self._parts.loop.running, self.check_and_complete_soon)
 
-    # what a bus drives
-
-    def notify(self, key: Hashable) -> None:
-        """check_and_complete_soon(key), as a bus calls it for each key that is published, here or elsewhere."""
-        self.check_and_complete_soon(key)
-
-    def notify_all(self) -> None:
-        """check_all_soon(), as a bus calls it after a gap."""
-        self.check_all_soon()
-
     # the clock task
 
     def _clock_ended(self, clock_task: ClockTask, exc: BaseException | None) -> None:

@@ -6,7 +6,7 @@ The audit is always the same: nobody stays parked although its key moved.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from random import Random
 
 from aiopurgatory.bus.keys import encode
@@ -34,8 +34,8 @@ class Member:
         self.is_sending = False
         self.is_acknowledged = False
 
-    def check(self, key: Hashable) -> None:
-        self.seen[key] = self.network.versions[key]
+    def check(self, keys: Iterable[Hashable]) -> None:
+        self.seen.update((key, self.network.versions[key]) for key in keys)
 
     def check_all(self) -> None:
         self.seen.update(self.network.versions)

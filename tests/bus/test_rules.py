@@ -17,7 +17,7 @@ class Process:
 
     def __init__(self, max_outbox: int = 10_000, kind: type[Rules] = Rules) -> None:
         self.checked: list[Hashable] = []
-        self.rules = kind(self.checked.append, lambda: self.checked.append(ALL), 10.0, 4.0, max_outbox)
+        self.rules = kind(self.checked.extend, lambda: self.checked.append(ALL), 10.0, 4.0, max_outbox)
         self.rules.begin("me")
 
     def publish(self, *keys: Hashable) -> None:

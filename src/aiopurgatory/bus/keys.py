@@ -27,6 +27,8 @@ MAX_DEPTH: Final = 16
 #: The line that stands for every key.
 EVERY_KEY: Final = "*"
 
+#: What may be in a key, and comes from JSON as it is.
+_FLAT: Final = frozenset([str, int])
 #: Ints below it are written at once: longer ones may have more digits than int() would read.
 _LARGE: Final = 1 << 64
 
@@ -153,16 +155,15 @@ _SCALARS: Final[tuple[tuple[type, Callable[[Any], object], Callable[[Any], objec
 
 
 def _from_json(value: object, depth: int) -> Hashable:
-    kind = type(value)
-    if kind is str or kind is int:
-        return value
     if isinstance(value, list):
         if depth >= MAX_DEPTH:
             raise MalformedError(f"arrays deeper than {MAX_DEPTH}")
-        return tuple([item if type(item) is str else _from_json(item, depth + 1) for item in value])
+        if _FLAT.issuperset(map(type, value)):  # as in most keys
+            return tuple(value)
+        return tuple([_from_json(item, depth + 1) for item in value])
     if isinstance(value, float) and not isfinite(value):  # 1e999
         raise MalformedError("a float beyond the range")
-    return value if isinstance(value, Hashable) else _refuse(repr(value))
+    return value if type(value) in _FLAT or isinstance(value, Hashable) else _refuse(repr(value))
 
 
 def _from_object(pairs: list[tuple[str, object]]) -> Hashable:

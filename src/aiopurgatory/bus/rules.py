@@ -13,7 +13,7 @@ R5 The outbox is a dict of keys: bounded, and a key twice is sent once. Over its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from typing import Final, final
 
@@ -148,7 +148,8 @@ class Rules:
     """One process's side of a bus.
 
     Args:
-        check, check_all: called when a key, or every key, is to be checked here.
+        check: called with keys that are to be checked here.
+        check_all: called when every key is.
         heartbeat: seconds without an echo after which a probe is sent.
         timeout: seconds that the server may take to acknowledge, and to send an echo.
         max_outbox: keys.
@@ -156,7 +157,7 @@ class Rules:
 
     def __init__(
         self,
-        check: Callable[[Hashable], object],
+        check: Callable[[Sequence[Hashable]], object],
         check_all: Callable[[], object],
         heartbeat: float,
         timeout: float,
@@ -182,7 +183,7 @@ class Rules:
     def publish(self, key: Hashable, line: str) -> None:
         self.published += 1
         self.outbox.put(key, line)
-        self._check(key)
+        self._check((key,))
 
     def confirmed(self) -> None:
         """The server has confirmed the subscription of a new link (R1)."""
@@ -248,8 +249,7 @@ class Rules:
         except MalformedError:
             return False
         self.received += len(keys)
-        for key in keys:
-            self._check(key)
+        self._check(keys)
         return True
 
     def _hear_line(self, line: str) -> None:
@@ -263,7 +263,7 @@ class Rules:
                 self.malformed += 1
                 return
             self.received += 1
-            self._check(key)
+            self._check((key,))
 
 
 def pause(attempt: int, chance: float) -> float:

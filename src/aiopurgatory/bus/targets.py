@@ -23,29 +23,32 @@ class Target(Protocol):
 class Targets:
     """Args: report: called with what a target raises: that harms no other target, and not the bus."""
 
-    __slots__ = ("_report", "_targets")
+    __slots__ = ("_notify", "_notify_all", "_report")
 
     def __init__(self, targets: Iterable[Target], report: Callable[[Exception], object]) -> None:
         if isinstance(targets, Target) or not isinstance(targets, Iterable):
             raise TypeError(
                 f"targets must be an iterable of purgatories or long polls, such as [polls], got {targets!r}"
             )
-        self._targets = tuple(targets)
-        self._report = report
-        for target in self._targets:
+        listed = tuple(targets)
+        for target in listed:
             if not isinstance(target, Target):
                 raise TypeError(f"targets must have the methods notify(key) and notify_all(), got {target!r}")
+        self._notify = [target.notify for target in listed]
+        self._notify_all = [target.notify_all for target in listed]
+        self._report = report
 
-    def check(self, key: Hashable) -> None:
-        for target in self._targets:
-            try:
-                target.notify(key)
-            except Exception as exc:
-                self._report(exc)
+    def check(self, keys: Iterable[Hashable]) -> None:
+        for key in keys:
+            for notify in self._notify:
+                try:
+                    notify(key)
+                except Exception as exc:
+                    self._report(exc)
 
     def check_all(self) -> None:
-        for target in self._targets:
+        for notify_all in self._notify_all:
             try:
-                target.notify_all()
+                notify_all()
             except Exception as exc:
                 self._report(exc)

@@ -226,6 +226,14 @@ class SyncPurgatory:
         """
         self._checks.mark_all()
 
+    def notify(self, key: Hashable) -> None:
+        """check_and_complete_soon(key), as a bus calls it for each key that is published, here or elsewhere."""
+        self._checks.mark(key, ALL)
+
+    def notify_all(self) -> None:
+        """check_all_soon(), as a bus calls it after a gap."""
+        self._checks.mark_all()
+
     def waiting(self, key: Hashable) -> list[Any]:
         """The pending operations under *key*, oldest first: a snapshot. Cost: O(waiters)."""
         return self._parking.waiting(key)
