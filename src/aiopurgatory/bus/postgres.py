@@ -17,12 +17,13 @@ from .engine import CHANNEL, EchoLostError, Hear, Lost, address, require_channel
 from .keys import MAX_MESSAGE
 from .targets import Target
 
-#: One statement, so that nothing is left behind in a session, which may be a pooler's. A notification that a crash
-#: of the server loses is a gap anyway: its commit need not wait for the disk.
-_NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
+_NOTIFY: Final = "SELECT pg_notify($1, $2)"
 #: Several messages; a single one takes 100 us longer so.
-_NOTIFY_ALL: Final = """SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, message)
+_NOTIFY_ALL: Final = """SELECT pg_notify($1, message)
 FROM unnest($2::text[]) WITH ORDINALITY AS sent (message, place) ORDER BY place"""
+#: For one message: a notification that a crash of the server loses is a gap anyway, so commits need not wait for the
+#: disk from here on.
+_NOTIFY_AND_HURRY: Final = "SELECT set_config('synchronous_commit', 'off', false), pg_notify($1, $2)"
 
 _POOLER: Final = (
     "is there pgbouncer in between, in transaction mode? There, LISTEN succeeds and hears nothing: give the bus the "
@@ -77,12 +78,15 @@ class PostgresEngine:
                 connections.append(connection)
                 connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
             listener, publisher = connections
-            await listener.add_listener(self._channel, lambda *message: hear(message[3]))
+            # Prepared now, so that each is one round trip: see GRACE.
+            statements = [await publisher.prepare(sql) for sql in (_NOTIFY, _NOTIFY_AND_HURRY, _NOTIFY_ALL)]
+            link = _PostgresLink(listener, publisher, statements, self._channel, hear)
+            await listener.add_listener(self._channel, link.hear)
         except BaseException:
             for connection in connections:
                 connection.terminate()
             raise
-        return _PostgresLink(listener, publisher, self._channel)
+        return link
 
     def explain(self, exc: Exception) -> str:
         where = f"PostgreSQL at {address(self._dsn)}"
@@ -111,14 +115,24 @@ class PostgresEngine:
 
 
 class _PostgresLink:
-    def __init__(self, listener: Any, publisher: Any, channel: str) -> None:
-        self._listener, self._publisher, self._channel = listener, publisher, channel
+    def __init__(self, listener: Any, publisher: Any, statements: list[Any], channel: str, hear: Hear) -> None:
+        self._listener, self._publisher, self._channel, self._hear = listener, publisher, channel, hear
+        self._notify, self._notify_and_hurry, self._notify_all = (statement.fetch for statement in statements)
+        self._is_heard = self._hurries = False
+
+    def hear(self, connection: Any, pid: int, channel: str, message: str) -> None:
+        self._is_heard = True
+        self._hear(message)
 
     async def send(self, messages: list[str]) -> None:
-        if len(messages) == 1:
-            await self._publisher.execute(_NOTIFY, self._channel, messages[0])
+        if len(messages) > 1:
+            await self._notify_all(self._channel, messages)
+        elif self._hurries or not self._is_heard:
+            await self._notify(self._channel, messages[0])
         else:
-            await self._publisher.execute(_NOTIFY_ALL, self._channel, messages)
+            # Not before: a pooler in transaction mode, where nothing is heard, would set it for other clients, too.
+            await self._notify_and_hurry(self._channel, messages[0])
+            self._hurries = True
 
     def abort(self) -> None:
         self._listener.terminate()
