@@ -13,6 +13,7 @@ import pytest
 from aiopurgatory import Purgatory
 from aiopurgatory.bus import Bus, BusClosedError, BusConnectError
 from aiopurgatory.testing import MemoryBus, MemoryServer
+from aiopurgatory.testing.bus import MemoryEngine
 
 from .waits import Recorder, until
 
@@ -355,3 +356,9 @@ async def test_observer_that_raises_harms_nobody(server: MemoryServer) -> None:
 def test_bus_refuses_what_is_no_observer(server: MemoryServer) -> None:
     with pytest.raises(TypeError, match=r"observers must have bus_opened\(bus\) and bus_closed\(bus\), got 7"):
         MemoryBus(server, [], observers=[7])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "\ud800", "\u00e4", 7])
+def test_bus_refuses_a_name_that_is_no_channel(name: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="name must be"):
+        Bus(MemoryEngine(MemoryServer()), [], name=name)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from ..arguments import require_seconds
-from .engine import CHANNEL, BusClosedError, BusConnectError, Engine
+from .engine import CHANNEL, BusClosedError, BusConnectError, Engine, require_channel
 from .keys import encode
 from .reconnecting import Reconnecting
 from .rules import Rules
@@ -98,7 +98,7 @@ class Bus:
     ) -> None:
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
-        self.name: Final = name
+        self.name: Final = require_channel(name, "name")
         self._engine = engine
         self._observers = tuple(observers)
         for observer in self._observers:

@@ -71,12 +71,12 @@ class Engine(Protocol):
         ...
 
 
-def require_channel(channel: object) -> str:
+def require_channel(channel: object, parameter: str = "channel") -> str:
     """Raises: TypeError, ValueError: *channel* is not the name of a channel on every engine."""
     if not isinstance(channel, str):
-        raise TypeError(f"channel must be a str, got {channel!r}")
+        raise TypeError(f"{parameter} must be a str, got {channel!r}")
     plain = channel.isascii() and channel.isprintable() and 1 <= len(channel) <= 63
-    require(plain, "channel", "1 to 63 printable ASCII characters", channel)
+    require(plain, parameter, "1 to 63 printable ASCII characters", channel)
     return channel
 
 

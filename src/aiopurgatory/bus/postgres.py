@@ -43,7 +43,7 @@ class PostgresBus(Bus):
 
     Args:
         dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. Not
-            the address of pgbouncer in transaction mode.
+            the address of pgbouncer in transaction mode; in session mode, it must have its ``server_reset_query``.
         targets, heartbeat, timeout, observers: as Bus.
         channel: of NOTIFY: 1 to 63 printable ASCII characters. It belongs to one database.
     """
