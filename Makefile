@@ -53,9 +53,8 @@ test-forms: test-interpreted test-compiled
 # Every competitor at once takes more than a minute: make bench-smoke.
 SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2 --ignore tests/benchmarks/test_smoke.py
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks $(addprefix tests/bus/test_,cancellations.py engines.py postgres.py \
-	processes.py publishing.py redis.py subscription.py tls.py valkey.py) tests/examples/test_workers.py \
-	$(addprefix tests/web/,inspector proxies test_crowds.py test_servers.py test_events_served.py test_events_browser.py)
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/bus tests/examples $(addprefix tests/web/,inspector proxies \
+	test_crowds.py test_events_browser.py test_events_served.py test_servers.py)
 
 test-interpreted: $(READY) programs  ## the suite against the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)

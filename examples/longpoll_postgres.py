@@ -1,4 +1,4 @@
-r"""Long polls of a PostgreSQL table, with as many worker processes as you like.
+r"""Long polls of a PostgreSQL table, with as many worker processes as you like. (14 or newer)
 
     export DATABASE_URL=postgresql://user:password@127.0.0.1:5432/database
     cd examples && uvicorn --workers 3 longpoll_postgres:app
@@ -68,6 +68,7 @@ class Events:
             *(topic, known, int(version)),
         )
         # The client's own event must still be there. It is not if old events were deleted, or a backup was restored.
+        # (But once new events have taken the same ids, that is not seen: empty both tables after a restore.)
         if since is not None and (not rows or rows[0]["id"] != max(known, 1)):
             raise GoneError(f"event {since} of {topic} is not here any more: start over without If-None-Match")
         return f"[{','.join(row['event'] for row in rows if row['id'] > known)}]".encode()
@@ -96,7 +97,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     url = os.environ["DATABASE_URL"]
     # A bus and a pool in each worker process. If PostgreSQL hangs, polls are answered 503 after 5 s.
     async with PostgresBus(url, [polling]), asyncpg.create_pool(url, command_timeout=5) as events.pool:
-        await events.pool.execute(SCHEMA + WAKE)  # your migrations would do it
+        await events.pool.execute(SCHEMA + WAKE)  # do it in a migration: it locks the table
         yield
 
 
@@ -110,5 +111,5 @@ async def publish(topic: Annotated[str, Path(pattern=f"^{TOPIC}$")], request: Re
     insert = "INSERT INTO events (topic, data) VALUES ($1, $2) RETURNING id"
     try:
         return {"id": await events.pool.fetchval(insert, topic, (await request.body()).decode())}
-    except (asyncpg.DataError, UnicodeDecodeError) as exc:  # no JSON, or none that jsonb can hold
+    except (asyncpg.DataError, asyncpg.StatementTooComplexError, UnicodeDecodeError) as exc:  # no JSON for jsonb
         raise HTTPException(400, f"the body must be JSON: {exc}") from exc

@@ -109,7 +109,9 @@ async def publish(
     topic: Annotated[str, Path(pattern=f"^{TOPIC}$")], data: Annotated[dict[str, str], Body(min_length=1)]
 ) -> dict[str, str]:
     fields: dict[Any, Any] = {**data}
-    async with asyncio.timeout(TIMEOUT):
-        entry = await events.redis.xadd(stream(topic), fields, maxlen=KEPT)
-    app.state.bus.publish(topic)  # now that the entry can be read
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            entry = await events.redis.xadd(stream(topic), fields, maxlen=KEPT)
+    finally:
+        app.state.bus.publish(topic)  # now that the entry can be read; also after a time-out, when it may be there
     return {"id": str(entry)}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -341,6 +342,20 @@ async def test_observers_are_told_once_of_each_life(server: MemoryServer) -> Non
     with pytest.raises(BusConnectError):
         await bus.start()
     assert told.what == ["opened", "closed"] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process")
+async def test_observers_are_not_told_by_the_child_of_a_fork(server: MemoryServer) -> None:
+    told = Told()
+    async with MemoryBus(server, [], observers=[told]) as bus:
+        child = os.fork()
+        if child == 0:
+            with suppress(StopIteration):
+                bus.aclose().send(None)
+            os._exit(told.what != ["opened"])
+        assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
+    assert told.what == ["opened", "closed"]
 
 
 async def test_observer_that_raises_harms_nobody(server: MemoryServer) -> None:

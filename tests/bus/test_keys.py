@@ -171,3 +171,13 @@ def test_pack_splits_and_keeps_order(lines: list[str]) -> None:
     assert all(len(message) <= MAX_MESSAGE for message in messages)
     assert [line for message in messages for line in message.split("\n")[1:]] == lines
     assert all(message.startswith("@0123456789abcdef 123456") for message in messages)
+
+
+def test_encode_too_deep_is_refused_whatever_is_innermost() -> None:
+    for innermost in ((), ("a",), 1):
+        key: Hashable = innermost
+        for _ in range(MAX_DEPTH - isinstance(innermost, tuple)):
+            key = (key,)
+        assert decode(encode(key)) == key
+        with pytest.raises(ValueError, match="at most 16 deep"):
+            encode((key,))

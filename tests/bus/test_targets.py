@@ -11,7 +11,7 @@ from aiopurgatory.bus import Target
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling, Policy
 
-from .waits import until
+from .waits import Recorder, until
 
 
 class Counter:
@@ -119,3 +119,23 @@ async def test_gap_with_many_waiters_is_sliced() -> None:
     """Other tasks have their turns meanwhile. The control: a budget that is never used up."""
     assert await iterations_to_end_all(0.001) > 20
     assert await iterations_to_end_all(1000.0) <= 3
+
+
+async def test_target_that_raises_costs_no_other_key() -> None:
+    """CancelledError, too: a check may end an operation with one."""
+
+    class Fails(Recorder):
+        def notify(self, key: object) -> None:
+            super().notify(key)
+            if key == "bad":
+                raise asyncio.CancelledError
+
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    server, there = MemoryServer(), Fails()
+    async with MemoryBus(server, []) as one, MemoryBus(server, [there]) as other:
+        for key in ("x", "bad", "y"):
+            one.publish(key)
+        await until(lambda: "y" in there.keys)
+        assert (there.keys, other.statistics().gaps) == (["x", "bad", "y"], 0)
+    assert [type(exc) for exc in reported] == [asyncio.CancelledError]

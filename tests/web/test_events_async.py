@@ -154,3 +154,12 @@ async def test_purgatory_that_closes_during_a_read_ends_the_stream(polls: Polls,
     await asyncio.wait_for(client.ended(), 5)
     assert client.complete
     polls.database.gate.set()
+
+
+async def test_server_that_stops_during_the_first_read_answers_503(polls: Polls) -> None:
+    polls.database.gate.clear()
+    client = await start(polls)
+    client.task.cancel()
+    await client.ended()
+    assert (client.status, client.headers["refused"]) == (503, "closed")
+    polls.database.gate.set()

@@ -238,7 +238,7 @@ class Bus:
             "loop.call_soon_threadsafe(bus.publish, key) with the loop that it was started in"
         )
 
-    def _report(self, exc: Exception) -> None:
+    def _report(self, exc: BaseException) -> None:
         if self._loop is not None:
             message = f"aiopurgatory: a target or an observer of {self!r} raised"
             self._loop.call_exception_handler({"message": message, "exception": exc})
@@ -265,7 +265,8 @@ class Bus:
         """From here on it counts as closed. Twice is fine."""
         if self._is_open:
             self._is_open = False
-            self._tell(lambda observer: observer.bus_closed(self))
+            if self._pid == os.getpid():  # in the child of a fork, it is the parent's
+                self._tell(lambda observer: observer.bus_closed(self))
 
     def _tell(self, tell: Callable[[BusObserver], object]) -> None:
         for observer in self._observers:

@@ -119,11 +119,11 @@ def _flat(key: Hashable) -> str | None:
 
 
 def _to_json(value: Any, key: Hashable, depth: int) -> object:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"key must have tuples in tuples at most {MAX_DEPTH} deep, got {_short(key)}")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, tuple):
+        if depth >= MAX_DEPTH:
+            raise ValueError(f"key must have tuples in tuples at most {MAX_DEPTH} deep, got {_short(key)}")
         return [_to_json(item, key, depth + 1) for item in value]
     for base, plain, to_json in _SCALARS:
         if isinstance(value, base):

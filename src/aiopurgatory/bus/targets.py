@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol, final, runtime_checkable
 
@@ -25,7 +26,7 @@ class Targets:
 
     __slots__ = ("_notify", "_notify_all", "_report")
 
-    def __init__(self, targets: Iterable[Target], report: Callable[[Exception], object]) -> None:
+    def __init__(self, targets: Iterable[Target], report: Callable[[BaseException], object]) -> None:
         if isinstance(targets, Target) or not isinstance(targets, Iterable):
             raise TypeError(
                 f"targets must be an iterable of purgatories or long polls, such as [polls], got {targets!r}"
@@ -43,12 +44,12 @@ class Targets:
             for notify in self._notify:
                 try:
                     notify(key)
-                except Exception as exc:
+                except (Exception, CancelledError) as exc:  # I11: an operation's failure may be either
                     self._report(exc)
 
     def check_all(self) -> None:
         for notify_all in self._notify_all:
             try:
                 notify_all()
-            except Exception as exc:
+            except (Exception, CancelledError) as exc:
                 self._report(exc)

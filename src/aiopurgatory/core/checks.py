@@ -147,6 +147,8 @@ class Checks:
         self._soon_keys.clear()
         self._nested.clear()
         self._soon.clear()
+        self._uncounted = False
+        self._end_last()
 
     def _mark(self, key: Hashable, limit: int) -> None:
         mark(self._soon, key, limit)

@@ -222,6 +222,8 @@ class SyncPurgatory:
     def check_all_soon(self) -> None:
         """check_all() on the next loop iterations, in slices of at most ``turn_budget``.
 
+        Cost: beside that, a list of all keys in one turn: 12 ms for a million.
+
         Raises: RuntimeError: called from another thread.
         """
         self._checks.mark_all()

@@ -79,7 +79,7 @@ class EventRoute(Generic[K]):
         keys, client, group: as for ``LongPolling.answer()``; by default, None.
         heartbeat: seconds without an event after which a comment is sent, so that proxies and clients see that the
             connection works.
-        stall: seconds that sending an event may take.
+        stall: seconds that sending an event may take, and before it the reads of an AsyncSource: give these less.
 
     Raises: TypeError, ValueError: *heartbeat* or *stall* is no number of seconds, or out of its range.
     """
@@ -142,6 +142,9 @@ class EventRoute(Generic[K]):
             version, events = await self._news(stream, since)
         except (GoneError, ReadFailedError) as exc:
             await send_answer(self._polling.refuse(exc), send)
+            return
+        except asyncio.CancelledError:  # the server stops
+            await send_answer(self._polling.refuse(PurgatoryClosedError("the server stops")), send)
             return
         self._polling.count(200)
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})

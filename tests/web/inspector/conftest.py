@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
+
 import pytest
 
 from aiopurgatory.web.inspector import view
@@ -9,3 +12,10 @@ from aiopurgatory.web.inspector import view
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot every 20 ms."""
     monkeypatch.setattr(view, "REFRESH", 0.02)
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """A browser is slow, and the loop plays no part in what it shows."""
+    return {"asyncio": asyncio.new_event_loop} if "test_page" in item.nodeid else None

@@ -183,6 +183,33 @@ async def test_ten_pages_cost_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert taken == 2
 
 
+async def test_slow_snapshot_is_not_taken_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way = most = 0
+
+    async def slow(purgatory: Purgatory, names: Names) -> snapshot.Row:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            await asyncio.sleep(0.1)
+            return await snapshot.take_keys(purgatory, names)
+        finally:
+            under_way -= 1
+
+    async with shown() as (purgatory, port):
+        await state(port)
+        monkeypatch.setattr(view, "REFRESH", 0.3)
+        monkeypatch.setattr(view, "take_keys", slow)
+        await asyncio.sleep(0.3)
+        purgatory.watch(Wait(None), ["key"])
+        pages = []
+        for _ in range(8):
+            pages.append(asyncio.create_task(state(port)))
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*pages)
+        assert most == 1
+
+
 async def test_no_snapshot_is_taken_when_no_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
 

@@ -20,7 +20,7 @@ from .recipes import recipe
 PLACES = ("127.0.0.1:8001", "127.0.0.1:8002")
 #: What the recipe replaces on the page, and what chooses the group in it.
 REPLACED = {Nginx: r"^    upstream app \{\n.*?^    \}\n", HAProxy: r"^backend app\n.*"}
-CHOICE = {Nginx: "hash $uri consistent;", HAProxy: "balance uri\n    hash-type consistent"}
+CHOICE = {Nginx: "hash $uri consistent;", HAProxy: "balance uri path-only"}
 TOPICS = 20
 
 Statistics = list[dict[int, dict[str, Any]]]

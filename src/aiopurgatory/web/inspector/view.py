@@ -44,9 +44,9 @@ class View:
         self.run = secrets.token_hex(4)  # tells apart the versions of this view and of an earlier process
         self.number = 0
         self.snapshot: Row = {}
-        #: Its figures, to see whether there is anything new; and when they were looked at.
+        #: Its figures, to see whether there is anything new; and when the last look began and ended.
         self.figures: Row | None = None
-        self.looked_at = -inf
+        self.looked_at = self.began_at = -inf
         self.was_open = False
         #: Numbers of snapshots, each with the time and what the charts show.
         self.history: deque[tuple[int, list[float]]] = deque(maxlen=HISTORY)
@@ -65,12 +65,13 @@ class View:
 
     def is_due(self) -> bool:
         """Is it time for another snapshot?"""
-        is_old = time.monotonic() >= self.looked_at + REFRESH
-        return (is_old or self.purgatory.is_open != self.was_open) and not self.is_elsewhere()
+        is_old = time.monotonic() >= self.began_at + REFRESH
+        is_due = is_old or not self.snapshot or self.purgatory.is_open != self.was_open
+        return is_due and not self.is_elsewhere()
 
     async def look(self) -> None:
         """Take a snapshot, if anything has changed since the last one."""
-        self.was_open = self.purgatory.is_open
+        self.was_open, self.began_at = self.purgatory.is_open, time.monotonic()
         polling = None if self.polling is None else asdict(self.polling.statistics())
         figures = take_figures(self.purgatory) | {"polling": polling}
         buses = [asdict(bus.statistics()) for bus in self.buses]
