@@ -19,10 +19,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS, STATISTICS
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.report import report
-from aiopurgatory.pipeline.session import session
-from aiopurgatory.pipeline.tables import OPERATIONS, STATISTICS
+from aiopurgatory.pipeline.spark.session import session
 
 ROWS_PER_FILE = 250_000
 HOURS = 24

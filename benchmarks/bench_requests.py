@@ -24,12 +24,12 @@ from typing import Any
 
 from peers.base import Peer
 from workload.driver import Collector, Driver
-from workload.trace import as_requests
+from workload.requests import as_requests
 
 import aiopurgatory
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.model import WORKLOADS
-from aiopurgatory.pipeline.trace import SCHEMA, read_trace
+from aiopurgatory.pipeline.workload.model import WORKLOADS
+from aiopurgatory.pipeline.workload.trace import SCHEMA, read_trace
 
 COMPETITORS = {
     "ours": ("ours", "Ours"),
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--competitor", choices=COMPETITORS, default="ours")
     parser.add_argument("--set", action="append", type=setting, default=[], metavar="NAME=VALUE", help="one of its own")
     parser.add_argument("--workload", choices=WORKLOADS, default="few")
-    parser.add_argument("--trace", type=Path, help="a trace to replay instead; see aiopurgatory.pipeline.trace")
+    parser.add_argument("--trace", type=Path, help="a trace to replay instead, as pipeline.generate writes one")
     parser.add_argument("--rate", type=float, default=100_000, help="requests per second; inf: as quick as it can")
     parser.add_argument("--count", type=int, default=1_000_000, help="requests")
     parser.add_argument("--seed", type=int, default=1)

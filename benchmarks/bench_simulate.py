@@ -21,12 +21,12 @@ from typing import Any
 
 import aiopurgatory
 from aiopurgatory.pipeline.generate import generate, generate_table
-from aiopurgatory.pipeline.model import WORKLOADS
-from aiopurgatory.pipeline.replay import replay
-from aiopurgatory.pipeline.session import session
+from aiopurgatory.pipeline.replay.replay import replay
+from aiopurgatory.pipeline.replay.settings import OLD, Setting
 from aiopurgatory.pipeline.simulate import grid, simulate
-from aiopurgatory.pipeline.subjects import OLD, Setting
-from aiopurgatory.pipeline.trace import write_trace
+from aiopurgatory.pipeline.spark.session import session
+from aiopurgatory.pipeline.workload.model import WORKLOADS
+from aiopurgatory.pipeline.workload.trace import write_trace
 
 HERE = Path(__file__).parent
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"

@@ -75,11 +75,11 @@ FLOORS = [
 #: What the law below allows, with the reason: (module, private name or attribute).
 EXCEPTIONS = {
     ("purgatory.py", "_get_running_loop"): "asyncio documents it for those who need the quickest way",
-    ("pipeline/replay.py", "now"): "a replay moves its clock at each of millions of events; a method is a call",
-    ("pipeline/replay.py", "completes_at"): "of the operation class that the replay makes for either design",
-    ("pipeline/replay.py", "number"): "of the operation class that the replay makes for either design",
-    ("pipeline/folders.py", "_jvm"): "PySpark has no other way to Hadoop's file systems",
-    ("pipeline/folders.py", "_jsc"): "PySpark has no other way to Hadoop's configuration",
+    ("pipeline/replay/replay.py", "now"): "a replay moves its clock at each of millions of events; a method is a call",
+    ("pipeline/replay/replay.py", "completes_at"): "of the operation class that the replay makes for either design",
+    ("pipeline/replay/replay.py", "number"): "of the operation class that the replay makes for either design",
+    ("pipeline/spark/folders.py", "_jvm"): "PySpark has no other way to Hadoop's file systems",
+    ("pipeline/spark/folders.py", "_jsc"): "PySpark has no other way to Hadoop's configuration",
 }
 
 MODULES = sorted(ROOT.rglob("*.py"))

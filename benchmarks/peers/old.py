@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from aiopurgatory.clock import LoopClock
-from aiopurgatory.pipeline.old_purgatory import OldOperation, OldPurgatory
+from aiopurgatory.pipeline.replay.old_purgatory import OldOperation, OldPurgatory
 
 from .base import Tally, request_class
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from peers.base import Peer
 
-from .trace import Request
+from .requests import Request
 
 #: Requests made in one turn of the loop, at most.
 BATCH = 200

@@ -16,10 +16,10 @@ from peers.futures import FuturePerRequest
 from peers.old import Old
 from peers.ours import Ours, OursAwaited
 from workload.driver import Driver
-from workload.trace import as_requests
+from workload.requests import as_requests
 
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.model import Workload, of_seed
+from aiopurgatory.pipeline.workload.model import Workload, of_seed
 
 PEERS: dict[str, Callable[[], Peer]] = {
     "ours": Ours,

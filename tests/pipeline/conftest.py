@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aiopurgatory.pipeline.session import session
+from aiopurgatory.pipeline.spark.session import session
 
 HERE = Path(__file__).parent
 # No second compiler and a collector without threads: the JVM is there sooner, and no test runs long enough to mind.

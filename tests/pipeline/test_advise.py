@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aiopurgatory.pipeline.advise import AdviceError, Option, advise, choose, summed
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.model import FEW, MANY, Workload
+from aiopurgatory.pipeline.replay.settings import OLD, Setting
 from aiopurgatory.pipeline.simulate import RESULT, grid, measures
-from aiopurgatory.pipeline.subjects import OLD, Setting
+from aiopurgatory.pipeline.workload.model import FEW, MANY, Workload
 
 PLAIN: dict[str, Any] = {
     "design": "new",

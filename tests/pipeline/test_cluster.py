@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 import aiopurgatory
+from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS, read_clean
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.java import java_home
-from aiopurgatory.pipeline.tables import OPERATIONS, read_clean
+from aiopurgatory.pipeline.spark.java import java_home
 
 from .journals import NOON, operation, write
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.pipeline.estimate import (
+from aiopurgatory.pipeline.workload.estimate import (
     BINS,
     HOUR,
     Array,

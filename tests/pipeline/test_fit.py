@@ -15,7 +15,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.pipeline.fit import arrivals, fit, key_counts, popularity, timeouts, times
 from aiopurgatory.pipeline.generate import Array, generate_table
-from aiopurgatory.pipeline.model import FEW, MANY, ModelError, Workload, read_model, write_model
+from aiopurgatory.pipeline.workload.model import FEW, MANY, ModelError, Workload, read_model, write_model
 
 COLUMNS = (
     "purgatory STRING, kind STRING, key_count INT, key_hash BIGINT, watched_at TIMESTAMP, waited_us BIGINT, "

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.cli import main
 from aiopurgatory.pipeline.generate import BLOCK, Blocks, chosen, generate, generate_table
-from aiopurgatory.pipeline.model import FEW, MANY, ModelError, Workload, of_seed, read_model, write_model
-from aiopurgatory.pipeline.trace import NO_TIMEOUT_US, SCHEMA, read_trace
+from aiopurgatory.pipeline.workload.model import FEW, MANY, ModelError, Workload, of_seed, read_model, write_model
+from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, SCHEMA, read_trace
 
 MIXED = replace(
     FEW,

@@ -20,9 +20,9 @@ from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal.schema import OPERATIONS
-from aiopurgatory.pipeline import tables
+from aiopurgatory.pipeline.cleaning import journal_tables as tables
+from aiopurgatory.pipeline.cleaning.survey import survey
 from aiopurgatory.pipeline.ingest import Counts, LostRowsError, ingest
-from aiopurgatory.pipeline.survey import survey
 
 from .journals import NOON, expired, operation, snapshot, write
 

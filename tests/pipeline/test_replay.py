@@ -17,10 +17,11 @@ from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
 from aiopurgatory.core.purgatory import parts_of
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.model import FEW, MANY, Workload
-from aiopurgatory.pipeline.replay import Replay, replay
-from aiopurgatory.pipeline.subjects import OLD, Setting, VirtualClock
-from aiopurgatory.pipeline.trace import NO_TIMEOUT_US, SCHEMA
+from aiopurgatory.pipeline.replay.designs import VirtualClock
+from aiopurgatory.pipeline.replay.replay import Replay, replay
+from aiopurgatory.pipeline.replay.settings import OLD, Setting
+from aiopurgatory.pipeline.workload.model import FEW, MANY, Workload
+from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, SCHEMA
 from aiopurgatory.testing import ManualClock, check_invariants
 
 #: From here on, no float of seconds is off its microsecond by what advance() adds up.

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.pipeline import minutes as m
-from aiopurgatory.pipeline.histogram import ERROR, PERCENTILES
+from aiopurgatory.pipeline.cleaning.journal_tables import MINUTE, OPERATIONS, STATISTICS
 from aiopurgatory.pipeline.ingest import ingest
+from aiopurgatory.pipeline.minutes import minutes as m
+from aiopurgatory.pipeline.minutes.percentiles import ERROR, PERCENTILES
 from aiopurgatory.pipeline.report import changes, days, report
-from aiopurgatory.pipeline.tables import MINUTE, OPERATIONS, STATISTICS
 
 from .journals import NOON, expired, operation, snapshot, write
 

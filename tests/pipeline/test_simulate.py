@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.model import MANY
+from aiopurgatory.pipeline.replay.settings import OLD, Setting
 from aiopurgatory.pipeline.simulate import RESULT, grid, measures, simulate
-from aiopurgatory.pipeline.subjects import OLD, Setting
-from aiopurgatory.pipeline.trace import SCHEMA, SPARK_SCHEMA, write_trace
+from aiopurgatory.pipeline.workload.model import MANY
+from aiopurgatory.pipeline.workload.trace import SCHEMA, SPARK_SCHEMA, write_trace
 
 SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0], [100])
 

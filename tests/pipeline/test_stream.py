@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS, read_clean
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.minutes import KEYS, MEASURES, activity, measured
+from aiopurgatory.pipeline.minutes.minutes import KEYS, MEASURES, activity, measured
 from aiopurgatory.pipeline.stream import Alarm, Band, late_rows, stream
-from aiopurgatory.pipeline.tables import OPERATIONS, read_clean
 
 from .journals import NOON, expired, operation, write
 

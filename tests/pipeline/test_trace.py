@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.model import FEW
-from aiopurgatory.pipeline.trace import read_trace, write_trace
+from aiopurgatory.pipeline.workload.model import FEW
+from aiopurgatory.pipeline.workload.trace import read_trace, write_trace
 
 
 def test_trace_comes_back_from_parquet(tmp_path: Path) -> None:

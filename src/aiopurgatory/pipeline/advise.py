@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .session import session
-from .subjects import NEW, OLD, Setting
+from .replay.settings import NEW, OLD, Setting
+from .spark.session import session
 
 #: ns of CPU time per step, compiled: of the library, and of the old purgatory. They give what benchmarks/RESULTS.md has
 #: for the seeds' workloads at 100,000 requests per second, but for the driver's share, to about a fifth.

@@ -22,11 +22,11 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from . import estimate
-from .estimate import BINS, Hour, LogNormal, Poisson, Popularity, Times
-from .model import HOURS, Workload, write_model
-from .session import session
-from .tables import OPERATIONS, read_clean
+from .cleaning.journal_tables import OPERATIONS, read_clean
+from .spark.session import session
+from .workload import estimate
+from .workload.estimate import BINS, Hour, LogNormal, Poisson, Popularity, Times
+from .workload.model import HOURS, Workload, write_model
 
 STREAM: Final = ("purgatory", "kind")
 #: An operation with more keys counts as one with so many.

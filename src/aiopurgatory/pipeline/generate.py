@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from .model import HOURS, WORKLOADS, ModelError, Workload, read_model
-from .trace import NO_TIMEOUT_US, SCHEMA, SPARK_SCHEMA
+from .workload.model import HOURS, WORKLOADS, ModelError, Workload, read_model
+from .workload.trace import NO_TIMEOUT_US, SCHEMA, SPARK_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Generate, and say where the trace is."""
-    from .session import session
+    from .spark.session import session
 
     workloads = chosen(read_model(args.model) if args.model else [WORKLOADS[args.workload]], args.purgatory)
     with session("generate", scratch=args.out, master=args.master, memory=args.memory) as spark:

@@ -29,11 +29,11 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from . import folders
-from .rules import NO_NAME, reason
-from .session import session
-from .survey import delivered_twice, survey
-from .tables import DAY, OPERATIONS, STATISTICS, Table, between
+from .cleaning.journal_tables import DAY, OPERATIONS, STATISTICS, Table, between
+from .cleaning.judging import NO_NAME, reason
+from .cleaning.survey import delivered_twice, survey
+from .spark import folders
+from .spark.session import session
 
 _ONE_DAY: Final = timedelta(days=1)
 # Of values that hardly repeat, a dictionary is made for nothing.

@@ -21,10 +21,10 @@ from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from . import folders
-from .minutes import KEYS, MEASURES, activity, hot_keys, measured, minutes, pending, top_keys, work
-from .session import session
-from .tables import OPERATIONS, STATISTICS, between, read_clean
+from .cleaning.journal_tables import OPERATIONS, STATISTICS, between, read_clean
+from .minutes.minutes import KEYS, MEASURES, activity, hot_keys, measured, minutes, pending, top_keys, work
+from .spark import folders
+from .spark.session import session
 
 TABLES: Final = ("minutes", "days", "changes", "hot_keys", "work")
 TOP: Final = 20
@@ -73,7 +73,7 @@ def report(
 
     Raises: PurgatoryError: there is no clean table.
     """
-    from .page import page  # it needs matplotlib, which machines that only stream need not have
+    from .page.page import page  # it needs matplotlib, which machines that only stream need not have
 
     # The day before, to compare with; and of the day after what was waiting at midnight.
     wide = {"first": first and first - _ONE_DAY, "last": last and last + _ONE_DAY}

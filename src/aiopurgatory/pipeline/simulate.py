@@ -21,10 +21,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .replay import replay
-from .session import session
-from .subjects import NEW, OLD, Setting
-from .trace import SCHEMA
+from .replay.replay import replay
+from .replay.settings import NEW, OLD, Setting
+from .spark.session import session
+from .workload.trace import SCHEMA
 
 _SETTING: Final = "design STRING, tick_ms DOUBLE, wheel_size INT, purge_interval INT, timeout_ms DOUBLE"
 _PACKED: Final = "shard INT, piece INT, payload BINARY"

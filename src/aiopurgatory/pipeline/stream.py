@@ -28,11 +28,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from aiopurgatory.errors import PurgatoryError
 
-from . import folders
+from .cleaning.journal_tables import OPERATIONS, ended_us
 from .ingest import judged
-from .minutes import KEYS, MEASURES, activity, measured
-from .session import session
-from .tables import OPERATIONS, ended_us
+from .minutes.minutes import KEYS, MEASURES, activity, measured
+from .spark import folders
+from .spark.session import session
 
 LATE: Final = "10 minutes"
 EVERY: Final = "10 seconds"

@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .histogram import PERCENTILES, bucket, least, reached
-from .tables import MINUTE, OUTCOMES, SECOND, ended_us
+from ..cleaning.journal_tables import MINUTE, OUTCOMES, SECOND, ended_us
+from .percentiles import PERCENTILES, bucket, least, reached
 
 KEYS: Final = ("purgatory", "kind")
 #: What a row of activity is of, before its counts.

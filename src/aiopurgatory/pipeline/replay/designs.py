@@ -7,10 +7,9 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from math import ceil, inf
 from sys import getsizeof
-from typing import Any, Final
+from typing import Any
 
 from aiopurgatory.core.operation import number_of
 from aiopurgatory.core.purgatory import Parts, SyncPurgatory
@@ -18,21 +17,7 @@ from aiopurgatory.core.watchers import listed
 from aiopurgatory.operation import DelayedOperation
 
 from .old_purgatory import OldOperation, OldPurgatory
-
-NEW: Final = "new"
-OLD: Final = "old"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How a purgatory is set. The old one has no timing wheel, and always a purge interval."""
-
-    design: str = NEW
-    tick_ms: float | None = 1.0
-    wheel_size: int | None = 20
-    purge_interval: int = 0
-    #: For all operations; None: each has its own.
-    timeout_ms: float | None = None
+from .settings import Setting
 
 
 class VirtualClock:

@@ -78,7 +78,7 @@ def session(
         return
     Path(scratch).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".spark-", dir=scratch)).resolve()
-    log = files("aiopurgatory.pipeline").joinpath("log4j2.properties")
+    log = files("aiopurgatory.pipeline.spark").joinpath("log4j2.properties")
     try:
         with as_file(log) as log_settings, _environment(_java_without_vectors(folder)):
             options = (

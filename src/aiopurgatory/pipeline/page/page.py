@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from . import folders
-from .histogram import ERROR
-from .minutes import KEYS, WORK
-from .tables import OUTCOMES
+from ..cleaning.journal_tables import OUTCOMES
+from ..minutes.minutes import KEYS, WORK
+from ..minutes.percentiles import ERROR
+from ..spark import folders
 
 Frame: TypeAlias = Any  # pandas has no types of its own
 
@@ -66,7 +66,7 @@ def _read(spark: SparkSession, path: str, purgatory: str | None = None) -> Frame
 
 
 def _document(title: str, body: str) -> str:
-    page = files("aiopurgatory.pipeline").joinpath("page.html").read_text(encoding="utf-8")
+    page = files("aiopurgatory.pipeline.page").joinpath("page.html").read_text(encoding="utf-8")
     filled = page.replace("{title}", html.escape(title)).replace("{error}", f"{ERROR:.0%}")
     return filled.replace("{body}", body)
 

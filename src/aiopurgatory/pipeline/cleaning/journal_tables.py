@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal import schema
 
-from . import folders
+from ..spark import folders
 
 OUTCOMES: Final = ("completed", "expired", "cancelled", "failed")
 # In microseconds.

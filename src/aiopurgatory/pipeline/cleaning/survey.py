@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from .tables import Table
+from .journal_tables import Table
 
 #: One row per file and instance: ``first`` to ``last`` are its sequence numbers, ``ordered`` if they only go up.
 #: ``problem`` says why the file cannot be read, and ``rows`` is then null unless the file's own word is there.

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from aiopurgatory.journal import schema
 
-from .tables import DAY, OPERATIONS, OUTCOMES, Table
+from .journal_tables import DAY, OPERATIONS, OUTCOMES, Table
 
 # No process lives that long, and all sums of such times stay in 64 bits.
 LONGEST: Final = 366 * DAY

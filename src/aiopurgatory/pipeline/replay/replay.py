@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from aiopurgatory.core.nanoseconds import RANGE
 
-from .subjects import OLD, New, Old, Setting, VirtualClock
+from .designs import New, Old, VirtualClock
+from .settings import OLD, Setting
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

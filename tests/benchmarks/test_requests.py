@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from workload.trace import as_requests
+from workload.requests import as_requests
 
-from aiopurgatory.pipeline.trace import SCHEMA
+from aiopurgatory.pipeline.workload.trace import SCHEMA
 
 
 def test_as_requests_null_or_late_completion_is_none() -> None:

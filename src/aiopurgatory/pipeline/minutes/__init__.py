@@ -1,0 +1,1 @@
+"""What happened per minute: sums that add up, and what is measured from them."""

@@ -1,0 +1,1 @@
+"""Models of a workload, their estimates, and traces made of them."""
