@@ -1,115 +1,170 @@
-"""python benchmarks/bench_pipeline.py --rows 1000000 10000000: measure rows/s of ingest and report on a journal.
+"""python benchmarks/bench_pipeline.py --rounds 3 --json build/pipeline.json: measure the pipeline, and DuckDB.
 
-Each size runs in a process of its own on local[2]; the heap of the driver is 1 GB, and all of Spark runs in it. A
-session that has just begun spends half of its time on loading and compiling what it is to run. So both stages run twice
-in it, and the second time is that of one that lives on.
+    session   start of the session with a trivial job in it; then ingest + report, *first* and *again* in that session,
+              each into an empty folder: 1M and 10M rows of a day in files of 250,000 rows
+    process   one process from its start to its end: the same, once
+    files     2,000 files of 10 rows, then 10 files of the same rows, as in *session*
+    command   ``aiopurgatory pipeline run`` on a journal of 30,000 rows of one minute, as the demo has: from ingest to
+              advice. Left out while there is no such command.
+
+Competitors take turns: *ours* with a heap of 1 GB, *ours, 512m*, and DuckDB (pipelines/with_duckdb.py), each in a
+process of its own on two threads. The journals were just written, so their pages are in memory for all alike. CPU time
+is that of the whole tree of processes, user and system: the JVM, its Python workers, and whatever else is started.
+
+Before the first round each competitor runs once, unmeasured, so that *ours* has its archive of Java classes. What that
+run reports is compared: minutes, days and hot keys of both must be the same.
+
+Prints a line of JSON for each run, round by round; then the figures to reach, and medians with their ranges.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pipelines.agreement import differences
+from pipelines.journals import Shape, make
+from pipelines.usage import Ended, run_tree
+from tables import pipelines, targets
+from tables.machine import Printer
+from tables.results import Results, markdown_table
 
-from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS, STATISTICS
-from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.report import report
-from aiopurgatory.pipeline.spark.session import session
+Line = dict[str, Any]
 
-ROWS_PER_FILE = 250_000
-HOURS = 24
-
-
-def operations(spark: SparkSession, rows: int) -> DataFrame:
-    """A day of three kinds of requests: most complete within milliseconds, a tenth expires."""
-    files = max(1, rows // ROWS_PER_FILE)
-    chance, noise = F.rand(1), F.randn(2)
-    table = spark.range(0, rows, 1, files).select(
-        F.lit(1).cast("short").alias("schema_version"),
-        F.element_at(F.array(F.lit("fetch"), F.lit("produce")), (F.col("id") % 2 + 1).cast("int")).alias("purgatory"),
-        F.concat(F.lit("host-"), F.spark_partition_id()).alias("instance"),
-        F.col("id").alias("sequence"),
-        F.concat(F.lit("Delayed"), (F.col("id") % 3).cast("string")).alias("kind"),
-        F.lit(1).alias("key_count"),
-        F.xxhash64(F.floor(1000 * F.pow(F.rand(3), 3))).alias("key_hash"),
-        F.lit(None).cast("string").alias("key"),
-        F.timestamp_micros(F.lit(1_795_219_200_000_000) + (F.rand(4) * 3_599e6).cast("long")).alias("watched_at"),
-        F.when(chance < 0.1, 500_000 + (F.rand(5) * 2000).cast("long"))
-        .otherwise((F.exp(noise) * 15_000).cast("long"))
-        .alias("waited_us"),
-        F.lit(500_000).cast("long").alias("timeout_us"),
-        F.when(chance < 0.1, "expired").when(chance < 0.98, "completed").otherwise("cancelled").alias("outcome"),
-        F.when(chance < 0.1, (F.rand(5) * 2000).cast("long")).alias("lateness_us"),
-        (chance > 0.999).alias("missed_trigger"),
-        F.lit(1.0).alias("weight"),
-        (F.spark_partition_id() * HOURS / files).cast("int").alias("part"),
-    )
-    hour = F.make_interval(hours=F.col("part"))
-    missed = F.col("missed_trigger") & (F.col("outcome") == "completed")
-    table = table.withColumn("watched_at", F.col("watched_at") + hour).withColumn("missed_trigger", missed)
-    return table.select(*OPERATIONS.raw.names, F.lit("2026-11-21").alias("date"), F.lpad("part", 2, "0").alias("hour"))
+HERE = Path(__file__).parent
+PACKAGES = ["pyspark", "pyarrow", "numpy", "duckdb"]
+#: Name -> what runs, and the heap of its JVM.
+COMPETITORS = {"ours": ("ours", "1g"), "ours, 512m": ("ours", "512m"), "duckdb": ("duckdb", "")}
+WHATS = ("session", "process", "files", "command")
+FILES = {"2,000 files": Shape(20_000, 10), "10 files": Shape(20_000, 2_000)}
+DEMO = Shape(30_000, 3_000, span=60.0, instances=1, snapshots=1.0)
+WARMING = Shape(100_000)
 
 
-def statistics(spark: SparkSession) -> DataFrame:
-    """Snapshots of one instance of each purgatory, every 10 s."""
-    counts = [field.name for field in STATISTICS.raw if field.dataType.simpleString() == "bigint"]
-    return spark.range(HOURS * 360).select(
-        F.lit(1).cast("short").alias("schema_version"),
-        F.explode(F.array(F.lit("fetch"), F.lit("produce"))).alias("purgatory"),
-        F.lit("host-0").alias("instance"),
-        F.timestamp_micros(F.lit(1_795_219_200_000_000) + F.col("id") * 10_000_000).alias("at"),
-        *(F.when(F.lit(name == "pending"), 50).otherwise(F.col("id") * 7).cast("long").alias(name) for name in counts),
-        F.lit("2026-11-21").alias("date"),
-        F.lit("00").alias("hour"),
-    )
+@dataclass
+class Bench:
+    folder: Path
+    cores: int
+    competitors: Sequence[str]
+    #: Rows with which the command is measured; fewer for a test.
+    demo: Shape = DEMO
+
+    def journal(self, name: str, shape: Shape) -> Path:
+        """That of *shape*, made when it is first asked for."""
+        folder = self.folder / "journals" / name.replace(",", "").replace(" ", "-")
+        if not folder.exists():
+            make(folder, shape)
+        return folder
+
+    def run(self, competitor: str, journal: Path, rows: int, times: Sequence[str]) -> Line:
+        """What each step took; and the whole process, with its end."""
+        kind, memory = COMPETITORS[competitor]
+        settings = {"competitor": kind, "memory": memory, "cores": self.cores, "times": times, "rows": rows}
+        out = self.emptied("out")
+        settings |= {"journal": str(journal), "out": str(out), "begun": time.monotonic()}
+        ended = run_tree([sys.executable, "-m", "pipelines.worker", json.dumps(settings)], folder=HERE)
+        if ended.status:
+            raise RuntimeError(f"{competitor} failed with {journal}, see above")
+        found: Line = json.loads(ended.output.splitlines()[-1])
+        whole = {"whole_wall": ended.wall, "whole_cpu": ended.cpu + found.pop("forgotten_cpu")}
+        return found | whole | {"rows": rows, "competitor": competitor}
+
+    def emptied(self, name: str) -> Path:
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def warm(self) -> None:
+        """Raises: RuntimeError: the reports differ."""
+        reports = {}
+        for competitor in self.competitors:
+            self.run(competitor, self.journal("warming", WARMING), WARMING.rows, ["first"])
+            reports[competitor] = self.emptied(f"report-{COMPETITORS[competitor][0]}")
+            shutil.copytree(self.folder / "out" / "first" / "report", reports[competitor], dirs_exist_ok=True)
+        if {"ours", "duckdb"} <= reports.keys():
+            different = differences(reports["ours"], reports["duckdb"])
+            if different:
+                raise RuntimeError(f"the reports of ours and duckdb differ: {'; '.join(different)}")
+
+    def session(self, sizes: Sequence[int]) -> Iterator[Line]:
+        for rows in sizes:
+            journal = self.journal(f"{rows} rows", Shape(rows))
+            for competitor in self.competitors:
+                line = self.run(competitor, journal, rows, ["first", "again"])
+                line |= {f"{name}_rows_s": rows / line[f"{name}_wall"] for name in ("first", "again")}
+                yield {"what": "session", **line}
+
+    def process(self, sizes: Sequence[int]) -> Iterator[Line]:
+        for rows in sizes:
+            for competitor in self.competitors:
+                journal = self.journal(f"{rows} rows", Shape(rows))
+                yield {"what": "process", **self.run(competitor, journal, rows, ["first"])}
+
+    def files(self) -> Iterator[Line]:
+        for competitor in self.competitors:
+            for name, shape in FILES.items():
+                line = self.run(competitor, self.journal(name, shape), shape.rows, ["first", "again"])
+                yield {"what": "files", "files": name, **line}
+
+    def command(self) -> Iterator[Line]:
+        command = [sys.executable, "-m", "aiopurgatory", "pipeline", "run"]
+        said = subprocess.run([*command[:-1], "--help"], capture_output=True, text=True, check=True).stdout
+        if not any(line.split()[:1] == ["run"] for line in said.splitlines()):
+            return
+        journal, out = self.journal("demo", self.demo), self.emptied("out")
+        ended: Ended = run_tree([*command, str(journal), str(out)], folder=self.folder)
+        if ended.status:
+            raise RuntimeError(f"aiopurgatory pipeline run failed, see above: {ended.output}")
+        # No CPU time: that of Spark's Python workers is known only where Tree watches them.
+        yield {"what": "command", "competitor": "ours", "rows": self.demo.rows, "whole_wall": ended.wall}
 
 
-def measure(rows: int, cores: int) -> dict[str, float]:
-    """Seconds of each stage, and the memory of the process that runs all of Spark, in MB."""
-    with tempfile.TemporaryDirectory() as folder, session("bench", scratch=folder, master=f"local[{cores}]") as spark:
-        for name, table in (("operations", operations(spark, rows)), ("statistics", statistics(spark))):
-            table.write.partitionBy("date", "hour").parquet(f"{folder}/journal/{name}")
-        took: dict[str, float] = {}
-        for when in ("", "again_"):
-            start = time.perf_counter()
-            counts = ingest(spark, f"{folder}/journal", f"{folder}/clean")["operations"]
-            ingested = time.perf_counter()
-            report(spark, f"{folder}/clean", f"{folder}/report")
-            reported = time.perf_counter()
-            assert counts.rows_out == rows
-            both = reported - start
-            took |= {f"{when}ingest": ingested - start, f"{when}report": reported - ingested, f"{when}both": both}
-            took[f"{when}rows_s"] = rows / both
-        runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
-        heap = runtime.maxMemory() / 2**20
-        size = sum(path.stat().st_size for path in Path(folder, "journal").rglob("*.parquet")) / 2**20
-    python = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    java = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
-    return took | {"journal_mb": size, "heap_mb": heap, "java_mb": java, "python_mb": python}
+def measure(bench: Bench, args: argparse.Namespace, told: Printer) -> None:
+    """One round after the other, so that what disturbs the machine for a while disturbs all alike."""
+    chosen = args.only or WHATS
+    if set(chosen) - {"command"}:
+        bench.warm()
+    for number in range(args.rounds):
+        for what in chosen:
+            of_sizes = what in ("session", "process")
+            lines = getattr(bench, what)(args.rows) if of_sizes else getattr(bench, what)()
+            told.lines({"round": number, "cores": bench.cores, **line} for line in lines)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="default: 1M and 10M")
+    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument("--only", choices=WHATS, action="append", help="only this, or these")
+    parser.add_argument("--competitor", choices=COMPETITORS, action="append", help="only this, or these")
+    parser.add_argument("--cores", type=int, default=2, help="threads of each; default: 2")
+    parser.add_argument("--folder", metavar="DIR", help="for journals and results; default: a temporary one")
+    parser.add_argument("--compiled", metavar="DIR", help="the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="write the lines there, too")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one:
-        print(json.dumps(measure(args.rows[0], args.cores)))
-        return
-    for rows in args.rows:
-        command = [sys.executable, __file__, "--one", "--rows", str(rows), "--cores", str(args.cores)]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        figures = "  ".join(f"{name} {value:,.1f}" for name, value in json.loads(said).items())
-        print(f"{rows:,} rows on local[{args.cores}]: {figures}", flush=True)
+    args = arguments()
+    if args.compiled:
+        os.environ["PYTHONPATH"] = os.path.abspath(args.compiled)
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder, Printer("pipelines", args.json) as told:
+        told.machine(PACKAGES, [])
+        measure(Bench(Path(folder), args.cores, args.competitor or list(COMPETITORS)), args, told)
+    found = Results(told.found)
+    print(markdown_table(targets.HEAD, targets.rows(found, pipelines.TARGETS)))
+    print(pipelines.markdown(found.where(table="pipelines")))
 
 
 if __name__ == "__main__":

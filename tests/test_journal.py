@@ -272,9 +272,24 @@ async def test_snapshots_hold_the_statistics(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
     found = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
     assert len(found) >= 3
+    assert (found[0]["pending"], found[0]["wheel_size"]) == (0, 20)
     assert (found[-2]["pending"], found[-2]["watched"], found[-2]["keys"]) == (1, 2, 2)
     assert (found[-1]["pending"], found[-1]["failed"]) == (0, 1)
     assert {(row["purgatory"], row["instance"]) for row in found} == {("fetch", journal.instance)}
+
+
+async def test_snapshots_begin_with_what_counters_grow_from(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    async with Purgatory("fetch", tick=0.01, wheel_size=8, purge_interval=7, observers=[journal]) as purgatory:
+        purgatory.watch(Fetch(), ["a"]).force_complete()
+        async with journal:
+            purgatory.watch(Fetch(), ["a"]).force_complete()
+            async with Purgatory("other", observers=[journal]):
+                pass
+    found = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
+    first = {row["purgatory"]: row["completed"] for row in reversed(found)}
+    assert first == {"fetch": 1, "other": 0}
+    assert (found[0]["tick_ns"], found[0]["wheel_size"], found[0]["purge_interval"]) == (10_000_000, 8, 7)
 
 
 async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: Path) -> None:

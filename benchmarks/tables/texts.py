@@ -41,6 +41,12 @@ which carries the same messages at the same rate: asyncpg's prepared ``pg_notify
 all differ; *1,000 keys*: the same again and again, which receivers keep decoded. *gap*: the slowest of six connections
 that become deaf at other points of their heartbeat; heartbeat and timeout are 1 s. *turn*: after ``notify_all()``, with
 the collector as the README advises. *fault*: the server is killed twice while events come.""",
+    "pipelines": """\
+A day of requests in files of 250,000 rows; a tenth expires. *ours* is `ingest` and then `report` on `local[2]`, heap
+1 GB; DuckDB (`benchmarks/pipelines/with_duckdb.py`) has two threads and no limit of memory. It judges the rows by the
+same rules, writes the same clean rows and makes minutes, days, hot keys and work, which were compared: the same. It
+makes no changes, page or versions. CPU time is that of all processes, user and system; peak MB adds up the peaks of the
+processes, so pages that they share count in each. *start* is the session with a trivial job in it.""",
     "fleets": """\
 CPU time of 1, 2, 4 and 8 workers that share polls and events. Each event ends one poll, in any of the workers, and
 reaches all of them. The model (`benchmarks/buses/model.py`) is fitted to all but the largest run.""",

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from . import buses, fleets, losses, plots, targets, texts
+from . import buses, fleets, losses, pipelines, plots, targets, texts
 from .results import Results, read
 from .results import markdown_table as table
 
@@ -17,6 +17,7 @@ COMMAND = "python benchmarks/run.py --compiled build/compiled --peers build/peer
 OWN_COMMANDS = {
     "buses": "python benchmarks/bench_bus.py --compiled build/compiled --json build/bus.json",
     "fleets": "python benchmarks/fleet.py --compiled build/compiled --json build/fleet.json",
+    "pipelines": "python benchmarks/bench_pipeline.py --compiled build/compiled --json build/pipeline.json",
 }
 
 
@@ -178,6 +179,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "micro": ("Operations that nobody awaits", micro),
     "buses": ("Buses", buses_section),
     "fleets": ("Fleets", fleets.markdown),
+    "pipelines": ("Pipeline", pipelines.section),
 }
 
 

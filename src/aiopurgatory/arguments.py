@@ -30,6 +30,16 @@ def require_seconds(parameter: str, value: object, least: float = 0.0, most: flo
     require(least <= value <= most, parameter, rule, value)
 
 
+def require_settings(tick: object, wheel_size: object, purge_interval: object) -> None:
+    """Check the settings of a purgatory; its docstring says what they mean.
+
+    Raises: TypeError, ValueError: one has another type, or is out of its range.
+    """
+    require_seconds("tick", tick, 1e-9, 1e6)
+    require_int("wheel_size", wheel_size, 2)
+    require_int("purge_interval", purge_interval, 0)
+
+
 def require_text(parameter: str, value: object) -> None:
     """Raises: TypeError: *value* is no str; ValueError: it cannot be written as UTF-8."""
     if not isinstance(value, str):

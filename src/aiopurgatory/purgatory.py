@@ -13,7 +13,14 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
-from .arguments import require_int, require_not_coroutine, require_plain_function, require_seconds, require_text
+from .arguments import (
+    require_int,
+    require_not_coroutine,
+    require_plain_function,
+    require_seconds,
+    require_settings,
+    require_text,
+)
 from .clock import Clock, LoopClock
 from .clock_task import ClockTask
 from .core.nanoseconds import NS
@@ -75,9 +82,7 @@ class Purgatory(SyncPurgatory):
         observers: Iterable[Observer] = (),
     ) -> None:
         require_text("name", name)
-        require_seconds("tick", tick, 1e-9, 1e6)
-        require_int("wheel_size", wheel_size, 2)
-        require_int("purge_interval", purge_interval, 0)
+        require_settings(tick, wheel_size, purge_interval)
         if max_pending is not None:
             require_int("max_pending", max_pending, 1)
         require_seconds("turn_budget", turn_budget, 1e-9, 1e6)

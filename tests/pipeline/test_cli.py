@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from aiopurgatory.cli import STAGES, main
+import aiopurgatory
+from aiopurgatory.cli import INTERRUPTED, STAGES, main
 
 from .journals import operation, write
 
@@ -58,19 +62,31 @@ def test_help_needs_no_extra() -> None:
     assert not {"pyspark", "pyarrow", "pandas", "matplotlib"} & set(loaded)
 
 
+def test_version_is_the_library_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"aiopurgatory {aiopurgatory.__version__}\n"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "aiopurgatory", "pipeline", *arguments, "--master", "local[1]"]
+
+
 @pytest.mark.slow
 def test_command_quiet_and_tidy(tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(n) for n in range(3)])
     (tmp_path / "here").mkdir()
 
     def said(*arguments: str) -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "aiopurgatory", "pipeline", *arguments, "--master", "local[1]"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "here")
+        done = subprocess.run(command(*arguments), capture_output=True, text=True, cwd=tmp_path / "here")
         return done.returncode, done.stdout, done.stderr
 
-    counted = "operations: 3 rows of 1 files: 3 clean, 0 duplicates\n"
-    assert said("ingest", "../journal", "../clean") == (0, counted, "")
-    assert said("report", "../clean", "../report") == (0, "../report/report.html\n", "")
+    status, out, error = said("ingest", "../journal", "../clean")
+    assert (status, out) == (0, "operations: 3 rows of 1 files: 3 clean, 0 duplicates\n")
+    assert re.fullmatch(r"ingest: done in \d+\.\d s\n", error)
+    status, out, error = said("report", "../clean", "../report")
+    assert (status, out) == (0, "../report/report.html\n")
+    assert re.fullmatch(r"report: done in \d+\.\d s\n", error)
     status, out, error = said("ingest", "../none", "../clean")
     assert (status, out) == (1, "")
     assert error == "aiopurgatory pipeline ingest: journal must be a folder with operations in it, got ../none\n"
@@ -83,8 +99,9 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
 def test_command_on_a_terminal_shows_its_progress(tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(0)])
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "aiopurgatory", "pipeline", "ingest", "journal", "clean", "--master", "local[1]"]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, cwd=tmp_path)
+    running = subprocess.Popen(
+        command("ingest", "journal", "clean"), stdout=subprocess.DEVNULL, stderr=theirs, cwd=tmp_path
+    )
     os.close(theirs)
     shown = b""
     with suppress(OSError):  # which is how Linux says that nobody writes to it any more
@@ -92,4 +109,30 @@ def test_command_on_a_terminal_shows_its_progress(tmp_path: Path) -> None:
             shown += part
     os.close(ours)
     assert running.wait() == 0
-    assert b"[Stage " in shown
+    assert b"ingest" in shown
+    assert b"running" in shown
+    assert b"done" in shown
+    assert b" tasks" in shown
+
+
+@pytest.mark.slow
+def test_command_interrupted_ends_at_once_and_silently(tmp_path: Path) -> None:
+    arguments = command("generate", "--workload", "few", "--rows", "500000000", "out")
+    running = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("out/trace/_temporary")) and time.monotonic() < until:
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    assert (*running.communicate(timeout=60), running.returncode) == ("", "", INTERRUPTED)
+    assert not list((tmp_path / "out").glob(".spark-*"))
+
+
+@pytest.mark.slow
+def test_command_job_fails_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trace").mkdir()
+    (tmp_path / "out" / "trace" / "part.parquet").write_bytes(b"no Parquet")
+    done = subprocess.run(command("simulate", "out/trace", "out"), capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("aiopurgatory pipeline simulate: ")
+    assert done.stderr.count("\n") == 1

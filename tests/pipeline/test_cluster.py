@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 import aiopurgatory
-from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS, read_clean
+from aiopurgatory.pipeline.cleaning.clean_table import published, read_clean
+from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.spark.java import java_home
 
@@ -139,10 +140,10 @@ def test_cluster_worker_killed_in_the_middle_same_result(spark: SparkSession, tm
         wait_until("two workers are there", lambda: cluster.alive() == 2)
         job = cluster.submit("pipeline", "ingest", str(journal), str(out))
         stack.callback(job.kill)
-        wait_until("rows are being written", lambda: list(out.glob(".ingest/operations/_temporary/**/*.parquet")), job)
+        wait_until("rows are being written", lambda: list(out.glob("versions/*/operations/**/*.parquet")), job)
         kill(cluster.workers[0])
         assert job.wait() == 0
-    counts = json.loads((out / "ingest.json").read_text())["operations"]
+    counts = published(spark, str(out)).counts["operations"]
     assert (counts["rows_in"], counts["rows_out"], counts["duplicates"]) == (75_000, 72_000, 3_000)
     ingest(spark, str(journal), str(tmp_path / "here"))
     both = [read_clean(spark, str(folder), OPERATIONS) for folder in (out, tmp_path / "here")]

@@ -1,48 +1,51 @@
-"""What is estimated is what it was made of, and a model that does not fit is called that."""
+"""Estimates recover what the data were drawn from, intervals hold the truth, and a model that does not fit is named."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from math import exp, log
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtri
 
-from aiopurgatory.pipeline.workload.estimate import (
-    BINS,
-    HOUR,
-    Array,
-    Hour,
-    Times,
-    _harmonic,
-    _kaplan_meier,
-    log_normal,
-    poisson,
-    popularity,
-    rates,
-)
+from aiopurgatory.pipeline.workload.arrivals import HOUR, Hour, poisson, rates
+from aiopurgatory.pipeline.workload.completion import BINS, Binned, Times, _kaplan_meier, log_normal
+from aiopurgatory.pipeline.workload.estimate import Array
+from aiopurgatory.pipeline.workload.popularity import _harmonic, popularity
+
+
+@dataclass
+class Sums:
+    number: int
+    weight: float
+    squares: float
+    total: float
+    total_squares: float
+
+
+def binned(logs: Array, weights: Array) -> Binned:
+    found: dict[int, Sums] = {}
+    for number in np.unique(np.floor(logs * BINS)).astype(int).tolist():
+        here = np.floor(logs * BINS) == number
+        x, w = logs[here], weights[here]
+        found[number] = Sums(number, w.sum(), (w**2).sum(), (w * x).sum(), (w * x**2).sum())
+    return Binned.of(found.values())
 
 
 def times_of(logs: Array, limits: Array, weights: Array | None = None, last_try: float = 0.0) -> Times:
-    """*logs* as far as they are known with *limits*; a share *last_try* of those completed is known to be shorter."""
+    """*logs* as far as they are known with *limits*; a share *last_try* of the completed is left-censored."""
     weights = np.ones(len(logs)) if weights is None else weights
     done = logs <= limits
     missed = done & (np.arange(len(logs)) < len(logs) * last_try)
     seen = done & ~missed
-    bins = np.floor(logs[seen] * BINS).astype(int).tolist()
-    histogram = Counter[int]()
-    for each, weight in zip(bins, weights[seen].tolist(), strict=True):
-        histogram[each] += weight
     return Times(
-        float(weights[seen].sum()),
-        float((weights * logs)[seen].sum()),
-        float((weights * logs**2)[seen].sum()),
-        np.column_stack([limits[~done], weights[~done]]),
-        np.column_stack([limits[missed], weights[missed]]),
-        histogram,
-        float(seen.sum()),
+        binned(logs[seen], weights[seen]),
+        binned(limits[~done], weights[~done]),
+        binned(limits[missed], weights[missed]),
     )
 
 
@@ -128,12 +131,12 @@ def test_log_normal_all_the_same_time() -> None:
 def test_kaplan_meier_equals_the_textbook(pairs: list[tuple[int, int]]) -> None:
     logs, limits = (np.array(each) / BINS + 0.5 / BINS for each in zip(*pairs, strict=True))
     times = times_of(logs, limits)
-    if not times.histogram:
+    if not len(times.completed.bins):
         return
     survival, edges = _kaplan_meier(times)
     ends, done = np.minimum(logs, limits), logs <= limits
     share = 1.0
-    for number, edge, found in zip(sorted(times.histogram), edges, survival, strict=True):
+    for number, edge, found in zip(times.completed.bins, edges, survival, strict=True):
         here = np.floor(ends * BINS) == number
         share *= 1 - (here & done).sum() / (np.floor(ends * BINS) >= number).sum()
         assert found == pytest.approx(share)
@@ -141,11 +144,12 @@ def test_kaplan_meier_equals_the_textbook(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_kaplan_meier_spreads_what_was_shorter() -> None:
-    exact = dict.fromkeys((10, 20, 30), 1.0)
+    exact = binned(np.array([10.5, 20.5, 30.5]) / BINS, np.ones(3))
 
     def survival(*shorter: tuple[int, float], longer: float = 0.0) -> list[float]:
-        pairs = np.array([(number / BINS, weight) for number, weight in shorter])
-        times = Times(3.0, 0.0, 0.0, np.array([[20.5 / BINS, longer]]), pairs, exact, 3.0)
+        bounds, weights = np.array(shorter, float).reshape(-1, 2).T
+        later = binned(np.array([20.5 / BINS] * bool(longer)), np.array([longer] * bool(longer)))
+        times = Times(exact, later, binned(bounds / BINS, weights))
         return [round(float(each), 4) for each in _kaplan_meier(times)[0]]
 
     assert survival((10, 1.0)) == [0.5, 0.25, 0.0]  # it can only be one of the first
@@ -196,8 +200,9 @@ def test_rates_by_hour_of_the_day_count_silent_hours() -> None:
     counts[:HOUR] = 2.0
     counts[24 * HOUR : 25 * HOUR] = 4.0
     found = rates(*hours_of(counts))
-    assert found == {0: 3.0, **dict.fromkeys(range(1, 24), 0.0)}
-    assert rates(*hours_of(np.full(60, 5.0), begin=5 * HOUR + 100)) == {5: 5.0}
+    assert {hour: rate.per_second for hour, rate in found.items()} == {0: 3.0, **dict.fromkeys(range(1, 24), 0.0)}
+    (only,) = rates(*hours_of(np.full(60, 5.0), begin=5 * HOUR + 100)).items()
+    assert (only[0], only[1].per_second) == (5, 5.0)
 
 
 @pytest.mark.parametrize("zipf", [0.5, 1.0, 1.5])
@@ -236,3 +241,134 @@ def test_percentile_is_that_of_the_distribution() -> None:
     assert found is not None
     assert found.percentile_ms(50) == pytest.approx(found.p50_ms)
     assert found.percentile_ms(84.134) == pytest.approx(found.p50_ms * exp(found.sigma), rel=1e-3)
+
+
+TRUE_MU, TRUE_SIGMA = log(200_000), 1.2
+
+
+@pytest.mark.parametrize(
+    ("timeouts_ms", "kept", "last_try"),
+    [
+        ([80], 1.0, 0.0),  # a fifth completes: the median is extrapolated
+        ([200], 1.0, 0.0),
+        ([100, 30_000], 1.0, 0.3),
+        ([100, 30_000], 0.2, 0.0),  # a fifth of the completed is in the journal, each for five
+        ([1e9], 0.1, 0.0),
+    ],
+)
+def test_log_normal_intervals_hold_the_truth(timeouts_ms: list[float], kept: float, last_try: float) -> None:
+    random = np.random.default_rng(11)
+    truth = {"p50_ms": 200.0, "sigma": TRUE_SIGMA, "p99_ms": 200 * exp(TRUE_SIGMA * float(ndtri(0.99)))}
+    hits, repeats = Counter[str](), 300
+    for _ in range(repeats):
+        logs = random.normal(TRUE_MU, TRUE_SIGMA, 600)
+        limits = random.choice(np.log(np.array(timeouts_ms) * 1000), len(logs))
+        keep = (logs > limits) | (random.random(len(logs)) < kept)
+        weights = np.where(logs > limits, 1.0, 1 / kept)
+        found = log_normal(times_of(logs[keep], limits[keep], weights[keep], last_try))
+        assert found is not None
+        for name, value in truth.items():
+            low, high = found.intervals[name] or (0.0, 0.0)
+            hits[name] += low <= value <= high
+    assert all(0.92 <= hits[name] / repeats <= 0.98 for name in truth), hits
+
+
+def test_log_normal_equal_weights_count_as_their_effective_number() -> None:
+    logs = np.random.default_rng(12).normal(TRUE_MU, TRUE_SIGMA, 1_000)
+    limits = np.full(len(logs), TRUE_MU)
+    plain, weighted = (log_normal(times_of(logs, limits, np.full(len(logs), each))) for each in (1.0, 7.0))
+    assert plain is not None
+    assert weighted is not None
+    for name, interval in plain.intervals.items():
+        assert weighted.intervals[name] == pytest.approx(interval, rel=1e-4)
+
+
+def test_log_normal_without_enough_has_no_intervals() -> None:
+    for logs in (np.array([5.0, 7.0]), np.full(100, 5.0)):
+        found = log_normal(times_of(logs, np.full(len(logs), 100.0)))
+        assert found is not None
+        assert set(found.intervals.values()) == {None}
+
+
+def test_log_normal_beyond_the_largest_time_is_extrapolated() -> None:
+    logs = np.random.default_rng(13).normal(TRUE_MU, TRUE_SIGMA, 5_000)
+    found = log_normal(times_of(logs, np.full(len(logs), log(300_000))))
+    assert found is not None
+    assert found.followed_ms == pytest.approx(300)
+    assert [percent for percent in (50, 90, 99) if found.extrapolated(percent)] == [90, 99]
+    whole = log_normal(times_of(logs, np.full(len(logs), 100.0)))
+    assert whole is not None
+    assert not whole.extrapolated(99)
+
+
+@pytest.mark.parametrize(("per_second", "weight"), [(0.01, 1.0), (5.0, 1.0), (5.0, 10.0)])
+def test_rates_intervals_hold_the_truth(per_second: float, weight: float) -> None:
+    random = np.random.default_rng(14)
+    hits, repeats = 0, 500
+    for _ in range(repeats):
+        counts = random.poisson(per_second / weight, HOUR).astype(float)
+        low, high = rates(*hours_of(counts, weight))[0].interval or (0.0, 0.0)
+        hits += low <= per_second <= high
+    assert 0.92 <= hits / repeats <= 0.98
+
+
+def test_rates_intervals_of_bursts_are_wider() -> None:
+    random = np.random.default_rng(15)
+    hits, repeats = 0, 500
+    for _ in range(repeats):
+        hours = hours_of(random.poisson(0.2, HOUR) * 5.0)
+        low, high = rates(*hours, dispersion=poisson(*hours).index or 1.0)[0].interval or (0.0, 0.0)
+        hits += low <= 1.0 <= high
+    assert 0.92 <= hits / repeats <= 0.98
+
+
+def test_rates_of_a_silent_hour_have_an_upper_bound() -> None:
+    counts = np.concatenate([np.full(HOUR, 1.0), np.zeros(HOUR)])
+    found = rates(*hours_of(counts))
+    assert found[1].per_second == 0.0
+    assert found[1].interval == pytest.approx((0.0, 3.69 / HOUR), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("keys", "operations", "zipf", "weight", "most"),
+    [
+        (50, 1_000, 1.0, 1.0, 0.98),
+        (1_000, 10_000, 1.5, 1.0, 0.98),  # half of the keys are not seen
+        (1_000, 10_000, 1.0, 4.0, 0.98),
+        (1_000, 10_000, 0.5, 1.0, 1.0),  # with many nearly equal ranks, intervals are a tenth too wide
+    ],
+)
+def test_popularity_intervals_hold_the_truth(
+    keys: int, operations: int, zipf: float, weight: float, most: float
+) -> None:
+    random = np.random.default_rng(16)
+    shares = np.arange(1, keys + 1) ** -zipf
+    hits, repeats = 0, 200
+    for _ in range(repeats):
+        drawn = random.multinomial(operations, shares / shares.sum()) * weight
+        found = popularity(list(Counter(drawn[drawn > 0].tolist()).items()), weight)
+        low, high = found.interval or (0.0, 0.0)
+        hits += low <= zipf <= high
+    assert 0.92 <= hits / repeats <= most
+
+
+def test_popularity_counts_keys_not_seen_yet() -> None:
+    shares = np.arange(1, 50_001) ** -1.0
+    drawn = np.random.default_rng(17).multinomial(100_000, shares / shares.sum())
+    found = popularity(list(Counter(drawn[drawn > 0].astype(float).tolist()).items()))
+    assert found.keys == (drawn > 0).sum() < 25_000
+    assert found.exist == pytest.approx(50_000, rel=0.05)
+    assert found.zipf == pytest.approx(1.0, abs=0.01)
+
+
+def test_popularity_of_equals_may_be_a_bit_uneven() -> None:
+    drawn = np.random.default_rng(18).multinomial(50_000, np.full(100, 0.01))
+    found = popularity(list(Counter(drawn.astype(float).tolist()).items()))
+    assert found.zipf == 0.0
+    assert found.interval is not None
+    assert found.interval[0] == 0.0
+    assert 0 < found.interval[1] < 0.05
+
+
+def test_popularity_that_does_not_fit_has_no_interval() -> None:
+    assert popularity([(50_000.0, 1), (50.0, 1_000)]).interval is None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import exp, log, nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from aiopurgatory.pipeline.fit import arrivals, fit, key_counts, popularity, timeouts, times
+from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.generate import Array, generate_table
+from aiopurgatory.pipeline.workload import sums
 from aiopurgatory.pipeline.workload.model import FEW, MANY, ModelError, Workload, read_model, write_model
 
 COLUMNS = (
@@ -120,10 +122,10 @@ def test_fit_names_what_does_not_fit(spark: SparkSession) -> None:
     for sentence in (
         "ARRIVALS ARE NOT POISSON: they come in bursts",
         "ARE NOT LOG-NORMAL",
-        "KEYS ARE NOT THAT POPULAR",
+        "KEY POPULARITY IS NOT ZIPF",
     ):
         assert sentence in text
-    assert "Only 1 of the 24 hours" in text
+    assert "23 of the 24 hours of the day were not seen" in text
 
 
 def test_fit_twice_is_the_same_and_survives_json(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,13 +170,52 @@ def test_sums_say_what_they_are_of(spark: SparkSession) -> None:
     ]
     operations = spark.createDataFrame(rows, COLUMNS)
     begin = int(second[0].timestamp())
-    (hour,) = arrivals(operations).collect()
-    assert hour[2:] == (begin // 3600, begin, begin + 2, 3.0, 5.0, 9.0)
-    found = {(each.what, each.bin): each.weight for each in times(operations).collect()}
-    assert found == {("at once", 0): 1.0, ("completed", 0): 2.0, ("shorter", 546): 1.0, ("longer", 0): 1.0}
-    assertDataFrameEqual(timeouts(operations).select("timeout_us", "weight"), [(5_000, 4.0), (None, 1.0)])
-    assertDataFrameEqual(key_counts(operations).select("keys", "weight"), [(1, 2.0), (3, 2.0), (64, 1.0)])
-    assertDataFrameEqual(popularity(operations).select("count", "keys"), [(3.0, 1), (1.0, 2)])
+    found: dict[int, list[Row]] = {}
+    for each in sums.sums(operations).collect():
+        found.setdefault(each.what, []).append(each)
+    (hour,) = found[sums.ARRIVALS]
+    assert (hour.number, hour.weight, hour.squares, hour.squares_of_seconds) == (begin // 3600, 5.0, 7.0, 11.0)
+    assert (hour["first"], hour["last"]) == ((begin, 1.0, 1.0), (begin + 2, 1.0, 1.0))
+    assert [each[2:6] for each in found[sums.AT_ONCE]] == [(sums.AT_ONCE, 0, 1.0, 1.0)]
+    assert [each[2:6] for each in found[sums.COMPLETED]] == [(sums.COMPLETED, 0, 2.0, 4.0)]
+    (shorter,) = found[sums.SHORTER]
+    assert (shorter.number, shorter.total, shorter.total_squares) == pytest.approx((546, log(5_100), log(5_100) ** 2))
+    assert [each[2:6] for each in found[sums.LONGER]] == [(sums.LONGER, 0, 1.0, 1.0)]
+    assert {(each.number is None, each.total, each.weight) for each in found[sums.TIMEOUTS]} == {
+        (False, 20_000.0, 4.0),
+        (True, 0.0, 1.0),
+    }
+    assert {each.number: each.weight for each in found[sums.KEY_COUNTS]} == {1: 2.0, 3: 2.0, 64: 1.0}
+    assertDataFrameEqual(sums.popularity(operations).select("count", "keys"), [(3.0, 1), (1.0, 2)])
+
+
+def test_fit_states_intervals_around_its_estimates(spark: SparkSession) -> None:
+    (found,) = fit(journal(spark, MADE, 100_000, keep_completed=0.25))
+    intervals = found.evidence["intervals"]
+    assert found.evidence["confidence"] == 0.95
+    for name, value in (("p50_ms", found.p50_ms), ("sigma", found.sigma), ("zipf", found.zipf)):
+        low, high = intervals[name]
+        assert low < value < high
+        assert 1 < high / low < 1.2
+    low, high = intervals["p99_ms"]
+    assert low < 200 * exp(MADE.sigma * 2.3263) < high
+    assert sorted(intervals["arrivals_per_second"]) == ["11", "12"]
+    low, high = intervals["arrivals_per_second"]["12"]
+    assert low < found.arrivals_per_second[12] < high
+    assert " ".join(found.findings).count("(95 %: ") == 6  # two rates, p50, p99, sigma, zipf
+
+
+def test_fit_marks_what_is_extrapolated(spark: SparkSession) -> None:
+    short = replace(MADE, timeouts_ms=((300.0, 1.0),))
+    (found,) = fit(journal(spark, short, 20_000))
+    assert found.evidence["extrapolated_beyond_ms"] == pytest.approx(300)
+    assert found.evidence["extrapolated_percentiles"] == [90, 99]
+    assert found.evidence["extrapolated_hours"] == [hour for hour in range(24) if hour != 11]
+    text = " ".join(found.findings)
+    assert "Extrapolated: p90, p99. No operation was seen for longer than 300 ms." in text
+    assert text.count(", extrapolated)") == 1  # p99 with its interval
+    assert " (extrapolated)" in text  # p90 has none
+    assert "e+0" not in text
 
 
 @pytest.mark.parametrize(
@@ -197,6 +238,21 @@ def test_read_model_of_something_else_is_refused(tmp_path: Path, text: str) -> N
         {"p50_ms": 0.0},
         {"timeouts_ms": ()},
         {"timeouts_ms": ((-1.0, 1.0),)},
+        {"timeouts_ms": ((nan, 1.0),)},
+        {"timeouts_ms": None},
+        {"timeouts_ms": (5.0,)},
+        {"timeouts_ms": ((5.0, nan),)},
+        {"arrivals_per_second": (nan,) * 24},
+        {"arrivals_per_second": (None,) * 24},
+        {"p50_ms": nan},
+        {"p50_ms": "20"},
+        {"sigma": nan},
+        {"sigma": None},
+        {"zipf": float("inf")},
+        {"key_counts": ((1.5, 1.0),)},
+        {"key_space": 1.5},
+        {"first_hour": 24},
+        {"kind": None},
         {"key_counts": ((1, 0.5),)},
         {"key_space": 0},
         {"at_once": 1.5},

@@ -14,8 +14,17 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.cli import main
 from aiopurgatory.pipeline.generate import BLOCK, Blocks, chosen, generate, generate_table
-from aiopurgatory.pipeline.workload.model import FEW, MANY, ModelError, Workload, of_seed, read_model, write_model
-from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, SCHEMA, read_trace
+from aiopurgatory.pipeline.workload.model import (
+    FEW,
+    MANY,
+    ModelError,
+    Workload,
+    expired_share,
+    of_seed,
+    read_model,
+    write_model,
+)
+from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, SCHEMA, TraceError, read_trace
 
 MIXED = replace(
     FEW,
@@ -49,6 +58,22 @@ def test_generate_counts_per_block_vary_as_of_a_poisson_process() -> None:
     arrivals = generate_table([FEW], 20 * BLOCK, rate=1e6)["arrival_us"].to_numpy()
     counts = np.bincount(arrivals // 10_000)[:-1]  # some 100 windows of 10,000 each, across the blocks' bounds
     assert counts.var() / counts.mean() == pytest.approx(1, abs=0.5)
+
+
+def test_expired_share_is_that_of_a_generated_trace() -> None:
+    for workload in (
+        FEW,
+        MANY,
+        MIXED,
+        NEVER,
+        replace(MANY, sigma=0.0),
+        replace(FEW, timeouts_ms=((0.0, 0.5), (50.0, 0.5))),
+    ):
+        table = generate_table([workload], 100_000)
+        timeouts = table["timeout_us"].to_numpy()
+        completion = table["completion_us"].fill_null(NO_TIMEOUT_US).to_numpy()
+        expired = (timeouts < NO_TIMEOUT_US) & (completion >= timeouts)
+        assert expired_share(workload) == pytest.approx(expired.mean(), abs=0.006), workload
 
 
 def test_generate_keys_are_distinct_and_in_range() -> None:
@@ -103,10 +128,15 @@ def test_generate_longer_trace_begins_like_the_shorter() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"count": 0}, "count must be >= 1, got 0"), ({"rate": -1.0}, "rate must be > 0"), ({"seed": -1}, "seed must be")],
+    [
+        ({"count": 0}, "count must be >= 1, got 0"),
+        ({"rate": -1.0}, "rate must be > 0"),
+        ({"rate": 0.0}, "rate must be > 0"),
+        ({"seed": -1}, "seed must be"),
+    ],
 )
 def test_generate_argument_out_of_range_is_refused(change: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(TraceError, match=message):
         Blocks(**{"workloads": (FEW,), "count": 1, "seed": 1, **change})  # type: ignore[arg-type]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections import Counter
@@ -19,57 +18,73 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.journal.schema import OPERATIONS
-from aiopurgatory.pipeline.cleaning import journal_tables as tables
-from aiopurgatory.pipeline.cleaning.survey import survey
-from aiopurgatory.pipeline.ingest import Counts, LostRowsError, ingest
+from aiopurgatory.journal import schema as journal_schema
+from aiopurgatory.pipeline.cleaning.clean_table import read_clean, schema
+from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
+from aiopurgatory.pipeline.cleaning.table_run import Counts
+from aiopurgatory.pipeline.cleaning.versions import FileDay, LostRowsError, current
+from aiopurgatory.pipeline.ingest import ingest
 
 from .journals import NOON, expired, operation, snapshot, write
 
 DAY = timedelta(days=1)
+COLUMNS = journal_schema.OPERATIONS
 
 
-def ingested(spark: SparkSession, folder: Path, **days: Any) -> Counts:
-    return ingest(spark, str(folder / "journal"), str(folder / "out"), **days)["operations"]
+def ingested(spark: SparkSession, folder: Path, **options: Any) -> Counts:
+    options = {"max_torn": 1.0, **options}
+    return ingest(spark, str(folder / "journal"), str(folder / "out"), **options)["operations"]
+
+
+def clean(spark: SparkSession, folder: Path) -> DataFrame:
+    return read_clean(spark, str(folder / "out"), OPERATIONS)
 
 
 def sequences(spark: SparkSession, folder: Path) -> list[int]:
-    rows = tables.read_clean(spark, str(folder / "out"), tables.OPERATIONS)
-    return sorted(row.sequence for row in rows.select("sequence").collect())
+    return sorted(row.sequence for row in clean(spark, folder).select("sequence").collect())
+
+
+def quarantined(spark: SparkSession, folder: Path) -> dict[str, FileDay]:
+    """By file day: what became of the files of operations."""
+    days = current(spark, str(folder / "out")).file_days
+    return {name: day["operations"] for name, day in days.items() if "operations" in day}
 
 
 def reasons(spark: SparkSession, folder: Path) -> dict[str, int]:
-    aside = spark.read.parquet(str(folder / "out" / "quarantine" / "operations"))
-    return dict(Counter(row.reason for row in aside.select("reason").collect()))
+    paths = [f"{folder}/out/{path}" for day in quarantined(spark, folder).values() for path in day.quarantine]
+    return dict(Counter(why for path in paths for why in pq.read_table(path, partitioning=None)["reason"].to_pylist()))
+
+
+def torn(spark: SparkSession, folder: Path) -> dict[str, str]:
+    """The names of the torn files, and why they are."""
+    return {Path(path).stem: why for day in quarantined(spark, folder).values() for path, why, _ in day.torn}
 
 
 def test_ingest_good_rows_come_out_as_they_went_in(spark: SparkSession, tmp_path: Path) -> None:
     rows = [operation(0), expired(1, key="('orders', 0)"), operation(2, purgatory="a/b=ü %")]
     write(tmp_path / "journal", rows)
     assert ingested(spark, tmp_path) == Counts(files=1, rows_in=3, rows_out=3)
-    clean = tables.read_clean(spark, str(tmp_path / "out"), tables.OPERATIONS)
-    expected = [tuple((row | {"date": NOON.date()})[name] for name in clean.columns) for row in rows]
-    assertDataFrameEqual(clean, spark.createDataFrame(expected, tables.OPERATIONS.clean))
+    expected = [tuple(row[name] for name in COLUMNS.names) for row in rows]
+    assertDataFrameEqual(clean(spark, tmp_path), spark.createDataFrame(expected, schema(OPERATIONS)))
 
 
 def test_ingest_again_same_result(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(n) for n in range(5)] + [operation(5, waited_us=-1)])
     (torn := write(tmp_path / "journal", [operation(9)], "torn")).write_bytes(torn.read_bytes()[:-9])
     first = ingested(spark, tmp_path)
-    text = (tmp_path / "out" / "ingest.json").read_text()
     assert ingested(spark, tmp_path) == first
-    assert (tmp_path / "out" / "ingest.json").read_text() == text
+    assert current(spark, str(tmp_path / "out")).number == 2
     assert sequences(spark, tmp_path) == [0, 1, 2, 3, 4]
     assert reasons(spark, tmp_path) == {"waited_us is negative": 1}
 
 
-def test_ingest_repaired_journal_nothing_set_aside_any_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_repaired_journal_nothing_quarantined_any_more(spark: SparkSession, tmp_path: Path) -> None:
     file = write(tmp_path / "journal", [operation(0, outcome="lost")])
     write(tmp_path / "journal", [operation(1)], "other")
-    assert ingested(spark, tmp_path).set_aside == {"outcome is unknown": 1}
+    assert ingested(spark, tmp_path).quarantined == {"outcome is unknown": 1}
     write(tmp_path / "journal", [operation(0)], file.stem)
     assert ingested(spark, tmp_path) == Counts(files=2, rows_in=2, rows_out=2)
-    assert not (tmp_path / "out" / "quarantine" / "operations").exists()
+    assert reasons(spark, tmp_path) == {}
 
 
 def test_ingest_file_delivered_twice_counted_and_dropped(spark: SparkSession, tmp_path: Path) -> None:
@@ -88,7 +103,7 @@ def test_ingest_same_sequence_of_two_instances_both_stay(spark: SparkSession, tm
 def test_ingest_duplicate_of_impossible_row_good_one_stays(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(0, weight=math.nan), operation(0)])
     counts = ingested(spark, tmp_path)
-    assert (counts.rows_out, counts.duplicates, sum(counts.set_aside.values())) == (1, 0, 1)
+    assert (counts.rows_out, counts.duplicates, sum(counts.quarantined.values())) == (1, 0, 1)
 
 
 @given(
@@ -106,8 +121,8 @@ def test_ingest_any_duplicates_same_as_a_set(
     assert counts.rows_in == sum(map(len, files))
     assert counts.rows_out == len(wanted)
     if wanted:
-        clean = tables.read_clean(spark, str(folder / "out"), tables.OPERATIONS)
-        assert sorted((row.instance, row.sequence) for row in clean.collect()) == sorted(wanted)
+        found = [(row.instance, row.sequence) for row in clean(spark, folder).collect()]
+        assert sorted(found) == sorted(wanted)
 
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
@@ -115,7 +130,7 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "instance is null": {"instance": None},
     "waited_us is null": {"waited_us": None},
     "weight is null": {"weight": None},
-    "purgatory is no name for a folder": {"purgatory": "x" * 1_000_000},
+    "purgatory is not of 1 to 255 bytes": {"purgatory": "x" * 1_000_000},
     "outcome is unknown": {"outcome": "Completed"},
     "sequence is negative": {"sequence": -(10**18)},
     "key_count is not positive": {"key_count": 0},
@@ -131,7 +146,7 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 }
 
 
-def test_ingest_impossible_rows_set_aside_with_reason(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_impossible_rows_quarantined_with_reason(spark: SparkSession, tmp_path: Path) -> None:
     bad = [operation(100 + n) | changes for n, changes in enumerate(IMPOSSIBLE.values())]
     more = [
         operation(200, purgatory=""),
@@ -144,13 +159,13 @@ def test_ingest_impossible_rows_set_aside_with_reason(spark: SparkSession, tmp_p
     write(tmp_path / "journal", [operation(0), *bad, *more, operation(1)])
     counts = ingested(spark, tmp_path)
     once = dict.fromkeys(IMPOSSIBLE, 1)
-    assert counts.set_aside == once | {
-        "purgatory is no name for a folder": 2,
+    assert counts.quarantined == once | {
+        "purgatory is not of 1 to 255 bytes": 2,
         "weight is not from 1 to 1e9": 3,
         "time not of its file's day": 4,
     }
     assert counts.rows_out == 2
-    assert reasons(spark, tmp_path) == counts.set_aside
+    assert reasons(spark, tmp_path) == counts.quarantined
 
 
 def test_ingest_huge_values_that_are_possible_stay(spark: SparkSession, tmp_path: Path) -> None:
@@ -161,11 +176,10 @@ def test_ingest_huge_values_that_are_possible_stay(spark: SparkSession, tmp_path
     ]
     write(tmp_path / "journal", rows)
     assert ingested(spark, tmp_path) == Counts(files=1, rows_in=3, rows_out=3)
-    clean = tables.read_clean(spark, str(tmp_path / "out"), tables.OPERATIONS)
-    assert clean.selectExpr("max(length(key))").collect()[0][0] == 1_000_000
+    assert clean(spark, tmp_path).selectExpr("max(length(key))").collect()[0][0] == 1_000_000
 
 
-def test_ingest_torn_files_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_torn_torn_files(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     good = write(journal, [operation(0)])
     whole = good.read_bytes()
@@ -174,66 +188,69 @@ def test_ingest_torn_files_set_aside(spark: SparkSession, tmp_path: Path) -> Non
     good.with_name(".begun.parquet").write_bytes(b"still being written")
     good.with_name("notes.txt").write_text("not of the journal")
     counts = ingested(spark, tmp_path)
-    assert (counts.files, counts.files_set_aside, counts.rows_out) == (5, 4, 1)
-    files = spark.read.parquet(str(tmp_path / "out" / "quarantine" / "files")).collect()
-    assert all(row.problem.startswith("torn: ") for row in files)
+    assert (counts.files, counts.torn_files, counts.rows_out) == (5, 4, 1)
+    found = torn(spark, tmp_path)
+    assert found.keys() == {"empty", "short", "text", "feet"}
+    assert all(why.startswith("torn: ") for why in found.values())
 
 
-def test_ingest_torn_in_the_middle_whole_file_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_torn_in_the_middle_whole_file_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write(journal, [operation(0)])
     later = NOON + 2 * DAY  # all there is of its day
     rows = [operation(n, key=f"{n:09}" * 9, watched_at=later) for n in range(1, 2001)]
     torn = write(journal, rows, "torn", at=later)
-    column = pq.ParquetFile(torn).metadata.row_group(0).column(OPERATIONS.names.index("key"))
+    column = pq.ParquetFile(torn).metadata.row_group(0).column(COLUMNS.names.index("key"))
     content = bytearray(torn.read_bytes())
     start = column.dictionary_page_offset or column.data_page_offset
     content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
     torn.write_bytes(content)
     counts = ingested(spark, tmp_path)
-    assert counts == Counts(files=2, rows_in=2001, rows_out=1, files_set_aside=1, rows_of_files_set_aside=2000)
+    assert counts == Counts(files=2, rows_in=2001, rows_out=1, torn_files=1, rows_of_torn_files=2000)
     assert sequences(spark, tmp_path) == [0]
 
 
 def test_ingest_foreign_columns_left_out(spark: SparkSession, tmp_path: Path) -> None:
-    extra = OPERATIONS.append(pa.field("date", pa.int32())).append(pa.field("nested", pa.list_(pa.int8())))
+    extra = COLUMNS.append(pa.field("date", pa.int32())).append(pa.field("nested", pa.list_(pa.int8())))
     write(tmp_path / "journal", [operation(0) | {"date": 5, "nested": [1]}], schema=extra)
     assert ingested(spark, tmp_path).rows_out == 1
 
 
-def test_ingest_column_of_another_type_file_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_column_of_another_type_file_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
-    number = OPERATIONS.names.index("waited_us")
-    text = OPERATIONS.set(number, pa.field("waited_us", pa.string()))
+    number = COLUMNS.names.index("waited_us")
+    text = COLUMNS.set(number, pa.field("waited_us", pa.string()))
     write(journal, [operation(0, waited_us="20000")], "text", schema=text)
-    write(journal, [operation(1)], "twice", schema=OPERATIONS.append(pa.field("WAITED_US", pa.int64())))
+    write(journal, [operation(1)], "twice", schema=COLUMNS.append(pa.field("WAITED_US", pa.int64())))
     write(journal, [operation(2)])
     counts = ingested(spark, tmp_path)
-    assert (counts.files_set_aside, counts.rows_of_files_set_aside, counts.rows_out) == (2, 2, 1)
-    problems = {row.problem for row in spark.read.parquet(str(tmp_path / "out" / "quarantine" / "files")).collect()}
-    assert problems == {"column waited_us is string, not int64", "column waited_us is there more than once"}
+    assert (counts.torn_files, counts.rows_of_torn_files, counts.rows_out) == (2, 2, 1)
+    assert torn(spark, tmp_path) == {
+        "text": "column waited_us is string, not int64",
+        "twice": "column waited_us is there more than once",
+    }
 
 
 def test_ingest_older_file_without_a_nullable_column_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    without = OPERATIONS.remove(OPERATIONS.names.index("key"))
+    without = COLUMNS.remove(COLUMNS.names.index("key"))
     write(tmp_path / "journal", [operation(0)], schema=without)
     assert ingested(spark, tmp_path).rows_out == 1
 
 
-def test_ingest_file_without_identity_rows_set_aside(spark: SparkSession, tmp_path: Path) -> None:
-    without = OPERATIONS.remove(OPERATIONS.names.index("sequence"))
+def test_ingest_file_without_identity_rows_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    without = COLUMNS.remove(COLUMNS.names.index("sequence"))
     write(tmp_path / "journal", [operation(0), operation(1)], schema=without)
-    assert ingested(spark, tmp_path).set_aside == {"sequence is null": 2}
+    assert ingested(spark, tmp_path).quarantined == {"sequence is null": 2}
 
 
-def test_ingest_stray_files_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_stray_torn_files(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     good = write(journal, [operation(0)])
     for place in ("", "date=2026-99-99/hour=12", "date=soon/hour=1", "date=2026-11-21"):
         (journal / "operations" / place).mkdir(parents=True, exist_ok=True)
         shutil.copy(good, journal / "operations" / place / "stray.parquet")
     counts = ingested(spark, tmp_path)
-    assert (counts.files_set_aside, counts.rows_out) == (4, 1)
+    assert (counts.torn_files, counts.rows_out) == (4, 1)
 
 
 def test_ingest_date_is_that_of_the_end(spark: SparkSession, tmp_path: Path) -> None:
@@ -242,8 +259,13 @@ def test_ingest_date_is_that_of_the_end(spark: SparkSession, tmp_path: Path) -> 
     rows = [operation(0, watched_at=watched, waited_us=19_999), operation(1, watched_at=watched, waited_us=20_000)]
     write(tmp_path / "journal", rows)
     assert ingested(spark, tmp_path).rows_out == 2
-    clean = tables.read_clean(spark, str(tmp_path / "out"), tables.OPERATIONS)
-    assert {row.sequence: row.date for row in clean.collect()} == {0: date(2026, 11, 21), 1: date(2026, 11, 22)}
+    days = {
+        day: [
+            row.sequence for row in read_clean(spark, str(tmp_path / "out"), OPERATIONS, first=day, last=day).collect()
+        ]
+        for day in (date(2026, 11, 21), date(2026, 11, 22))
+    }
+    assert days == {date(2026, 11, 21): [0], date(2026, 11, 22): [1]}
 
 
 def test_ingest_late_file_of_one_day_others_untouched(spark: SparkSession, tmp_path: Path) -> None:
@@ -258,7 +280,7 @@ def test_ingest_late_file_of_one_day_others_untouched(spark: SparkSession, tmp_p
     assert sequences(spark, tmp_path) == [0, 1, 2, 3, 9]
 
 
-def test_ingest_of_one_day_keeps_what_was_set_aside_of_others_and_counts_strays(
+def test_ingest_of_one_day_keeps_what_was_quarantined_of_others_and_counts_strays(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     journal, days = tmp_path / "journal", [NOON + number * DAY for number in range(4)]
@@ -268,12 +290,10 @@ def test_ingest_of_one_day_keeps_what_was_set_aside_of_others_and_counts_strays(
     shutil.copy(journal / "operations/date=2026-11-21/hour=12/day-0.parquet", journal / "operations/stray.parquet")
     ingested(spark, tmp_path)
     bad.unlink()  # of the last day
-    counts = ingested(spark, tmp_path, first=days[3].date())
-    assert (counts.files, counts.files_set_aside, counts.rows_out) == (4, 2, 1)
-    aside = spark.read.parquet(str(tmp_path / "out" / "quarantine" / "files")).collect()
-    names = Counter(Path(row.file).stem for row in aside)
-    assert names == {"torn": 3, "stray": 1}
-    assert {row.file_date for row in aside} == {None, *(day.date() for day in days[:3])}
+    counts = ingested(spark, tmp_path, first=days[3].date(), remake=True)
+    assert (counts.files, counts.torn_files, counts.rows_out) == (4, 2, 1)
+    days_of = {name: [Path(path).stem for path, _, _ in day.torn] for name, day in quarantined(spark, tmp_path).items()}
+    assert days_of == {"none": ["stray"], **{str(day.date()): ["torn"] for day in days[:3]}, str(days[3].date()): []}
 
 
 def test_ingest_day_that_can_be_read_no_more_is_there_no_more(spark: SparkSession, tmp_path: Path) -> None:
@@ -286,9 +306,9 @@ def test_ingest_day_that_can_be_read_no_more_is_there_no_more(spark: SparkSessio
     file.write_bytes(b"no parquet")
     write(journal, [operation(2, waited_us=-1, watched_at=NOON + 2 * DAY)], "third", at=NOON + 2 * DAY)
     counts = ingested(spark, tmp_path, first=NOON.date(), last=NOON.date())
-    assert (counts.rows_out, counts.files_set_aside) == (0, 1)
+    assert (counts.rows_out, counts.torn_files) == (0, 1)
     assert sequences(spark, tmp_path) == [2]
-    assert ingested(spark, tmp_path).set_aside == {"waited_us is negative": 2}
+    assert ingested(spark, tmp_path).quarantined == {"waited_us is negative": 2}
     assert sequences(spark, tmp_path) == []
 
 
@@ -298,9 +318,8 @@ def test_ingest_statistics_once_each(spark: SparkSession, tmp_path: Path) -> Non
     rows = [snapshot(), snapshot(), snapshot(NOON + timedelta(seconds=10)), snapshot(purged=-1)]
     write(journal, rows, table="statistics")
     counts = ingest(spark, str(journal), str(tmp_path / "out"))["statistics"]
-    assert counts == Counts(files=1, rows_in=4, rows_out=2, duplicates=1, set_aside={"purged is negative": 1})
-    said = json.loads((tmp_path / "out" / "ingest.json").read_text())
-    assert said["statistics"]["duplicates"] == 1
+    assert counts == Counts(files=1, rows_in=4, rows_out=2, duplicates=1, quarantined={"purged is negative": 1})
+    assert current(spark, str(tmp_path / "out")).counts["statistics"]["duplicates"] == 1
 
 
 def test_ingest_nothing_outside_the_folders(
@@ -321,24 +340,6 @@ def test_ingest_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_counts_that_do_not_add_up_refused() -> None:
-    Counts(rows_in=10, rows_out=5, duplicates=1, set_aside={"a": 2}, other_days=1, rows_of_files_set_aside=1).check()
+    Counts(rows_in=10, rows_out=5, duplicates=1, quarantined={"a": 2}, other_days=1, rows_of_torn_files=1).check()
     with pytest.raises(LostRowsError, match="rows must come out as they went in"):
         Counts(rows_in=10, rows_out=9).check()
-
-
-def test_ingest_file_that_comes_meanwhile_is_of_the_next_run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal, clean = tmp_path / "journal", str(tmp_path / "clean")
-    write(journal, [operation(0)])
-
-    def look(*args: Any) -> DataFrame:
-        seen = survey(*args)
-        write(journal, [operation(1)], "host-1-1")
-        return seen
-
-    monkeypatch.setattr("aiopurgatory.pipeline.ingest.survey", look)
-    counts = ingest(spark, str(journal), clean)["operations"]
-    assert (counts.rows_in, counts.rows_out) == (1, 1)
-    monkeypatch.undo()
-    assert ingest(spark, str(journal), clean)["operations"].rows_out == 2

@@ -219,10 +219,34 @@ def test_virtual_clock_runs_what_is_due_at_its_time_and_what_is_woken_first() ->
     assert seen == []
     clock.wake(lambda: seen.append(("woken", clock.now)))
     clock.run_to(2.0)
-    assert seen == [("woken", 0.0), ("due", 2.0)]
+    assert seen == [("woken", 1.5), ("due", 2.0)]
     clock.call_at(3.0, seen.clear).cancel()
     clock.run_to(4.0)
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tick_ms": 0.0}, r"tick must be from 1e-09 to 1e\+06 s, got 0\.0"),
+        ({"tick_ms": float("nan")}, r"tick must be from 1e-09 to 1e\+06 s, got nan"),
+        ({"tick_ms": None}, "tick must be a number of seconds, got None"),
+        ({"wheel_size": 1}, "wheel_size must be >= 2, got 1"),
+        ({"wheel_size": 20.0}, r"wheel_size must be an int, got 20\.0"),
+        ({"purge_interval": -1}, "purge_interval must be >= 0, got -1"),
+        ({"timeout_ms": -1.0}, r"timeout must be from 0 to 1e\+09 s, got -0\.001"),
+        ({"timeout_ms": float("inf")}, "timeout must be"),
+        ({"design": "older"}, "design must be 'new' or 'old', got 'older'"),
+        ({"design": OLD}, r"tick of the old purgatory must be None, got 1\.0"),
+        ({"design": OLD, "tick_ms": None, "wheel_size": None}, "purge_interval of the old purgatory must be >= 1"),
+    ],
+)
+def test_setting_out_of_range_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Setting(**given)
+    if given.keys() <= {"wheel_size", "purge_interval"}:  # in the same words
+        with pytest.raises((TypeError, ValueError), match=message):
+            Purgatory(**given)
 
 
 def test_replay_an_end_counts_after_a_beginning_of_the_same_moment() -> None:

@@ -1,201 +1,133 @@
-"""The report: each table against plain Python that counts one by one."""
+"""The report: its tables from a real journal, and that nothing is compared that is not asked for."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from datetime import timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.testing import assertDataFrameEqual
+from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.pipeline.cleaning.journal_tables import MINUTE, OPERATIONS, STATISTICS
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.minutes import minutes as m
-from aiopurgatory.pipeline.minutes.percentiles import ERROR, PERCENTILES
-from aiopurgatory.pipeline.report import changes, days, report
+from aiopurgatory.pipeline.report import report, write_page
 
 from .journals import NOON, expired, operation, snapshot, write
 
-EASY = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
 
 
-def frame(spark: SparkSession, rows: Sequence[dict[str, Any]], table: Any = OPERATIONS) -> DataFrame:
-    return spark.createDataFrame([tuple(row[name] for name in table.raw.names) for row in rows], table.raw)
+def reported(spark: SparkSession, folder: Path, **options: Any) -> None:
+    ingest(spark, str(folder / "journal"), str(folder / "clean"), max_torn=1.0)
+    report(spark, str(folder / "clean"), str(folder / "out"), **options)
 
 
-def test_activity_minute_is_that_of_the_end(spark: SparkSession) -> None:
-    rows = [operation(0, watched_at=NOON, waited_us=MINUTE - 1), operation(1, watched_at=NOON, waited_us=MINUTE)]
-    found = m.activity(frame(spark, rows)).select("minute").collect()
-    assert sorted(row.minute.minute for row in found) == [0, 1]
+def table(folder: Path, name: str) -> list[dict[str, Any]]:
+    files = sorted((folder / "out" / name).glob("*.parquet"))
+    return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).to_pylist()  # type: ignore[no-any-return]
 
 
-def test_measured_weight_counts_in_everything(spark: SparkSession) -> None:
-    rows = [
-        operation(0, weight=8.0, waited_us=0),
-        operation(1, weight=2.0, waited_us=1_000, missed_trigger=True),
-        expired(2, weight=5.0),
-        operation(3, outcome="cancelled", weight=1.0),
-        operation(4, outcome="failed", weight=4.0),
+def test_report_hot_keys_ordered_by_weight_with_share_name_and_fan_out(spark: SparkSession, tmp_path: Path) -> None:
+    wait = {"watched_at": NOON, "waited_us": 60_000_000}
+    rows = [operation(n, key_hash=1, key="k" * 1000 if n else None, **wait) for n in range(3)]
+    rows += [operation(3, key_hash=2, weight=6.0, key_count=3, waited_us=0), operation(4, key_hash=3)]
+    rows += [operation(5, purgatory="produce", key_hash=1, **wait)]
+    write(tmp_path / "journal", rows)
+    reported(spark, tmp_path, top=2)
+    found = [tuple(row.values()) for row in table(tmp_path, "hot_keys")]
+    assert found == [
+        ("fetch", 1, 2, None, 6.0, 0.6, 3.0, 0.0, 0.0),
+        ("fetch", 2, 1, "k" * 200, 3.0, 0.3, 1.0, 3.0, 3.0),
+        ("produce", 1, 1, None, 1.0, 1.0, 1.0, 1.0, 1.0),
     ]
-    found = m.measured(m.activity(frame(spark, rows)), ["purgatory"]).collect()[0]
-    assert (found.operations, found.completed, found.expired, found.cancelled, found.failed) == (20, 10, 5, 1, 4)
-    assert (found.completed_share, found.expired_share) == (0.5, 0.25)
-    assert found.missed_triggers == 2
-    assert found.waited_p50_us == pytest.approx(1_000, rel=ERROR)  # 8 of 20 waited for nothing, 2 more for 1 ms
-    assert found.lateness_max_us == pytest.approx(1_000, rel=ERROR)
 
 
-def test_measured_nothing_expired_no_lateness(spark: SparkSession) -> None:
-    found = m.measured(m.activity(frame(spark, [operation(0, waited_us=0)])), ["purgatory"]).collect()[0]
-    assert (found.waited_p50_us, found.waited_p999_us) == (0, 0)
-    assert found.lateness_p99_us is None
-
-
-@EASY
-@given(st.lists(st.tuples(st.integers(0, 10**13), st.integers(1, 50)), min_size=1, max_size=60))
-def test_percentiles_any_values_within_their_error(spark: SparkSession, values: list[tuple[int, int]]) -> None:
-    rows = [operation(n, waited_us=waited, weight=float(weight)) for n, (waited, weight) in enumerate(values)]
-    found = m.measured(m.activity(frame(spark, rows)), ["purgatory"]).collect()[0]
-    every = sorted(value for value, weight in values for _ in range(weight))
-    for name, share in PERCENTILES.items():
-        exact = every[math.ceil(share * len(every) - 1e-9) - 1]
-        assert found[f"waited_{name}_us"] == pytest.approx(exact, rel=ERROR * (1 + 1e-9))
-
-
-spans = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 130), st.integers(1, 3)), min_size=1, max_size=25)
-
-
-@EASY
-@given(spans)
-def test_pending_any_starts_and_ends_same_as_looking(spark: SparkSession, spans: list[tuple[int, int, int]]) -> None:
+def test_report_work_counters_of_instances_become_what_was_done(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
-        operation(n, watched_at=NOON + start * SECOND, waited_us=length * 1_000_000, weight=float(weight))
-        for n, (start, length, weight) in enumerate(spans)
+        snapshot(NOON, purged=5_000),  # since a week ago: not of this minute
+        snapshot(NOON + 30 * SECOND, purged=5_009),
+        snapshot(NOON + 90 * SECOND, purged=5_010),
+        snapshot(NOON + 100 * SECOND, purged=4),  # opened anew
+        snapshot(NOON, instance="host-2", purged=0),
+        snapshot(NOON + 50 * SECOND, instance="host-2", purged=100),
     ]
-    waiting: dict[int, list[int]] = defaultdict(lambda: [0] * 60)
-    for start, length, weight in spans:
-        for second in range(start, start + length):
-            waiting[second // 60][second % 60] += weight
-    found = {(row.minute - NOON.replace(tzinfo=None)): row for row in m.pending(frame(spark, rows)).collect()}
-    looked = {timedelta(minutes=minute): each for minute, each in waiting.items()}
-    for minute in found.keys() | looked.keys():
-        each = looked.get(minute, [0])
-        row = found.get(minute)
-        assert (row.pending_peak if row else 0) == max(each)
-        assert (row.pending_mean if row else 0) == pytest.approx(sum(each) / 60)
+    write(tmp_path / "journal", [operation(0)])
+    write(tmp_path / "journal", rows, table="statistics")
+    reported(spark, tmp_path)
+    assert [row["purged"] for row in table(tmp_path, "work")] == [109, 5]
 
 
-def test_pending_shorter_than_a_step_seen_with_a_finer_one(spark: SparkSession) -> None:
-    rows = frame(spark, [operation(n, watched_at=NOON + timedelta(milliseconds=100 + n)) for n in range(3)])
-    assert sum(row.pending_peak for row in m.pending(rows).collect()) == 0
-    assert m.pending(rows, step=1_000).collect()[0].pending_peak == 3
-
-
-def test_top_keys_ordered_by_weight_with_share(spark: SparkSession) -> None:
-    rows = [operation(n, key_hash=1) for n in range(3)] + [operation(3, key_hash=2, weight=6.0, key_count=3)]
-    rows += [operation(4, key_hash=3), operation(5, purgatory="produce", key_hash=3)]
-    found = m.top_keys(frame(spark, rows), 2).select(
-        "purgatory", "place", "key_hash", "operations", "share", "keys_each"
-    )
-    expected = [("fetch", 1, 2, 6.0, 0.6, 3.0), ("fetch", 2, 1, 3.0, 0.3, 1.0), ("produce", 1, 3, 1.0, 1.0, 1.0)]
-    assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))
-
-
-def test_hot_keys_name_and_fan_out(spark: SparkSession) -> None:
-    wait = {"watched_at": NOON, "waited_us": MINUTE}
-    rows = [operation(n, key_hash=1, key="k" * 1000 if n else None, **wait) for n in range(4)]
-    rows += [operation(9, key_hash=2, waited_us=0)]
-    table = frame(spark, rows)
-    hot, cold = sorted(m.hot_keys(table, m.top_keys(table, 5)).collect(), key=lambda row: row.place)
-    assert (hot.key, hot.fan_out_peak, hot.fan_out_mean) == ("k" * 200, 4, 4)
-    assert (cold.key, cold.fan_out_peak, cold.fan_out_mean) == (None, 0, 0)
-
-
-def test_work_counters_of_instances_become_what_was_done(spark: SparkSession) -> None:
+def test_report_dropped_rows_of_an_instance_counted_once(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
-        snapshot(NOON, purged=5),
-        snapshot(NOON + 30 * SECOND, purged=9),
-        snapshot(NOON + 90 * SECOND, purged=10),
-        snapshot(NOON, instance="host-2", purged=100),
+        snapshot(NOON + seconds * SECOND, purgatory=name, dropped_rows=dropped)
+        for seconds, dropped in ((0, 40), (30, 140), (61, 141))
+        for name in ("fetch", "produce", "join")
     ]
-    found = m.work(frame(spark, rows, STATISTICS)).orderBy("minute").collect()
-    assert [row.purged for row in found] == [109, 1]
+    write(tmp_path / "journal", [operation(0), operation(1, waited_us=-1)])
+    write(tmp_path / "journal", [operation(2)], "torn").write_bytes(b"no parquet")
+    write(tmp_path / "journal", rows, table="statistics")
+    reported(spark, tmp_path)
+    found = [(row["what"], row["minute"] and row["minute"].minute, row["rows"]) for row in table(tmp_path, "lost")]
+    assert found == [
+        ("dropped", 0, 100),
+        ("dropped", 1, 1),
+        ("torn files", None, 1),
+        ("waited_us is negative", None, 1),
+    ]
 
 
-def test_changes_against_the_day_before_and_new_and_gone(spark: SparkSession) -> None:
-    two = {"waited_us": 10_000, "weight": 200.0}
+def test_report_settings_in_use_are_those_of_the_last_snapshots(spark: SparkSession, tmp_path: Path) -> None:
+    fine = {"tick_ns": 1_000_000, "wheel_size": 20}
     rows = [
-        operation(0, **two),
-        operation(1, watched_at=NOON + timedelta(days=1), **(two | {"weight": 300.0})),
-        operation(2, kind="Gone", **two),
-        operation(3, kind="New", watched_at=NOON + timedelta(days=1), **two),
-        operation(4, kind="Rare", weight=99.0),
+        snapshot(NOON, tick_ns=None, wheel_size=None),
+        snapshot(NOON + SECOND, **fine),
+        snapshot(NOON, instance="host-2", **fine),
+        snapshot(NOON, instance="host-3", tick_ns=10_000_000, wheel_size=64),
+        snapshot(NOON, instance="host-4", tick_ns=None),
     ]
-    table = frame(spark, rows)
-    counts = m.activity(table)
-    found = changes(days(counts, m.minutes(counts, m.pending(table)))).where("measure = 'operations'").collect()
-    assert {(row.kind, row.before, row.now, row.date.day) for row in found} == {
-        ("DelayedFetch", 200, 300, 22),
-        ("Gone", 200, 0, 22),
-        ("New", 0, 200, 22),
-    }
-    assert {row.kind: row.change for row in found} == {"DelayedFetch": pytest.approx(1 / 3), "Gone": -1, "New": 1}
+    write(tmp_path / "journal", [operation(0)])
+    write(tmp_path / "journal", rows, table="statistics")
+    reported(spark, tmp_path)
+    found = [(row["instances"], row["tick_s"], row["wheel_size"]) for row in table(tmp_path, "settings")]
+    assert found == [(1, 0.01, 64), (2, 0.001, 20)]
 
 
-class _Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.links: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
+def test_report_short_range_by_the_second_too(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [operation(n, watched_at=NOON + n * SECOND, waited_us=1_500_000) for n in range(90)]
+    write(tmp_path / "journal", [*rows, expired(90, watched_at=NOON)])
+    reported(spark, tmp_path)
+    seconds = table(tmp_path, "seconds")
+    assert len(seconds) == 91
+    assert {(row["completed"], row["pending"]) for row in seconds[2:-2]} == {(1, 2)}
+    write(tmp_path / "journal", [operation(200, watched_at=NOON + 2 * 3600 * SECOND)], "later")
+    reported(spark, tmp_path)
+    assert not list((tmp_path / "out" / "seconds").glob("*.parquet"))
 
 
-def test_report_page_is_one_file_and_hostile_names_are_text(spark: SparkSession, tmp_path: Path) -> None:
-    evil = "<script>alert(1)</script>"
-    rows = [operation(n, purgatory=evil, kind="$x^{$" + evil, key=evil) for n in range(9)]
-    rows += [operation(20 + n, watched_at=NOON + timedelta(days=1), weight=1000.0) for n in range(2)]
-    write(tmp_path / "journal", rows[:9])
-    write(tmp_path / "journal", rows[9:], "next", at=NOON + timedelta(days=1))
-    write(tmp_path / "journal", [snapshot(purgatory=evil)], table="statistics")
-    clean, out = str(tmp_path / "clean"), tmp_path / "report"
-    ingest(spark, str(tmp_path / "journal"), clean)
-    report(spark, clean, str(out))
-    page = _Page()
-    page.feed((out / "report.html").read_text(encoding="utf-8"))
-    assert page.tags["script"] == 0
-    assert page.tags["img"] == 6
-    assert all(link.startswith("data:image/png;base64,") for link in page.links)
-    assert evil in page.text
-    assert "2,009 operations" in page.text
-    again = (out / "report.html").read_text(encoding="utf-8")
-    report(spark, clean, str(out))
-    assert (out / "report.html").read_text(encoding="utf-8") == again
-    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
-        *("minutes", "days", "changes", "hot_keys", "work", "report.html")
-    }
+def test_report_again_the_same_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(n) for n in range(9)])
+    write(tmp_path / "journal", [operation(n, watched_at=NOON + DAY) for n in range(9, 12)], "next", at=NOON + DAY)
+    write(tmp_path / "journal", [snapshot()], table="statistics")
+    reported(spark, tmp_path)
+    out = tmp_path / "out"
+    write_page(str(out))
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
+    reported(spark, tmp_path)
+    write_page(str(out))
+    assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*.*") if path.is_file()} == before
+    reported(spark, tmp_path, first=(NOON + DAY).date())
+    assert [row["date"] for row in table(tmp_path, "minutes")] == [(NOON + DAY).date()]
 
 
 def test_report_no_rows_in_these_days_says_so(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(0)])
     ingest(spark, str(tmp_path / "journal"), str(tmp_path / "clean"))
     report(spark, str(tmp_path / "clean"), str(tmp_path / "out"), first=(NOON + timedelta(days=5)).date())
+    write_page(str(tmp_path / "out"))
     assert "Nothing ended in these days" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -217,13 +149,9 @@ def test_report_of_one_day_compares_and_knows_what_waited_at_midnight(spark: Spa
         write(journal, [snapshot(at, purged=purged)], str(name), table="statistics", at=at)
     ingest(spark, str(journal), str(clean))
     report(spark, str(clean), str(out), first=(NOON + day).date(), last=(NOON + day).date())
-
-    def table(name: str) -> DataFrame:
-        return spark.read.parquet(str(out / name))
-
-    changed = table("changes").where("measure = 'operations'").collect()
-    assert [(row.date, row.before, row.now) for row in changed] == [((NOON + day).date(), 100.0, 203.0)]
-    minutes = {row.minute.strftime("%d %H:%M"): row.pending_peak for row in table("minutes").collect()}
+    changed = [row for row in table(tmp_path, "changes") if row["measure"] == "operations"]
+    assert [(row["date"], row["before"], row["now"]) for row in changed] == [((NOON + day).date(), 100.0, 203.0)]
+    minutes = {f"{row['minute']:%d %H:%M}": row["pending_peak"] for row in table(tmp_path, "minutes")}
     assert minutes == {"22 00:00": 3.0, "22 12:00": 200.0, "22 23:59": 1.0}
-    assert [row.date for row in table("days").collect()] == [(NOON + day).date()]
-    assert [row.purged for row in table("work").orderBy("minute").collect()] == [7, 3]
+    assert [row["date"] for row in table(tmp_path, "days")] == [(NOON + day).date()]
+    assert [row["purged"] for row in table(tmp_path, "work")] == [7, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
+from aiopurgatory.cli import main
 from aiopurgatory.pipeline.generate import generate_table
+from aiopurgatory.pipeline.replay import results
 from aiopurgatory.pipeline.replay.settings import OLD, Setting
-from aiopurgatory.pipeline.simulate import RESULT, grid, measures, simulate
+from aiopurgatory.pipeline.simulate import RESULT, SimulationError, grid, measures, simulate, simulate_folder
 from aiopurgatory.pipeline.workload.model import MANY
-from aiopurgatory.pipeline.workload.trace import SCHEMA, SPARK_SCHEMA, write_trace
+from aiopurgatory.pipeline.workload.trace import SCHEMA, SPARK_SCHEMA, TraceError, write_trace
 
 SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0], [100])
 
@@ -87,6 +90,58 @@ def test_simulate_null_completion_and_mixed_key_counts(spark: SparkSession) -> N
 def test_simulate_argument_out_of_range_is_refused(trace: DataFrame, settings: list[Setting], shards: int) -> None:
     with pytest.raises(ValueError, match="must be"):
         simulate(trace, settings, shards=shards)
+
+
+# the stage
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ticks", "1,0"], "tick must be from 1e-09 to 1e+06 s, got 0.0"),
+        (["--wheel-sizes", "1"], "wheel_size must be >= 2, got 1"),
+        (["--purge-intervals", "0,-5"], "purge_interval must be >= 0, got -5"),
+        (["--timeouts", "nan"], "timeout must be from 0 to 1e+09 s, got nan"),
+        (["--old", "0"], "purge_interval of the old purgatory must be >= 1, got 0"),
+        (["--shards", "0"], "shards must be >= 1, got 0"),
+        (["--ticks", "", "--old", ""], "settings must be at least one, got none"),
+    ],
+)
+def test_command_simulate_setting_is_refused_before_a_session(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Java that is not there would be the first thing that a session asks for.
+    assert main(["pipeline", "simulate", *options, "none", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err == f"aiopurgatory pipeline simulate: {message}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_simulate_folder_writes_results_as_a_whole(spark: SparkSession, table: pa.Table, tmp_path: Path) -> None:
+    place = tmp_path / "[1] {x,y} a*"
+    place.mkdir()
+    write_trace(table, place / "trace.parquet")
+    for settings in ([Setting(), Setting(tick_ms=10.0)], [Setting()]):
+        folder = simulate_folder(spark, str(place / "trace.parquet"), str(place), settings)
+        assert results.read(folder).num_rows == len(settings)
+        assert os.listdir(folder) == [results.NAME]
+    (row,) = results.read(folder).to_pylist()
+    assert {name: row[name] for name in ("shard", "tick_ms")} == {"shard": 0, "tick_ms": 1.0}
+    assert row.items() >= measures(table, Setting()).items()
+
+
+def test_simulate_folder_of_no_valid_trace_leaves_the_earlier_results(
+    spark: SparkSession, trace: DataFrame, tmp_path: Path
+) -> None:
+    folder = simulate_folder(spark, str(tmp_path / "trace.parquet"), str(tmp_path), [Setting()])
+    columns = {"arrival_us": [0, 1], "keys": [[1], [2]], "completion_us": [None, 5], "timeout_us": [None, -1]}
+    broken = pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in SCHEMA]))
+    for table, message in ((SCHEMA.empty_table(), "at least one request"), (broken, "timeout_us must be .* 2 of 2")):
+        write_trace(table, tmp_path / "bad.parquet")
+        with pytest.raises(TraceError, match=message):
+            simulate_folder(spark, str(tmp_path / "bad.parquet"), str(tmp_path), [Setting()])
+    with pytest.raises(SimulationError, match=r"must be a folder that generate has written, got .*none"):
+        simulate_folder(spark, str(tmp_path / "none"), str(tmp_path), [Setting()])
+    assert results.read(folder).num_rows == 1
 
 
 def test_trace_schema_is_the_same_for_spark(trace: DataFrame) -> None:

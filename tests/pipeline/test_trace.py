@@ -1,16 +1,25 @@
-"""Traces can be kept and replayed, and what is none is refused."""
+"""Traces are written and read back; a table that breaks a rule of traces is refused in one line."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.workload.model import FEW
-from aiopurgatory.pipeline.workload.trace import read_trace, write_trace
+from aiopurgatory.pipeline.workload.trace import (
+    SCHEMA,
+    SPARK_SCHEMA,
+    TraceError,
+    read_trace,
+    require_valid,
+    write_trace,
+)
 
 
 def test_trace_comes_back_from_parquet(tmp_path: Path) -> None:
@@ -22,7 +31,7 @@ def test_trace_comes_back_from_parquet(tmp_path: Path) -> None:
 def test_read_trace_of_something_else_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"arrival_us": [1]}), tmp_path / "other.parquet")
     with pytest.raises(
-        ValueError, match=r"other.parquet is no trace: it has no column completion_us, keys, timeout_us"
+        TraceError, match=r"other.parquet is no trace: it has no column completion_us, keys, timeout_us"
     ):
         read_trace(tmp_path / "other.parquet")
 
@@ -30,5 +39,51 @@ def test_read_trace_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_read_trace_out_of_order_is_refused(tmp_path: Path) -> None:
     table = generate_table([FEW], 10)
     write_trace(table.take(list(range(9, -1, -1))), tmp_path / "trace.parquet")
-    with pytest.raises(ValueError, match="must be in order of arrival_us"):
+    with pytest.raises(TraceError, match="must be in order of arrival_us"):
         read_trace(tmp_path / "trace.parquet")
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"arrival_us": -1}, "arrival_us must be >= 0 and not null, got 2 of 5 rows"),
+    ({"arrival_us": None}, "arrival_us must be >= 0 and not null, got 2 of 5 rows"),
+    ({"keys": []}, "keys must be a list of at least one key, none of them null, got 2 of 5 rows"),
+    ({"keys": None}, "keys must be a list of at least one key, none of them null, got 2 of 5 rows"),
+    ({"keys": [1, None, None]}, "keys must be a list of at least one key, none of them null, got 2 of 5 rows"),
+    ({"completion_us": -5}, "completion_us must be >= 0, or null, got 2 of 5 rows"),
+    ({"timeout_us": -1}, "timeout_us must be >= 0 and not null, got 2 of 5 rows"),
+    ({"timeout_us": None}, "timeout_us must be >= 0 and not null, got 2 of 5 rows"),
+]
+GOOD: dict[str, Any] = {"arrival_us": 0, "keys": [1, 2], "completion_us": None, "timeout_us": 0}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_rows_are_refused(spark: SparkSession, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    rows = [GOOD, GOOD | change, GOOD, GOOD | change, GOOD]
+    table = pa.Table.from_pylist(rows, pa.schema([pa.field(each.name, each.type) for each in SCHEMA]))
+    pq.write_table(table, tmp_path / "bad.parquet")
+    with pytest.raises(TraceError, match=message) as refused:
+        read_trace(tmp_path / "bad.parquet")
+    assert str(refused.value).startswith(f"{tmp_path / 'bad.parquet'}: ")
+    with pytest.raises(TraceError, match=f"^{message}"):
+        require_valid(spark.read.parquet(str(tmp_path / "bad.parquet")))
+
+
+def test_require_valid_accepts_a_generated_trace(spark: SparkSession) -> None:
+    require_valid(spark.createDataFrame(generate_table([FEW], 1_000)))
+
+
+def test_require_valid_of_no_rows_or_other_columns_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(TraceError, match="a trace must have at least one request, got none"):
+        require_valid(spark.createDataFrame([], SPARK_SCHEMA))
+    with pytest.raises(TraceError, match="the trace is no trace: it has no column completion_us, keys, timeout_us"):
+        require_valid(spark.range(3).withColumnRenamed("id", "arrival_us"))
+    with pytest.raises(TraceError, match="timeout_us must be an integer column, got string"):
+        require_valid(
+            spark.createDataFrame([(0, [1], None, "5")], SPARK_SCHEMA.replace("timeout_us BIGINT", "timeout_us STRING"))
+        )
+
+
+def test_read_trace_of_other_types_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({**{name: ["x"] for name in SCHEMA.names}, "keys": [[1]]}), tmp_path / "words.parquet")
+    with pytest.raises(TraceError, match=r"words\.parquet is no trace"):
+        read_trace(tmp_path / "words.parquet")

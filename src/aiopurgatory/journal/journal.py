@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.outcome import Outcome
+from ..core.purgatory import parts_of
 from ..observers.journal_rows import OUTCOMES, Recorder, shown
 from ..purgatory import Purgatory
 from .schema import SCHEMA_VERSION, STATISTICS
@@ -142,6 +143,8 @@ class Journal(Recorder):
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended)
         self.start_recording()
+        for purgatory in self.open:
+            self._snapshot(purgatory)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self.is_recording:
@@ -149,6 +152,11 @@ class Journal(Recorder):
             logger.error("the journal in %s has stopped: its task %r was ended from outside", self.folder, task)
 
     # the observer
+
+    def opened(self, purgatory: Purgatory) -> None:
+        super().opened(purgatory)
+        if self.is_recording:
+            self._snapshot(purgatory)  # what its counters grow from
 
     def closed(self, purgatory: Purgatory) -> None:
         was_open = purgatory in self.open
@@ -216,6 +224,9 @@ class Journal(Recorder):
         statistics = purgatory.statistics()
         row = {name: getattr(statistics, name, None) for name in STATISTICS.names}
         row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
+        parts = parts_of(purgatory)
+        finest = parts.deadlines.timer.wheels[0]
+        row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": parts.purging.interval}
         self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self.dropped_rows})
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:

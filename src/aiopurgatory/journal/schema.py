@@ -3,7 +3,8 @@
 A journal is a folder that engines of tables (Spark, DuckDB, pandas) read as it lies:
 
     operations/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per operation that ended
-    statistics/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per snapshot of Purgatory.statistics()
+    statistics/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per snapshot of Purgatory.statistics():
+                                                                      at its opening, every so often, at its close
 
 ``date`` and ``hour`` (UTC) are those of a file's first row; others in it may be of other hours. A file is there
 whole or not at all; what begins with a dot is still being written. Columns are only ever added; whatever changes the
@@ -71,7 +72,18 @@ _COUNTS: Final = {
     "dropped_rows": "rows that the journal of this instance could not keep",
 }
 
+_SETTINGS: Final = {
+    "tick_ns": "of its timer; null in files of older versions, as are all that follow",
+    "wheel_size": "buckets per level of its timing wheel",
+    "purge_interval": "ended entries until it sweeps all lists; 0: they leave at once",
+}
+
 STATISTICS: Final = pa.schema(
-    [*_WHOSE, _field("at", _INSTANT, "when"), *(_field(name, pa.int64(), about) for name, about in _COUNTS.items())],
+    [
+        *_WHOSE,
+        _field("at", _INSTANT, "when"),
+        *(_field(name, pa.int64(), about) for name, about in _COUNTS.items()),
+        *(_field(name, pa.int64(), about, True) for name, about in _SETTINGS.items()),
+    ],
     metadata={"aiopurgatory.schema_version": str(SCHEMA_VERSION)},
 )

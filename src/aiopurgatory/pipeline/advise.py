@@ -1,37 +1,40 @@
 """Simulations -> the settings to use, and what each alternative would cost, in OUT/advice.md.
 
-What is advised is the setting with the least CPU time of those that end operations no later after their deadline than
-is tolerated, and leave each its own timeout: how long to wait is not for the library to say. CPU time follows from
-what the simulation counted and from what each such step takes on the machine that the benchmarks ran on; take it for
-a comparison, not for a promise.
+The advice is the setting with the least CPU time of those that expire operations on time. A setting that changes the
+operations' timeouts is never advised. CPU time is computed from the steps that the simulation counted and from the
+time that each step takes on the machine of the benchmarks: use it to compare settings, not to predict a load.
+
+Lateness is the rounding of timeouts up to the tick, on an idle machine. A busy event loop adds its own delays.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from aiopurgatory.errors import PurgatoryError
 
+from .replay import results
 from .replay.settings import NEW, OLD, Setting
-from .spark.session import session
 
-#: ns of CPU time per step, compiled: of the library, and of the old purgatory. They give what benchmarks/RESULTS.md has
-#: for the seeds' workloads at 100,000 requests per second, but for the driver's share, to about a fifth.
+#: ns of CPU time per step, compiled: of the library, and of the old purgatory. They agree with benchmarks/RESULTS.md
+#: for Kafka's two workloads at 100,000 requests per second, less the share of the driver, to about a fifth.
 COSTS_NS: Final = {
     NEW: {"operations": 3_000, "expired": 1_500, "cascades": 150, "heap_operations": 500, "purge_visits": 100},
     OLD: {"operations": 2_400, "expired": 1_500, "cascades": 0, "heap_operations": 600, "purge_visits": 70},
 }
 WAKEUP_NS: Final = 30_000
-#: Of two settings whose cost differs by less, the one nearer to the defaults is better.
+#: Of two settings whose costs differ by less, the one nearer to the defaults is better.
 NEAR: Final = 1.03
-#: Of the table.
+#: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
+#: probability of 95 %, as 0.99 ** 300 = 0.05.
+ENOUGH_EXPIRED: Final = 300
+#: The old purgatory wakes up at whole milliseconds.
+OLD_TICK_MS: Final = 1.0
 COLUMNS: Final = (
     "setting",
     "CPU s per 1M",
@@ -45,73 +48,100 @@ COLUMNS: Final = (
     "peak pending",
     "peak MB",
 )
+#: The columns that shards have in common, or of which the largest counts; the others are summed.
+_LARGEST: Final = ("span_us", "late_p50_us", "late_p99_us", "late_max_us")
 
 
 class AdviceError(PurgatoryError):
-    """Nothing can be advised."""
+    """The simulations allow no advice."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
-    parser.add_argument("simulations", help="folder that simulate has made")
-    parser.add_argument("out", type=Path, help="folder of the advice")
-    parser.add_argument("--late-ms", type=float, default=20.0, help="so late 99 %% of time-outs may be (default: 20)")
+    """Add the options of the command line."""
+    parser.add_argument("simulations", help="folder that simulate has written")
+    parser.add_argument("out", help="folder of the advice")
+    parser.add_argument(
+        "--max-lateness-ms",
+        type=float,
+        default=20.0,
+        metavar="MS",
+        help="99 %% of expirations must come at most so late (default: 20)",
+    )
+    parser.add_argument(
+        "--fewest",
+        type=int,
+        default=1_000,
+        metavar="N",
+        help="give no advice from a trace of fewer operations (default: 1000)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Advise, in words and as a table."""
-    with session("advise", scratch=args.out, master=args.master, memory=args.memory) as spark:
-        text = advise(spark.read.parquet(args.simulations), late_ms=args.late_ms)
-    (args.out / "advice.md").write_text(text)
+    """Write the advice, and print it. Raises: AdviceError, ResultsError: there is none to give."""
+    text = advise(results.read(args.simulations), late_ms=args.max_lateness_ms, fewest=args.fewest)
+    results.replace_file(f"{args.out}/advice.md", text.encode())
     print(text)
 
 
-def advise(simulations: DataFrame, *, late_ms: float = 20.0) -> str:
-    """The settings to use, and what the others would cost, as Markdown.
+def advise(simulations: pa.Table, *, late_ms: float = 20.0, fewest: int = 1_000) -> str:
+    """The advice as Markdown: the settings to use, and what the others would cost. For the rest, see advised()."""
+    return advised(simulations, late_ms=late_ms, fewest=fewest).markdown()
+
+
+def advised(simulations: pa.Table, *, late_ms: float = 20.0, fewest: int = 1_000) -> Advice:
+    """Choose the settings to use.
 
     Args:
-        simulations: what simulate() returns.
-        late_ms: how late after their deadline 99 % of those that expire may do so.
+        simulations: as results.read() returns it.
+        late_ms: 99 % of expirations must come at most so many ms after their deadline.
+        fewest: a trace of fewer operations gives no advice.
 
-    Raises: AdviceError: there is no setting to choose from.
+    Raises: AdviceError: no setting can be chosen; the message says what to do.
     """
-    options = [Option(row) for row in summed(simulations).collect()]
-    best = choose(options, late_ms)
-    sentences = "\n".join(f"- {sentence}" for sentence in _sentences(best, options, late_ms))
-    return f"# Advice\n\n{_headline(best)}\n\n{sentences}\n\n{_table(best, options)}"
+    options = options_of(simulations)
+    best = choose(options, late_ms, fewest)
+    ordered = sorted(options, key=lambda each: (each.setting.design != NEW, each.cpu_seconds, each.name))
+    return Advice(best, tuple(_sentences(best, options, late_ms)), tuple(_cells(best, each) for each in ordered))
 
 
-def summed(simulations: DataFrame) -> DataFrame:
-    """A row per setting: sums over the shards; of lateness, and of the time that the trace takes, the largest.
+@dataclass(frozen=True)
+class Advice:
+    """The setting to use, the reasons, and the cells of a table with a row per setting under COLUMNS.
 
-    Sums of peaks are upper bounds: not all shards need have theirs at the same time.
+    The name of the setting to use begins the row of which the first cell is ``best.name``.
     """
-    setting = list(Setting.__dataclass_fields__)
-    sums = ["operations", "completed", "expired", "left", "cascades", "wakeups", "wakeups_in_trace", "heap_operations"]
-    sums += ["purges", "purge_visits", "peak_pending", "peak_listed", "peak_bytes"]
-    most = ["span_us", "late_p99_us", "late_max_us"]
-    found = simulations.groupBy(*setting).agg(
-        F.count(F.lit(1)).alias("shards"),
-        *(F.sum(name).alias(name) for name in sums),
-        *(F.max(name).alias(name) for name in most),
-    )
-    return found.select(*setting, "shards", *sums, *most).orderBy(*setting)
+
+    best: Option
+    sentences: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def call(self) -> str:
+        """The setting to use, as code."""
+        setting = self.best.setting
+        given = f"tick={setting.tick:g}, wheel_size={setting.wheel_size}, purge_interval={setting.purge_interval}"
+        return f"Purgatory({given})"
+
+    def markdown(self) -> str:
+        items = "\n".join(f"- {sentence}" for sentence in self.sentences)
+        rows = [(f"**{name}**" if name == self.best.name else name, *cells) for name, *cells in self.rows]
+        lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return f"# Advice\n\nUse `{self.call}`.\n\n{items}\n\n{table}\n"
 
 
 @dataclass(frozen=True)
 class Option:
-    """One setting, and what became of the trace with it."""
+    """One setting, and the result of its simulation: the columns of the results by name, over all shards."""
 
-    row: Row
-
-    @property
-    def setting(self) -> Setting:
-        return Setting(**{name: self.row[name] for name in Setting.__dataclass_fields__})
+    setting: Setting
+    shards: int
+    totals: Mapping[str, int]
 
     @property
     def name(self) -> str:
         setting = self.setting
-        words = ["old purgatory"] if setting.design == OLD else [f"tick={(setting.tick_ms or 0) / 1000:g}"]
+        words = ["old purgatory"] if setting.design == OLD else [f"tick={setting.tick:g}"]
         if setting.design == NEW:
             words.append(f"wheel_size={setting.wheel_size}")
         words.append(f"purge_interval={setting.purge_interval}")
@@ -122,30 +152,39 @@ class Option:
     @property
     def cpu_seconds(self) -> float:
         """Per million operations."""
-        costs = COSTS_NS[self.setting.design]
-        steps = sum(self.row[step] * ns for step, ns in costs.items()) + self.row.wakeups * WAKEUP_NS
-        return float(steps / 1e3 / self.row.operations)
+        totals = self.totals
+        steps = sum(totals[step] * ns for step, ns in COSTS_NS[self.setting.design].items())
+        return (steps + totals["wakeups"] * WAKEUP_NS) / 1e3 / totals["operations"]
 
     @property
     def wakeups_per_second(self) -> float:
         """Of one process, on average."""
-        return float(self.row.wakeups_in_trace / self.row.shards / max(self.row.span_us / 1e6, 1e-6))
+        return self.totals["wakeups_in_trace"] / self.shards / max(self.totals["span_us"] / 1e6, 1e-6)
+
+    @property
+    def lateness_is_measured(self) -> bool:
+        """Did enough operations expire to measure how late they do?"""
+        return self.totals["expired"] >= ENOUGH_EXPIRED
 
     @property
     def late_ms(self) -> float:
-        return float(self.row.late_p99_us / 1000)
+        """99 % of expirations are at most so late; one tick, the worst case, if too few expired to measure it."""
+        if self.lateness_is_measured:
+            return self.totals["late_p99_us"] / 1000
+        return OLD_TICK_MS if self.setting.tick_ms is None else self.setting.tick_ms
 
     @property
     def expired(self) -> float:
         """The share."""
-        return float(self.row.expired / self.row.operations)
+        return self.each("expired")
 
     @property
     def peak_mb(self) -> float:
-        return float(self.row.peak_bytes / 1e6)
+        return self.totals["peak_bytes"] / 1e6
 
     def each(self, step: str) -> float:
-        return float(self.row[step] / self.row.operations)
+        """How often per operation."""
+        return self.totals[step] / self.totals["operations"]
 
     def from_defaults(self) -> int:
         """How many settings are not the default."""
@@ -153,15 +192,47 @@ class Option:
         return sum(getattr(default, name) != getattr(own, name) for name in Setting.__dataclass_fields__)
 
 
-def choose(options: Sequence[Option], late_ms: float) -> Option:
-    """The best of *options*. Raises: AdviceError: none is on time, or none is there."""
+def options_of(simulations: pa.Table) -> list[Option]:
+    """Sum up the shards of each setting; of lateness and of the span of the trace, take the largest.
+
+    Sums of peaks are upper bounds: not all shards need have theirs at the same time.
+
+    Raises: AdviceError: *simulations* has a setting that the library refuses.
+    """
+    names = list(Setting.__dataclass_fields__)
+    counted = [name for name in results.SCHEMA.names if name not in (*names, "shard")]
+    how = {name: "max" if name in _LARGEST else "sum" for name in counted}
+    found = simulations.group_by(names, use_threads=False).aggregate([*how.items(), ("shard", "count")])
+    try:
+        return [
+            Option(
+                Setting(**{name: row[name] for name in names}),
+                row["shard_count"],
+                {name: row[f"{name}_{how[name]}"] for name in counted},
+            )
+            for row in found.to_pylist()
+        ]
+    except (TypeError, ValueError) as error:
+        raise AdviceError(f"{error}: simulate again") from None
+
+
+def choose(options: Sequence[Option], late_ms: float, fewest: int) -> Option:
+    """The best of *options*. Raises: AdviceError: too few operations, or no setting is on time."""
     ours = [each for each in options if each.setting.design == NEW and each.setting.timeout_ms is None]
     if not ours:
         raise AdviceError("simulations must have a setting of the library with each operation's own timeout, got none")
+    seen = min(each.totals["operations"] for each in ours)
+    if seen < fewest:
+        raise AdviceError(
+            f"no advice from {seen:,} operations, the fewest are {fewest:,}: simulate a trace with more rows"
+        )
     on_time = [each for each in ours if each.late_ms <= late_ms]
     if not on_time:
         best = min(each.late_ms for each in ours)
-        raise AdviceError(f"late_ms must be at least what the finest tick gives ({best:g} ms), got {late_ms:g} ms")
+        raise AdviceError(
+            f"no advice: 99 % of expirations must be at most {late_ms:g} ms late, and with the finest tick they are "
+            f"{_ms(best)} ms late: simulate finer ticks, or allow more lateness"
+        )
     least = min(each.cpu_seconds for each in on_time)
     near = [each for each in on_time if each.cpu_seconds <= least * NEAR]
     return min(near, key=lambda each: (each.from_defaults(), each.peak_mb, each.cpu_seconds))
@@ -170,23 +241,9 @@ def choose(options: Sequence[Option], late_ms: float) -> Option:
 # In words
 
 
-def _headline(best: Option) -> str:
-    setting = best.setting
-    given = f"tick={(setting.tick_ms or 0) / 1000:g}, wheel_size={setting.wheel_size}"
-    return f"Use `Purgatory({given}, purge_interval={setting.purge_interval})`."
-
-
 def _sentences(best: Option, options: Sequence[Option], late_ms: float) -> Iterator[str]:
-    row = best.row
-    shards = f" on {row.shards} processes" if row.shards > 1 else ""
-    yield (
-        f"That is about {best.cpu_seconds:.1f} s of CPU time per million operations{shards}, {best.expired:.1%} of "
-        f"which run out of time, {best.late_ms:.3g} ms late at most in 99 % of cases; {best.wakeups_per_second:,.0f} "
-        f"wake-ups a second, {best.peak_mb:,.1f} MB at the most for {row.peak_pending:,} pending."
-    )
-    if row.left:
-        yield f"{row.left:,} operations never end: they have no deadline, and the trace does not complete them."
-    for name, what in (("tick_ms", "tick"), ("wheel_size", "wheel"), ("purge_interval", "purge interval")):
+    yield from _about(best)
+    for name, what in (("tick_ms", "tick"), ("wheel_size", "wheel size"), ("purge_interval", "purge interval")):
         for other in _differing(best, options, name):
             yield f"Another {what}, {other.name}: {_compared(best, other, late_ms)}."
     for other in options:
@@ -194,14 +251,53 @@ def _sentences(best: Option, options: Sequence[Option], late_ms: float) -> Itera
             yield f"The {other.name}: {_compared(best, other, late_ms)}."
     for other in _differing(best, options, "timeout_ms"):
         yield (
-            f"With a timeout of {other.setting.timeout_ms:g} ms for all, {other.expired:.1%} instead of "
-            f"{best.expired:.1%} would run out of time, and {other.row.peak_pending:,} instead of "
-            f"{row.peak_pending:,} be pending at most."
+            f"With a timeout of {other.setting.timeout_ms:g} ms for all operations, {other.expired:.1%} would expire "
+            f"instead of {best.expired:.1%}, and at most {other.totals['peak_pending']:,} would be pending instead of "
+            f"{best.totals['peak_pending']:,}."
         )
 
 
+def _about(best: Option) -> Iterator[str]:
+    totals = best.totals
+    processes = f" on {best.shards} processes" if best.shards > 1 else ""
+    yield (
+        f"This follows from N = {totals['operations']:,} operations over {_time(totals['span_us'] / 1e6)}{processes}; "
+        f"{totals['expired']:,} of them ({best.expired:.1%}) expired."
+    )
+    yield (
+        f"It takes about {best.cpu_seconds:.1f} s of CPU time per million operations and "
+        f"{best.wakeups_per_second:,.0f} wake-ups a second. At most {totals['peak_pending']:,} operations are pending, "
+        f"in {best.peak_mb:,.1f} MB."
+    )
+    if best.lateness_is_measured:
+        yield f"99 % of expirations are at most {_ms(best.late_ms)} ms late."
+    else:
+        yield (
+            f"Only {totals['expired']:,} operations expired. Fewer than {ENOUGH_EXPIRED} are too few to measure how "
+            f"late they are, so the worst case is assumed: one tick, {_ms(best.late_ms)} ms."
+        )
+    yield (
+        "Lateness here is the rounding of timeouts up to the tick, on an idle machine. A busy event loop adds its own "
+        "delays; the report shows both together."
+    )
+    if totals["left"]:
+        yield f"{totals['left']:,} operations never end: they have no deadline, and the trace does not complete them."
+
+
+def _ms(lateness: float) -> str:
+    return f"{lateness:,.0f}" if lateness >= 100 else f"{lateness:.3g}"
+
+
+def _time(seconds: float) -> str:
+    """In the unit that people would use."""
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 def _differing(best: Option, options: Sequence[Option], name: str) -> list[Option]:
-    """Those that differ from *best* in *name* alone."""
+    """The options that differ from *best* in *name* alone."""
     names = Setting.__dataclass_fields__
     return [
         each
@@ -217,11 +313,13 @@ def _compared(best: Option, other: Option, late_ms: float) -> str:
         ("memory", best.peak_mb, other.peak_mb),
     ]
     said += [_factor(theirs / ours, what) for what, ours, theirs in pairs if ours and abs(theirs / ours - 1) > 0.05]
-    if other.row.purge_visits:
-        said.append(f"purges ({other.row.purges:,}) look at {other.each('purge_visits'):,.1f} entries per operation")
+    if other.totals["purge_visits"]:
+        visits = f"{other.each('purge_visits'):,.1f} entries per operation"
+        said.append(f"its {other.totals['purges']:,} purges visit {visits}")
     if abs(other.late_ms - best.late_ms) > 0.1:
+        most = "" if other.lateness_is_measured else "up to "
         verdict = ", which is too late" if other.late_ms > late_ms else ""
-        said.append(f"time-outs {other.late_ms:.3g} ms late{verdict}")
+        said.append(f"expirations {most}{_ms(other.late_ms)} ms late{verdict}")
     return ", ".join(said)
 
 
@@ -235,14 +333,7 @@ def _factor(factor: float, what: str) -> str:
     )
 
 
-def _table(best: Option, options: Sequence[Option]) -> str:
-    ordered = sorted(options, key=lambda each: (each.row.design != NEW, each.cpu_seconds, each.name))
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *(_cells(best, each) for each in ordered)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
-
-
 def _cells(best: Option, option: Option) -> tuple[str, ...]:
-    name = f"**{option.name}**" if option.setting == best.setting else option.name
     numbers: list[tuple[Any, str]] = [
         (option.cpu_seconds, ".2f"),
         (option.cpu_seconds / best.cpu_seconds, ".2f"),
@@ -250,9 +341,13 @@ def _cells(best: Option, option: Option) -> tuple[str, ...]:
         (option.each("cascades"), ".3f"),
         (option.each("heap_operations"), ".3f"),
         (option.each("purge_visits"), ".2f"),
-        (option.late_ms, ".3g"),
+        (option.late_ms, ",.0f" if option.late_ms >= 100 else ".3g"),
         (option.expired, ".1%"),
-        (option.row.peak_pending, ",d"),
+        (option.totals["peak_pending"], ",d"),
         (option.peak_mb, ",.1f"),
     ]
-    return (name, *(format(value, how) for value, how in numbers))
+    cells = [format(value, how) for value, how in numbers]
+    if not option.lateness_is_measured:
+        late = COLUMNS.index("late p99 ms") - 1
+        cells[late] = f"up to {cells[late]}"
+    return (option.name, *cells)

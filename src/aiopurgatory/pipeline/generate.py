@@ -1,7 +1,7 @@
-"""Makes a trace of any size from a model, or from one of the two workloads of Kafka's benchmark.
+"""Make a trace of any size from a model, or from one of the two workloads of Kafka's TestPurgatoryPerformance.
 
-The same seed gives the same trace, however many machines make it: it is made in blocks of a fixed size, and all that is
-random in a block comes from the seed and the number of the block. A longer trace begins as a shorter one does.
+The same seed gives the same trace on any number of machines: a trace consists of blocks of a fixed size, and the random
+numbers of a block come from the seed and the block's number. A longer trace begins like a shorter one.
 
     aiopurgatory pipeline generate --workload few --rows 1000000 OUT
     aiopurgatory pipeline generate --model OUT/model.json --purgatory fetch --rows 1000000 OUT
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from .workload.model import HOURS, WORKLOADS, ModelError, Workload, read_model
-from .workload.trace import NO_TIMEOUT_US, SCHEMA, SPARK_SCHEMA
+from .workload.trace import NO_TIMEOUT_US, SCHEMA, SPARK_SCHEMA, TraceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 #: Requests in a block. Another number gives other traces.
 BLOCK: Final = 50_000
 HOUR_US: Final = 3_600_000_000
-#: What is random, each from a generator of its own, so that none depends on how much another draws.
+#: Each has a random generator of its own, so that none depends on how many numbers another draws.
 ARRIVALS, KINDS, TIMES, TIMEOUTS, KEY_COUNTS, KEYS, BLOCK_ENDS = range(7)
 
 
@@ -41,27 +41,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command line may say."""
     parser.add_argument("out", help="folder of the trace")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", type=Path, help="what fit wrote")
-    source.add_argument("--workload", choices=WORKLOADS, help="of Kafka's benchmark: few time-outs or many")
-    parser.add_argument("--purgatory", help="only what the model says of this one")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="how many (default: %(default)s)")
-    parser.add_argument("--rate", type=float, help="per second on average (default: as the model says)")
-    parser.add_argument("--seed", type=int, default=1)
+    source.add_argument("--model", type=Path, help="model.json, written by fit")
+    source.add_argument("--workload", choices=WORKLOADS, help="of Kafka's benchmark: few or many requests expire")
+    parser.add_argument("--purgatory", help="only this one of the model's (default: all)")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="requests in the trace (default: %(default)s)")
+    parser.add_argument("--rate", type=float, help="requests per second on average (default: the model's)")
+    parser.add_argument("--seed", type=int, default=1, help="another seed gives another trace (default: 1)")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Generate, and say where the trace is."""
-    from .spark.session import session
+    """Generate, and print the path of the trace."""
+    from .spark.session import stage_session
 
     workloads = chosen(read_model(args.model) if args.model else [WORKLOADS[args.workload]], args.purgatory)
-    with session("generate", scratch=args.out, master=args.master, memory=args.memory) as spark:
+    with stage_session("generate", args) as spark:
         trace = generate(spark, workloads, args.rows, seed=args.seed, rate=args.rate)
         trace.write.mode("overwrite").parquet(f"{args.out}/trace")
     print(f"{args.rows:,} requests are in {args.out}/trace")
 
 
 def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workload]:
-    """Those of *purgatory*, or all. Raises: ModelError: there are none."""
+    """The workloads of *purgatory*, or all. Raises: ModelError: there are none."""
     found = [workload for workload in workloads if purgatory in (None, workload.purgatory)]
     if not found:
         known = ", ".join(sorted({workload.purgatory for workload in workloads})) or "nothing"
@@ -75,9 +75,12 @@ def generate(
     """A trace of *count* requests, in order of arrival over its partitions.
 
     Args:
-        workloads: all that arrive at the purgatory.
-        count: how many of them together.
-        rate: per second on average over the hours; None: as the workloads say.
+        workloads: mixed in proportion to their rates.
+        count: requests in the trace.
+        seed: of the random numbers (default: 1).
+        rate: requests per second, on average over the hours of the day (default: the workloads' own).
+
+    Raises: TraceError: an argument is out of its range.
     """
     blocks = Blocks(tuple(workloads), count, seed, rate)
 
@@ -86,7 +89,7 @@ def generate(
             for number in batch.column(0).to_pylist():
                 yield blocks.make(number)
 
-    # A few blocks a task, so that the cores are through at the same time; in order, so that the files are.
+    # A few blocks per task keep all cores busy to the end. In order, so that the files are in order.
     tasks = max(1, min(blocks.number, max(spark.sparkContext.defaultParallelism * 4, blocks.number // 20)))
     return spark.range(0, blocks.number, 1, tasks).mapInArrow(make, SPARK_SCHEMA)
 
@@ -101,7 +104,7 @@ def generate_table(workloads: Sequence[Workload], count: int, *, seed: int = 1, 
 class Blocks:
     """The blocks of one trace.
 
-    Raises: ValueError: an argument out of its range.
+    Raises: TraceError: an argument is out of its range.
     """
 
     workloads: tuple[Workload, ...]
@@ -111,20 +114,20 @@ class Blocks:
 
     def __post_init__(self) -> None:
         if not self.workloads:
-            raise ValueError("workloads must be at least one, got none")
+            raise TraceError("workloads must be at least one, got none")
         if self.count < 1:
-            raise ValueError(f"count must be >= 1, got {self.count}")
+            raise TraceError(f"count must be >= 1, got {self.count}")
         if self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed}")
+            raise TraceError(f"seed must be >= 0, got {self.seed}")
         if self.rate is not None and not 0 < self.rate < np.inf:
-            raise ValueError(f"rate must be > 0 per second, got {self.rate}")
+            raise TraceError(f"rate must be > 0 per second, got {self.rate}")
 
     @property
     def number(self) -> int:
         return ceil(self.count / BLOCK)
 
     def make(self, number: int) -> pa.RecordBatch:
-        """Block *number*, its last requests cut off if the trace ends in it."""
+        """Block *number*, cut off where the trace ends."""
         drawn = _Drawn(self.seed, number)
         arrivals = self._arrivals(drawn, number)
         picks = self._picks(drawn, arrivals)
@@ -134,10 +137,10 @@ class Blocks:
         return columns.batch(arrivals).slice(0, self.count - number * BLOCK)
 
     def _arrivals(self, drawn: _Drawn, number: int) -> Array:
-        """In a time of its own, one request arrives per unit of it. The rate makes hours of that.
+        """Draw arrivals at one request per unit of time, then stretch that time by the rates.
 
-        The sum of a block's exponential gaps has a gamma distribution, and given the sum, only the proportions of the
-        gaps are left to draw: that is how a block can be made without the ones before it.
+        The sum of a block's exponential gaps has a gamma distribution. Given the sum, only the proportions of the gaps
+        remain to be drawn. So a block can be made without the blocks before it.
         """
         start, end = _block_ends(self.seed, self.number)[number : number + 2]
         gaps = drawn.by(ARRIVALS).standard_exponential(BLOCK).cumsum()
@@ -146,7 +149,7 @@ class Blocks:
         return arrivals
 
     def _hours(self, end: float) -> tuple[Array, Array]:
-        """The moments in us between which the rate is constant, and how many have arrived by then, up to *end*."""
+        """Bounds of the hours in us, and the number of requests arrived by each; the last is beyond *end*."""
         per_hour = self._rates().sum(axis=0) * 3600
         if self.rate is not None:
             per_hour *= self.rate * 3600 / per_hour.mean()
@@ -155,12 +158,12 @@ class Blocks:
         return np.arange(len(arrived)) * float(HOUR_US), arrived
 
     def _rates(self) -> Array:
-        """Per workload and hour, the hour in which the trace begins first."""
+        """By workload and hour, beginning with the first hour of the trace."""
         rates = np.array([workload.arrivals_per_second for workload in self.workloads])
         return np.roll(rates, -self.workloads[0].first_hour, axis=1)
 
     def _picks(self, drawn: _Drawn, arrivals: Array) -> Array:
-        """Of which workload each is: in proportion to their rates in that hour."""
+        """The workload of each request, drawn in proportion to the rates in its hour."""
         if len(self.workloads) == 1:
             return np.zeros(BLOCK, np.int64)
         upto = self._rates().cumsum(axis=0)[:, arrivals // HOUR_US % HOURS]
@@ -180,7 +183,7 @@ class _Drawn:
 
 
 class _Columns:
-    """What becomes one block of a trace."""
+    """The columns of one block."""
 
     def __init__(self, count: int) -> None:
         self._completion_us = np.zeros(count, np.int64)
@@ -200,7 +203,9 @@ class _Columns:
             at_once = rows[times.random(len(rows)) < workload.at_once]
             self._completes[at_once] = True
             self._completion_us[at_once] = 0
-        timeouts = [NO_TIMEOUT_US if ms is None else round(ms * 1000) for ms, _ in workload.timeouts_ms]
+        timeouts = [
+            NO_TIMEOUT_US if ms is None else round(min(ms * 1000, NO_TIMEOUT_US)) for ms, _ in workload.timeouts_ms
+        ]
         self._timeout_us[rows] = _pick(timeouts, workload.timeouts_ms, drawn.by(TIMEOUTS, index), len(rows))
         counts = [number for number, _ in workload.key_counts]
         self._key_counts[rows] = _pick(counts, workload.key_counts, drawn.by(KEY_COUNTS, index), len(rows))
@@ -234,7 +239,7 @@ def _keys(workload: Workload, widest: int, count: int, random: np.random.Generat
     keys[:, 0] = first
     for column in range(1, widest):
         keys[:, column] = keys[:, column - 1] + random.integers(1, circle // widest, count)
-    # Wrapped by subtraction, which is ten times as quick as a remainder.
+    # Wrap by subtraction: ten times as fast as a remainder.
     np.subtract(keys, circle, out=keys, where=keys >= circle)
     return keys
 

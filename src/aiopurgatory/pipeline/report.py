@@ -1,62 +1,97 @@
 """Clean table -> what the fleet did: tables, and one page for people.
 
 Per purgatory, kind and minute: how many operations ended and how, how long they waited, how late the expired ones were,
-how many were waiting; the keys that most of them watched, the work of the purgatories; and what changed since the day
-before, largest first.
+how many were waiting; the keys that most of them watched, the work of the purgatories, the rows that were lost; and
+what changed against the day before, largest first.
 
-  IN/{operations,statistics}/  ->  OUT/{minutes,days,changes,hot_keys,work}/*.parquet
-                                   OUT/report.html, which needs nothing beside it
+  IN                               ->  OUT/minutes/date=....parquet
+                                       OUT/{days,changes,hot_keys,work,lost,settings,seconds}/*.parquet
+                                       OUT/report.html, which needs nothing beside it
 
-Percentiles are within 2 %. Rows that stand for many operations (sampled) count as many.
+It adds up the sums that ingest has left. Percentiles are within 2 %. Rows that stand for many operations (sampled)
+count as many. Each file is replaced at once, so that no reader sees half of one.
 """
+
+# pyright: reportAttributeAccessIssue=false
+# pyarrow.compute makes its functions when it is imported.
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from pyspark import StorageLevel, inheritable_thread_target
-from pyspark.sql import Column, DataFrame, SparkSession
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark import inheritable_thread_target
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from .cleaning.journal_tables import OPERATIONS, STATISTICS, between, read_clean
-from .minutes.minutes import KEYS, MEASURES, activity, hot_keys, measured, minutes, pending, top_keys, work
+from .cleaning.clean_table import published, read_files, schema
+from .cleaning.cleaner import EPOCH
+from .cleaning.journal_tables import OPERATIONS, STATISTICS
+from .cleaning.versions import NOWHERE, Manifest
+from .minutes.changes import changes
+from .minutes.hot_keys import KEYS, hot_keys, top_keys
+from .minutes.measures import DAYS, DaySums, Spans
+from .minutes.sums import widen
+from .minutes.work import dropped, settings, work
+from .page.page import page
+from .page.promises import Limits
 from .spark import folders
-from .spark.session import session
+from .spark.session import stage_session
+from .workload.model import expected_shares, read_model
 
-TABLES: Final = ("minutes", "days", "changes", "hot_keys", "work")
 TOP: Final = 20
-_ONE_DAY: Final = timedelta(days=1)
-# In these a change matters; of a handful of operations none does.
-_COMPARED: Final = (
-    "operations",
-    "expired_share",
-    "failed_share",
-    "cancelled_share",
-    "missed_triggers",
-    "waited_p50_us",
-    "waited_p99_us",
-    "lateness_p99_us",
-    "pending_peak",
+#: A shorter range is reported by the second, too.
+SHORT: Final = timedelta(hours=1)
+LOST: Final = pa.schema(
+    [("date", pa.date32()), ("minute", pa.timestamp("us", tz="UTC")), ("what", pa.string()), ("rows", pa.int64())]
 )
-FEWEST_COMPARED: Final = 100
+_ONE_DAY: Final = timedelta(days=1)
+_LIMITS: Final[dict[str, tuple[type, str]]] = {
+    "max_expired_share": (float, "share of a purgatory's operations that may expire"),
+    "max_lateness_ms": (float, "99 of 100 expirations come at most so late"),
+    "max_missed_share": (float, "share of a purgatory's operations that only the last try may complete"),
+    "max_dropped_rows": (float, "rows that journals may drop"),
+    "fewest": (int, "operations below which a minute says nothing"),
+}
+_PLAN: Final = "day DATE, asked BOOLEAN, activity ARRAY<STRING>, seconds ARRAY<STRING>"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command line may say."""
     parser.add_argument("clean", help="folder that ingest has made")
     parser.add_argument("out", help="folder of the report")
-    parser.add_argument("--first", type=date.fromisoformat, help="first day, as 2026-11-21 (default: all)")
-    parser.add_argument("--last", type=date.fromisoformat, help="last day (default: all)")
+    parser.add_argument("--first-day", type=date.fromisoformat, help="first day, as 2026-11-21 (default: all)")
+    parser.add_argument("--last-day", type=date.fromisoformat, help="last day (default: all)")
     parser.add_argument("--top", type=int, default=TOP, help=f"hot keys of each purgatory (default: {TOP})")
+    promises = parser.add_argument_group("promises, which each minute keeps or breaks")
+    for name, (kind, about) in _LIMITS.items():
+        default = getattr(Limits, name)
+        about = f"{about} (default: {default:g})"
+        promises.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, help=about)
+    about = "model of fit, from which the share that may expire follows where --max-expired-share is not given"
+    promises.add_argument("--model", type=Path, metavar="FILE", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
     """Make the report, and say where the page lies."""
-    with session("report", scratch=args.out, master=args.master, memory=args.memory) as spark:
-        report(spark, args.clean, args.out, first=args.first, last=args.last, top=args.top)
+    given = {name: getattr(args, name) for name in _LIMITS}
+    limits = Limits(**given, expected_shares=expected_shares(read_model(args.model)) if args.model else {})
+    with stage_session("report", args) as spark:
+        report(spark, args.clean, args.out, first=args.first_day, last=args.last_day, top=args.top)
+        out = folders.qualified(spark, args.out)
+    write_page(out, limits)
     print(f"{args.out}/report.html")
 
 
@@ -69,86 +104,154 @@ def report(
     last: date | None = None,
     top: int = TOP,
 ) -> None:
-    """Make TABLES and the page in *out*, of the days from *first* to *last*.
+    """Make the tables in *out*, of the days from *first* to *last*.
 
     Raises: PurgatoryError: there is no clean table.
     """
-    from .page.page import page  # it needs matplotlib, which machines that only stream need not have
-
-    # The day before, to compare with; and of the day after what was waiting at midnight.
-    wide = {"first": first and first - _ONE_DAY, "last": last and last + _ONE_DAY}
-    around = read_clean(spark, clean, OPERATIONS, **wide)
-    asked = between(F.col("date"), first, last)
-    operations = around.where(asked)
-    # Kept by minute: what is asked of a minute needs no other shuffle.
-    counts = activity(around).repartition("minute", *KEYS).persist(StorageLevel.MEMORY_AND_DISK)
-    made = minutes(counts, pending(around)).persist(StorageLevel.MEMORY_AND_DISK)
-    by_day = days(counts, made).persist(StorageLevel.MEMORY_AND_DISK)
-    keys = top_keys(operations, top).persist(StorageLevel.MEMORY_AND_DISK)
-
-    def by_minute() -> None:
-        _save(made.where(asked), f"{out}/minutes", *KEYS, "minute")
-        _save(by_day.where(asked), f"{out}/days", "date", *KEYS)
-        largest = (F.desc("date"), F.desc(F.abs("change")), *KEYS, "measure")
-        _save(changes(by_day).where(asked), f"{out}/changes", *largest)
-
-    def by_key() -> None:
-        _save(hot_keys(operations, keys), f"{out}/hot_keys", "purgatory", "place")
-
-    def by_snapshot() -> None:
-        if folders.exists(spark, f"{clean}/{STATISTICS.name}"):
-            done = work(read_clean(spark, clean, STATISTICS, **wide))
-            _save(done.where(between(F.to_date("minute"), first, last)), f"{out}/work", "purgatory", "minute")
-        else:
-            folders.remove(spark, f"{out}/work")
-
-    try:
-        # Side by side: while one is planned, the other runs.
-        with ThreadPoolExecutor(2) as pool:
-            within = inheritable_thread_target(spark)
-            for running in [pool.submit(within(make)) for make in (by_minute, by_key, by_snapshot)]:
-                running.result()
-    finally:
-        for kept in (counts, made, by_day, keys):
-            kept.unpersist()
-    folders.write(spark, f"{out}/report.html", page(spark, out))
+    made = _Report(spark, published(spark, clean), folders.qualified(spark, clean), folders.qualified(spark, out))
+    within = inheritable_thread_target(spark)
+    with ThreadPoolExecutor(3) as pool:  # while one query is planned, another runs
+        parts = [
+            pool.submit(within(made.by_day), first, last),
+            pool.submit(within(made.by_key), first, last, top),
+            pool.submit(within(made.by_snapshot), first, last),
+        ]
+        for part in parts:
+            part.result()
 
 
-def days(activity: DataFrame, minutes: DataFrame) -> DataFrame:
-    """Activity, minutes -> date, purgatory, kind, MEASURES, pending_mean, pending_peak."""
-    by = ["date", *KEYS]
-    waiting = minutes.groupBy(*by).agg(
-        F.avg("pending_mean").alias("pending_mean"), F.max("pending_peak").alias("pending_peak")
-    )
-    rows = activity.groupBy(F.to_date("minute").alias("date"), *KEYS, "outcome", "waited", "lateness").agg(
-        F.sum("operations").alias("operations"), F.sum("missed_triggers").alias("missed_triggers")
-    )
-    return measured(rows, by).join(waiting, by, "left").select(*by, *MEASURES, "pending_mean", "pending_peak")
+def write_page(out: str, limits: Limits | None = None, advice: str | None = None) -> None:
+    """Make the page of the tables in the qualified folder *out*, with the *advice* if there is any."""
+    folders.write_bytes(f"{out}/report.html", page(out, limits=limits, advice=advice).encode())
 
 
-def changes(days: DataFrame) -> DataFrame:
-    """Days -> date, purgatory, kind, measure, before, now, change: against the day before, where that is there, too.
+@dataclass(frozen=True)
+class _Report:
+    """Where one report comes from and goes to."""
 
-    ``change`` is (now - before) / the larger of both: from -1, gone, to 1, new.
-    """
-    by = ["date", *KEYS]
-    seen = days.select(*by, *_COMPARED)
-    before = seen.select(
-        F.date_add("date", 1).alias("date"), *KEYS, *(F.col(m).alias(f"{m}_before") for m in _COMPARED)
-    )
-    dates = seen.select("date").intersect(before.select("date"))
-    both = seen.join(before, by, "full").join(dates, ["date"], "left_semi").na.fill(0.0)
-    enough = both.where(F.greatest("operations", "operations_before") >= FEWEST_COMPARED)
-    pairs = [
-        F.struct(F.lit(m).alias("measure"), F.col(f"{m}_before").alias("before"), F.col(m).alias("now"))
-        for m in _COMPARED
-    ]
-    rows = enough.select(*by, F.inline(F.array(*pairs))).where("now <> before")
-    change = (F.col("now") - F.col("before")) / F.greatest(F.abs("now"), F.abs("before"))
-    return rows.select(*by, "measure", "before", "now", change.alias("change"))
+    spark: SparkSession
+    manifest: Manifest
+    clean: str
+    out: str
+
+    def by_day(self, first: date | None, last: date | None) -> None:
+        """Make minutes, days, changes, and seconds."""
+        spans: dict[str, tuple[int, int]] = {}
+        for _, day in self.manifest.between(None, None):
+            widen(spans, day.spans)
+        asked = [day for day, of in self.manifest.between(first, last) if of.spans]
+        bounds = [each for _, day in self.manifest.between(first, last) for span in day.spans.values() for each in span]
+        short = bool(bounds) and max(bounds) - min(bounds) < SHORT / timedelta(microseconds=1)
+        rows = [(day, day in asked, *files) for day, files in self._plan(first and first - _ONE_DAY, last)]
+        plan = self.spark.createDataFrame(rows, _PLAN).repartition(max(len(rows), 1))
+        job = partial(_of_days, out=self.out, spans=spans, by_second=short)
+        days = plan.mapInArrow(job, StructType(from_arrow_schema(DAYS).fields)).toArrow().cast(DAYS)
+        days = days.sort_by([(name, "ascending") for name in ("date", "purgatory", "kind")])
+        changed = changes(days)
+        self._save("days", _between(days, asked))
+        self._save("changes", _between(changed, asked))
+        self._keep_only("minutes", [f"date={day}.parquet" for day in asked])
+        self._keep_only("seconds", [f"date={day}.parquet" for day in asked if short])
+
+    def by_key(self, first: date | None, last: date | None, top: int) -> None:
+        """Make hot_keys."""
+        keys = read_files(self.spark, self.manifest.files(self.clean, "keys", first, last), KEYS)
+        hot = top_keys(keys, top).toArrow()
+        operations = self.manifest.files(self.clean, OPERATIONS.name, first, last)
+        self._save("hot_keys", hot_keys(self.spark, hot, operations))
+
+    def by_snapshot(self, first: date | None, last: date | None) -> None:
+        """Make work, lost, and settings."""
+        files = self.manifest.files(self.clean, STATISTICS.name, first and first - _ONE_DAY, last)
+        rows = read_files(self.spark, files, schema(STATISTICS))
+        begin = datetime.combine(first or EPOCH, datetime.min.time(), UTC)
+        done = work(rows).where(F.col("minute") >= F.lit(begin)).orderBy("purgatory", "minute").toArrow()
+        self._save("work", done)
+        lost = dropped(rows).where(F.col("minute") >= F.lit(begin)).orderBy("minute").toArrow()
+        self._save("lost", pa.concat_tables([_dropped(lost), self._quarantined(first, last)]))
+        self._save("settings", settings(rows).orderBy("purgatory", "instances").toArrow())
+
+    def _plan(self, first: date | None, last: date | None) -> Iterator[tuple[date, tuple[list[str], list[str]]]]:
+        """The days with operations, and the files with their sums: what was waiting shows in those of later days."""
+        every = self.manifest.between(None, None)
+        for day, of in self.manifest.between(first, last):
+            until = (day - EPOCH + _ONE_DAY) // timedelta(microseconds=1)
+            later = [d for at, d in every if at >= day and d.since_us is not None and d.since_us < until]
+            names = [[path for path, _ in of.files.get("activity", [])]]
+            names.append([path for d in later for path, _ in d.files.get("seconds", [])])
+            if of.spans:
+                activity, seconds = ([f"{self.clean}/{path}" for path in paths] for paths in names)
+                yield day, (activity, seconds)
+
+    def _quarantined(self, first: date | None, last: date | None) -> pa.Table:
+        rows = []
+        for name, tables in sorted(self.manifest.file_days.items()):
+            day = None if name == NOWHERE else date.fromisoformat(name)
+            if day and ((first and day < first) or (last and day > last)):
+                continue
+            for of in tables.values():
+                counts = dict(of.quarantined)
+                if of.torn:
+                    counts["torn files"] = max(sum(rows for _, _, rows in of.torn), len(of.torn))
+                if of.unreadable:
+                    counts["unreadable files"] = len(of.unreadable)
+                rows += [{"date": day, "what": what, "rows": count} for what, count in sorted(counts.items())]
+        return pa.Table.from_pylist(rows, LOST)
+
+    def _save(self, name: str, table: pa.Table) -> None:
+        """All of it, in place of what is there: nothing here grows with the number of operations."""
+        folders.write_table(f"{self.out}/{name}/{name}.parquet", table)
+
+    def _keep_only(self, name: str, files: list[str]) -> None:
+        """Remove what an earlier report has left of days that are not asked for now."""
+        for file in folders.names(self.spark, f"{self.out}/{name}"):
+            if file not in files:
+                folders.remove(self.spark, f"{self.out}/{name}/{file}")
 
 
-def _save(table: DataFrame, path: str, *order: str | Column) -> None:
-    """All of it, in place of what is there, in one file: nothing here grows with the number of operations."""
-    rows = table.repartition(1).sortWithinPartitions(*order)
-    rows.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(path)
+def _of_days(batches: Iterable[pa.RecordBatch], out: str, spans: Spans, by_second: bool) -> Iterator[pa.RecordBatch]:
+    """_PLAN -> DAYS. Writes the minutes of the days that are asked for."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            activity, seconds = _by_purgatory(row["activity"]), _by_purgatory(row["seconds"])
+            minutes, of_seconds = [], []
+            for name in sorted(activity.keys() | seconds.keys()):
+                other = next(iter(activity.values()))
+                sums = DaySums(
+                    (row["day"] - EPOCH).days,
+                    activity.get(name, other.slice(0, 0)),
+                    seconds.get(name, next(iter(seconds.values())).slice(0, 0)),
+                )
+                minutes.append(sums.minutes(spans))
+                if by_second:
+                    of_seconds.append(sums.seconds())
+                yield from sums.days(spans, minutes[-1]).to_batches()
+            if row["asked"]:
+                folders.write_table(f"{out}/minutes/date={row['day']}.parquet", pa.concat_tables(minutes))
+                if by_second:
+                    folders.write_table(f"{out}/seconds/date={row['day']}.parquet", pa.concat_tables(of_seconds))
+
+
+def _by_purgatory(paths: list[str]) -> dict[str, pa.Table]:
+    """The rows of sums in the files, by purgatory."""
+    found: list[pa.Table] = []
+    for path in paths:
+        system, place = folders.arrow_place(path)
+        found.append(pq.read_table(place, filesystem=system, read_dictionary=["purgatory", "kind"], partitioning=None))  # pyright: ignore[reportArgumentType]
+    table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
+    if not len(table):
+        return {}
+    column = table.column("purgatory").chunk(0)
+    codes = column.indices.to_numpy()
+    names = column.dictionary.to_pylist()
+    return {names[code]: table.filter(pa.array(codes == code)) for code in np.unique(codes).tolist()}
+
+
+def _between(table: pa.Table, days: list[date]) -> pa.Table:
+    return table.filter(pc.is_in(table.column("date"), value_set=pa.array(days, pa.date32())))
+
+
+def _dropped(minutes: pa.Table) -> pa.Table:
+    at = minutes.column("minute").cast(pa.timestamp("us", tz="UTC"))
+    what = pa.array(["dropped"] * len(minutes), pa.string())
+    return pa.table([at.cast(pa.date32()), at, what, minutes.column("rows").cast(pa.int64())], schema=LOST)

@@ -1,73 +1,107 @@
 """Replays a trace through the library's own timer and core on a virtual clock, once for each of many settings.
 
-Every combination of the values given is one setting, and the old purgatory is there, too, as Kafka had it up to 0.8.
-Shards are the processes of a fleet: each has a purgatory of its own, and the operations whose first key is its share.
+Each combination of the values given is one setting. For comparison, the trace is also replayed through Kafka's old
+purgatory (up to 0.8). With N shards, the trace is divided by first key among N processes with a purgatory each.
 
     aiopurgatory pipeline simulate --ticks 1,10 --wheel-sizes 20,64 OUT/trace OUT
 
-The results are in OUT/simulations.
+The results are in OUT/simulations/simulations.parquet, which is replaced as a whole.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import asdict
 from itertools import pairwise, product
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from aiopurgatory.arguments import require_int
+from aiopurgatory.errors import PurgatoryError
+
+from .replay import results
 from .replay.replay import replay
 from .replay.settings import NEW, OLD, Setting
 from .spark.session import session
-from .workload.trace import SCHEMA
+from .workload.trace import SCHEMA, require_valid
 
-_SETTING: Final = "design STRING, tick_ms DOUBLE, wheel_size INT, purge_interval INT, timeout_ms DOUBLE"
 _PACKED: Final = "shard INT, piece INT, payload BINARY"
-#: A row per setting and shard.
-RESULT: Final = (
-    f"{_SETTING}, shard INT, "
-    # in the trace, and how they ended; those left wait without a deadline, or for another day
-    "operations BIGINT, completed BIGINT, expired BIGINT, left BIGINT, span_us BIGINT, "
-    "cascades BIGINT, wakeups BIGINT, wakeups_in_trace BIGINT, heap_operations BIGINT, purges BIGINT, "
-    "purge_visits BIGINT, late_p50_us BIGINT, late_p99_us BIGINT, late_max_us BIGINT, peak_pending BIGINT, "
-    "peak_listed BIGINT, peak_bytes BIGINT"
-)
-_RESULT_SCHEMA: Final = pa.schema(
-    [
-        (name, {"STRING": pa.string(), "DOUBLE": pa.float64(), "INT": pa.int32(), "BIGINT": pa.int64()}[kind])
-        for name, kind in (column.split() for column in RESULT.split(", "))
-    ]
-)
+_SPARK_TYPES: Final = {pa.string(): "STRING", pa.float64(): "DOUBLE", pa.int64(): "BIGINT"}
+#: The schema of the results, for Spark.
+RESULT: Final = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in results.SCHEMA)
+
+
+class SimulationError(PurgatoryError):
+    """A setting is refused, or there is no trace."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
-    parser.add_argument("trace", help="what generate wrote")
+    """Add the options of the command line."""
+    parser.add_argument("trace", help="folder that generate has written")
     parser.add_argument("out", help="folder of the results")
-    parser.add_argument("--ticks", type=_several(float), default=[1.0, 10.0], metavar="MS,...")
-    parser.add_argument("--wheel-sizes", type=_several(int), default=[20, 64], metavar="N,...")
-    parser.add_argument("--purge-intervals", type=_several(int), default=[0, 1000], metavar="N,...")
     parser.add_argument(
-        "--timeouts", type=_several(float), default=[], metavar="MS,...", help="for all, beside what the trace says"
+        "--ticks", type=_several(float), default=[1.0, 10.0], metavar="MS,...", help="in ms (default: 1,10)"
     )
     parser.add_argument(
-        "--old", type=_several(int), default=[1000, 10000], metavar="N,...", help="purge intervals of the old one"
+        "--wheel-sizes", type=_several(int), default=[20, 64], metavar="N,...", help="buckets (default: 20,64)"
+    )
+    parser.add_argument(
+        "--purge-intervals", type=_several(int), default=[0, 1000], metavar="N,...", help="(default: 0,1000)"
+    )
+    parser.add_argument(
+        "--timeouts",
+        type=_several(float),
+        default=[],
+        metavar="MS,...",
+        help="in ms: simulate also with one timeout for all operations (default: only with those of the trace)",
+    )
+    parser.add_argument(
+        "--old",
+        type=_several(int),
+        default=[1000, 10000],
+        metavar="N,...",
+        help="purge intervals of the old purgatory (default: 1000,10000)",
     )
     parser.add_argument("--shards", type=int, default=1, help="processes that share the load (default: 1)")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Simulate, and say where the results are."""
-    settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts], args.old)
+    """Simulate, and print where the results are.
+
+    Raises: SimulationError: a setting is refused, or the trace cannot be read. TraceError: the trace is not valid.
+    """
+    try:
+        settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts], args.old)
+        require_simulation(settings, args.shards)
+    except (TypeError, ValueError) as error:
+        raise SimulationError(str(error)) from None
     with session("simulate", scratch=args.out, master=args.master, memory=args.memory) as spark:
-        found = simulate(spark.read.parquet(args.trace), settings, shards=args.shards)
-        found.repartition(1).write.mode("overwrite").parquet(f"{args.out}/simulations")
-    print(f"{len(settings)} settings of {args.shards} processes are in {args.out}/simulations")
+        folder = simulate_folder(spark, args.trace, args.out, settings, shards=args.shards)
+    processes = "1 process" if args.shards == 1 else f"{args.shards} processes"
+    print(f"{len(settings)} settings, {processes} each: {folder}")
+
+
+def simulate_folder(spark: SparkSession, trace: str, out: str, settings: Sequence[Setting], *, shards: int = 1) -> str:
+    """Simulate the trace in the folder *trace*. Returns: the folder in *out* that now has the results.
+
+    Raises: SimulationError: *trace* cannot be read. TraceError: it is empty, or no valid trace.
+    """
+    try:
+        # Without the escapes, Spark takes the name of a folder such as [1] for a pattern.
+        requests = spark.read.parquet(re.sub(r"([\\{}\[\]*?])", r"\\\1", trace))
+    except PySparkException:
+        raise SimulationError(f"trace must be a folder that generate has written, got {trace}") from None
+    require_valid(requests)
+    folder = f"{out}/simulations"
+    results.write(simulate(requests, settings, shards=shards).toArrow(), folder)
+    return folder
 
 
 def _several(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
@@ -85,37 +119,47 @@ def grid(
     timeouts_ms: Sequence[float | None] = (None,),
     old_purge_intervals: Sequence[int] = (),
 ) -> list[Setting]:
-    """Every combination, and the old purgatory with each timeout."""
+    """Every combination once, and the old purgatory with each purge interval and timeout.
+
+    Raises: TypeError, ValueError: a setting is refused; see Setting.
+    """
     new = product([NEW], ticks_ms, wheel_sizes, purge_intervals, timeouts_ms)
     old = product([OLD], [None], [None], old_purge_intervals, timeouts_ms)
     return list(dict.fromkeys(Setting(*each) for each in (*new, *old)))
 
 
-def simulate(trace: DataFrame, settings: Sequence[Setting], *, shards: int = 1) -> DataFrame:
-    """What each of *settings* makes of *trace*; a row per setting and shard, as RESULT says.
-
-    Args: shards: processes that share the load.
-    Raises: ValueError: no settings, or less than one shard.
-    Cost: for each setting about what the purgatories themselves need for it; the trace goes over the wire once each.
-    """
+def require_simulation(settings: Sequence[Setting], shards: int) -> None:
+    """Raises: TypeError, ValueError: no settings, or less than one shard."""
     if not settings:
         raise ValueError("settings must be at least one, got none")
-    if shards < 1:
-        raise ValueError(f"shards must be >= 1, got {shards}")
+    require_int("shards", shards, 1)
+
+
+def simulate(trace: DataFrame, settings: Sequence[Setting], *, shards: int = 1) -> DataFrame:
+    """Replay *trace* with each of *settings*. Returns: a row per setting and shard, with the columns of RESULT.
+
+    Args: shards: processes that share the load.
+    Raises: TypeError, ValueError: no settings, or less than one shard.
+    Cost: per setting, about the CPU time that the purgatory itself needs; and the trace is sent to a task.
+    """
+    require_simulation(settings, shards)
     # The slowest first, so that no core is left with one of them at the end.
     slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval, each.design))
-    rows = [(number, *astuple(setting)) for number, setting in enumerate(slowest_first)]
-    setups = trace.sparkSession.createDataFrame(rows, f"number INT, {_SETTING}")
+
+    def replay_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _replay_one(batches, slowest_first)
+
+    numbers = trace.sparkSession.range(len(settings)).select(F.col("id").cast("int").alias("number"))
     return (
         pack(trace, shards)
-        .crossJoin(F.broadcast(setups))
+        .crossJoin(F.broadcast(numbers))
         .repartitionById(len(settings) * shards, F.col("number") * shards + F.col("shard"))
-        .mapInArrow(_replay_one, RESULT)
+        .mapInArrow(replay_one, RESULT)
     )
 
 
 def pack(trace: DataFrame, shards: int) -> DataFrame:
-    """*trace* by shard, in order, thousands of requests to a row: so it is cheap to send around for every setting."""
+    """Pack *trace* by shard and in order, thousands of requests to a row, to send it cheaply once per setting."""
     return (
         trace.select(F.pmod(F.hash(F.col("keys")[0]), F.lit(shards)).alias("shard"), *SCHEMA.names)
         .repartition(shards, "shard")
@@ -147,24 +191,23 @@ def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             piece += 1
 
 
-def _replay_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The pieces of one setting and shard -> its row."""
+def _replay_one(batches: Iterator[pa.RecordBatch], settings: Sequence[Setting]) -> Iterator[pa.RecordBatch]:
+    """Replay the pieces of one setting and shard. Yields: its row."""
     pieces: dict[int, pa.Table] = {}
-    first: dict[str, Any] = {}
+    number = shard = 0
     for batch in batches:
         for row in batch.to_pylist():
-            pieces[row["piece"]] = pa.ipc.open_stream(row.pop("payload")).read_all()
-            first = row
+            pieces[row["piece"]] = pa.ipc.open_stream(row["payload"]).read_all()
+            number, shard = row["number"], row["shard"]
     if not pieces:
         return
-    setting = Setting(**{name: first[name] for name in Setting.__dataclass_fields__})
-    trace = pa.concat_tables([pieces[number] for number in sorted(pieces)])
-    row = {**first, **measures(trace, setting)}
-    yield pa.RecordBatch.from_pylist([{name: row[name] for name in _RESULT_SCHEMA.names}], schema=_RESULT_SCHEMA)
+    setting = settings[number]
+    found = measures(pa.concat_tables([pieces[piece] for piece in sorted(pieces)]), setting)
+    yield pa.RecordBatch.from_pylist([{**asdict(setting), "shard": shard, **found}], schema=results.SCHEMA)
 
 
 def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
-    """The columns of RESULT that a replay of *trace* gives, by name."""
+    """Replay *trace*. Returns: the columns of RESULT that follow from it, by name."""
     found = replay(trace, setting)
     arrival_us = trace["arrival_us"].to_numpy()
     expired = int(found.expired.sum())

@@ -1,102 +1,123 @@
-"""Journal, while it is written -> the report's table per minute, kept current; and a line when too many expire.
+"""Journal, while it is written -> the report's measures per minute, kept current; and alerts when too many expire.
 
-Files are taken in as they appear. What each batch adds is kept beside the others, under the batch's number, so that a
-batch which is done again after a crash takes the place of itself: every row counts exactly once, even after kill -9.
-Rows that are there twice are dropped. Rows that come more than --late after younger ones, and impossible ones, are left
-out, and it is said how many; the next ingest and report have the late ones, too.
+Files are read as they appear, by the rules of ingest. What a batch of files adds is kept under its number, so that a
+batch which is done again after a crash replaces itself: every row counts exactly once, even after kill -9. Copies of
+rows are dropped. Left out, and counted in a line, are impossible rows, torn files, and rows that come more than
+--watermark after younger ones; the next ingest and report have the late ones, too.
 
-  JOURNAL/operations/**.parquet  ->  OUT/minutes/date=.../hour=.../*.parquet    as in the report
-                                     OUT/batches/                               what it is made from
+  JOURNAL/operations/**.parquet  ->  OUT/minutes/date=.../hour=.../*.parquet    the measures of the report's minutes
+                                     OUT/batches/                               the sums from which they are made
                                      OUT/checkpoint/                            how far it has come
 
-Stop it as you like; with the same folders it goes on where it was.
+Stop it at any time; with the same folders it goes on where it was. A file that cannot be read now stops it, and is read
+when it is started again. If the file was deleted, put an empty one in its place: empty files are skipped.
+
+An alert is said when more operations of a minute expire than --expired-share allows, or fewer. "normal again" is said
+when the newest minute is back inside by a tenth of the band's width, so that a share at an edge is said once. Minutes
+with fewer operations than --fewest say nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from aiopurgatory.errors import PurgatoryError
 
-from .cleaning.journal_tables import OPERATIONS, ended_us
-from .ingest import judged
-from .minutes.minutes import KEYS, MEASURES, activity, measured
+from .cleaning.journal_tables import OPERATIONS
+from .cleaning.new_files import NEW_ROWS, new_rows
+from .ingest import refuse_overlap
+from .minutes.alarm import Alarm, Band
+from .minutes.hours import Hours
 from .spark import folders
-from .spark.session import session
+from .spark.failures import JobFailedError, explain
+from .spark.session import stage_session
+from .spark.source_log import missing
 
-LATE: Final = "10 minutes"
-EVERY: Final = "10 seconds"
-FILES: Final = 1_000
+WATERMARK: Final = "10 minutes"
+TRIGGER: Final = "10 seconds"
+MAX_FILES: Final = 1_000
 # The names of all rows that may come again are more than a heap holds.
 _STATES: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_HOUR: Final = ("date", "hour")
-
-
-@dataclass(frozen=True)
-class Band:
-    """The share of expirations that is normal."""
-
-    low: float = 0.0
-    high: float = 0.5
-    #: A minute with fewer operations says nothing.
-    fewest: int = 100
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high <= 1:
-            raise PurgatoryError(f"band must be two shares from 0 to 1, the lower first, got {self.low} {self.high}")
+# Spark's source of whole files. Of these columns only the path is asked for, so that no content is read.
+_FILES: Final = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+# What new_rows have in common to be one row of the sums of a batch.
+_BY: Final = ("reason", "purgatory", "kind", "minute", "outcome", "waited", "lateness")
+_COUNTS: Final = ("operations", "missed_triggers", "rows")
+_GONE: Final = (
+    "a file was deleted before it was read; put it back, or an empty one in its place, and start the stream again: "
+)
+# What Spark takes for a pattern in a path.
+_PATTERN: Final = r"([\[\]{}*?\\])"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command line may say."""
     parser.add_argument("journal", help="folder of the journal")
     parser.add_argument("out", help="folder of the table")
-    parser.add_argument("--every", default=EVERY, help=f"how often new files are looked for (default: {EVERY})")
-    parser.add_argument("--late", default=LATE, help=f"how far rows may be out of order (default: {LATE})")
-    parser.add_argument("--files", type=int, default=FILES, help=f"most files in a batch (default: {FILES})")
-    parser.add_argument("--once", action="store_true", help="take in what is there, and stop")
-    band = (Band.low, Band.high)
-    about = "share of expirations that is normal (default: 0 0.5)"
-    parser.add_argument("--band", nargs=2, type=float, default=band, metavar=("LOW", "HIGH"), help=about)
+    parser.add_argument("--trigger", default=TRIGGER, help=f"time between two looks for new files (default: {TRIGGER})")
+    about = f"rows count if they are not older than this, against the newest row (default: {WATERMARK})"
+    parser.add_argument("--watermark", default=WATERMARK, help=about)
+    parser.add_argument(
+        "--max-files", type=int, default=MAX_FILES, help=f"most files in a batch (default: {MAX_FILES})"
+    )
+    parser.add_argument("--once", action="store_true", help="read the files that are there, and stop")
+    shares = (Band.low, Band.high)
+    about = f"share of expired operations that is normal (default: {Band.low:g} {Band.high:g})"
+    parser.add_argument("--expired-share", nargs=2, type=float, default=shares, metavar=("LOW", "HIGH"), help=about)
+    about = f"operations that a minute must have to raise or end an alert (default: {Band.fewest})"
+    parser.add_argument("--fewest", type=int, default=Band.fewest, help=about)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Stream until it is stopped, or with --once until everything is taken in."""
-    band = Band(*args.band)
-    with session("stream", scratch=args.out, master=args.master, memory=args.memory) as spark:
+    """Stream until it is stopped, or with --once until all files are read."""
+    low, high = args.expired_share
+    band = Band(low, high, args.fewest)
+    refuse_overlap(args.journal, args.out)  # before anything is written there
+    with stage_session("stream", args) as spark:
         query = stream(
-            spark, args.journal, args.out, band=band, every=args.every, late=args.late, files=args.files, once=args.once
+            spark,
+            args.journal,
+            args.out,
+            watermark=args.watermark,
+            expired_share=band,
+            trigger=args.trigger,
+            max_files=args.max_files,
+            once=args.once,
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: query.stop())
-        seen = -1
-        while not query.awaitTermination(5):
-            seen = _say_late(query, seen)
-        _say_late(query, seen)
+        follow(query)
 
 
-def _say_late(query: StreamingQuery, seen: int) -> int:
-    """Say of each batch after *seen* how many rows came too late; returns the last batch."""
-    for progress in query.recentProgress:
-        if progress.batchId > seen:
-            seen = progress.batchId
-            if late := late_rows(progress):
-                print(f"batch {seen}: {late:,} rows left out: they came too late")
-    return seen
-
-
-def late_rows(progress: StreamingQueryProgress) -> int:
-    """How many rows of a batch were behind the watermark."""
-    return sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
+def follow(query: StreamingQuery, say: Callable[[str], object] = print) -> int:
+    """Wait for the end of *query*, and say how many rows of each batch came too late; returns how many did."""
+    seen, late = -1, 0
+    ended = False
+    while not ended:
+        ended = bool(query.awaitTermination(5))
+        for progress in query.recentProgress:
+            if progress.batchId > seen:
+                seen = progress.batchId
+                rows = sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
+                late += rows
+                if rows:
+                    say(f"batch {seen}: {rows:,} rows left out: they came too late")
+    return late
 
 
 def stream(
@@ -104,32 +125,49 @@ def stream(
     journal: str,
     out: str,
     *,
-    band: Band | None = None,
-    every: str = EVERY,
-    late: str = LATE,
-    files: int = FILES,
+    watermark: str = WATERMARK,
+    expired_share: Band | None = None,
+    trigger: str = TRIGGER,
+    max_files: int = MAX_FILES,
     once: bool = False,
     say: Callable[[str], object] = print,
 ) -> StreamingQuery:
-    """Start to keep the table in *out* current; returns the running query.
+    """Start to keep the minutes in *out* current; returns the running query.
 
     Args:
-        band: outside of it, ``say`` gets a line.
-        every: how often new files are looked for.
-        late: how far rows may be out of order.
-        files: most files in a batch.
-        once: take in what is there now, and end.
+        watermark: how much older than the newest row a row may be. A longer one needs more disk for the names of rows.
+        expired_share: outside of it, ``say`` gets a line.
+        trigger: time between two looks for new files.
+        max_files: most files in a batch.
+        once: read the files that are there now, and end.
 
-    Raises: PurgatoryError: there is no journal.
+    Raises: PurgatoryError: there is no journal, one folder is in the other, or a part of what an earlier stream left in
+        *out* is missing.
     """
+    if max_files < 1:
+        raise PurgatoryError(f"max_files must be >= 1, got {max_files}")
+    refuse_overlap(journal, out)
+    journal, out = folders.qualified(spark, journal), folders.qualified(spark, out)
     source = f"{journal}/{OPERATIONS.name}"
     if not folders.exists(spark, source):
         raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {journal}")
+    _refuse_parts(spark, out)
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _STATES)
-    rows = once_each(_judged(_raw(spark, source, files)), late)
-    take = _Taker(out, Alarm(band or Band(), _duration(spark, late)), say)
-    writer = rows.writeStream.foreachBatch(take).option("checkpointLocation", f"{out}/checkpoint")
-    return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
+    alarm = Alarm(expired_share or Band(), _duration(spark, watermark))
+    rows = once_each(_new_rows(spark, source, max_files), watermark)
+    writer = rows.writeStream.foreachBatch(_Taker(spark, out, alarm, say))
+    writer = writer.option("checkpointLocation", f"{out}/checkpoint")
+    return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)).start()
+
+
+def _refuse_parts(spark: SparkSession, out: str) -> None:
+    """Raises: PurgatoryError: of the sums and the checkpoint, one is gone."""
+    begun = folders.exists(spark, f"{out}/checkpoint/metadata")
+    summed = folders.exists(spark, f"{out}/batches")
+    if summed and not begun:
+        raise PurgatoryError(f"{out}/checkpoint is gone: remove {out}/batches, too, to begin anew")
+    if begun and not summed and folders.exists(spark, f"{out}/minutes"):
+        raise PurgatoryError(f"{out}/batches is gone: remove {out}/checkpoint, too, to begin anew")
 
 
 def _duration(spark: SparkSession, text: str) -> timedelta:
@@ -138,132 +176,57 @@ def _duration(spark: SparkSession, text: str) -> timedelta:
     return timedelta(seconds=row[0])
 
 
-def _raw(spark: SparkSession, source: str, files: int) -> DataFrame:
-    """table.raw + file_date, file, row_index of all files, those to come as well."""
-    reader = (
-        spark.readStream.schema(OPERATIONS.raw).option("recursiveFileLookup", True).option("maxFilesPerTrigger", files)
-    )
-    rows = reader.option("pathGlobFilter", "*.parquet").option("ignoreCorruptFiles", True).parquet(source)
-    file = F.col("_metadata.file_path")
-    day = F.try_to_timestamp(F.regexp_extract(file, r"/date=(\d{4}-\d{2}-\d{2})/", 1), F.lit("yyyy-MM-dd"))
-    return rows.select(
-        "*", day.cast("date").alias("file_date"), file.alias("file"), F.col("_metadata.row_index").alias("row_index")
-    )
+def _new_rows(spark: SparkSession, source: str, max_files: int) -> DataFrame:
+    """NEW_ROWS of all files, those to come as well."""
+    pattern = re.sub(_PATTERN, r"\\\1", source)
+    if pattern != source and ":" in source:
+        raise PurgatoryError(f"journal must not have a colon in its path beside one of []{{}}*?\\, got {source}")
+    reader = spark.readStream.format("binaryFile").schema(_FILES).option("pathGlobFilter", "*.parquet")
+    reader = reader.option("recursiveFileLookup", True).option("maxFilesPerTrigger", max_files)
+    paths = reader.load(pattern).select("path")
+    return paths.mapInArrow(new_rows, StructType(from_arrow_schema(NEW_ROWS).fields))
 
 
-def _judged(raw: DataFrame) -> DataFrame:
-    """Judged rows + ended_at. One of the future would make all others late."""
-    rows = judged(raw, OPERATIONS)
-    ended = F.when(F.col("reason").isNull(), F.timestamp_micros(ended_us()))
-    future = ended > F.current_timestamp() + F.make_interval(hours=F.lit(1))
-    rows = rows.withColumn("reason", F.coalesce("reason", F.when(future, "it ended in the future")))
-    return rows.withColumn("ended_at", F.when(F.col("reason").isNull(), ended))
+def once_each(rows: DataFrame, watermark: str) -> DataFrame:
+    """NEW_ROWS -> the same without copies, and without rows that are older than the newest by more than *watermark*."""
+    named = rows.withColumn("good", F.col("reason").isNull())
+    return named.withWatermark("ended_at", watermark).dropDuplicatesWithinWatermark(["good", "who", "which"])
 
 
-def once_each(rows: DataFrame, late: str) -> DataFrame:
-    """Judged rows -> the same without copies, and without those that are more than *late* behind the newest."""
-    good = F.col("reason").isNull()
-    who = F.when(good, F.col("instance")).otherwise(F.col("file"))
-    which = F.when(good, F.col("sequence")).otherwise(F.col("row_index"))
-    named = rows.select("*", good.alias("good"), who.alias("who"), which.alias("which"))
-    return named.withWatermark("ended_at", late).dropDuplicatesWithinWatermark(["good", "who", "which"])
+def _why(error: Exception, out: Path) -> str:
+    """Why a batch failed, in one line."""
+    gone = re.search(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] Error while reading file (?:file://)?(.*?)\. ", str(error))
+    return _GONE + gone[1] if gone else explain(error, out)
 
 
 class _Taker:
     """Takes the batches, one by one."""
 
-    def __init__(self, out: str, alarm: Alarm, say: Callable[[str], object]) -> None:
+    def __init__(self, spark: SparkSession, out: str, alarm: Alarm, say: Callable[[str], object]) -> None:
         self._out = out
-        self._say = say
+        self._hours = Hours(spark, out)
         self._alarm = alarm
+        self._say = say
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        batch.persist()
+        sums = batch.groupBy(*_BY).agg(*(F.sum(name).alias(name) for name in _COUNTS))
+        gone = missing(batch.sparkSession, f"{self._out}/checkpoint", number)
+        if gone:
+            raise JobFailedError(_GONE + gone[0])
         try:
-            aside = batch.where("reason IS NOT NULL").groupBy("reason").count().orderBy("reason").collect()
-            hours = self._add(batch.where("reason IS NULL"), number)
-        finally:
-            batch.unpersist()
-        for row in aside:
-            self._say(f"batch {number}: {row['count']:,} rows left out: {row.reason}")
-        if hours:
-            self._renew(batch.sparkSession, hours)
+            added = sums.toArrow()
+        except (PySparkException, Py4JError) as error:  # Spark passes on what Python says, but not why Java failed
+            raise JobFailedError(_why(error, Path(self._out))) from error
+        left_out = added.filter(added.column("reason").is_valid()).select(["reason", "rows"]).sort_by("reason")
+        for row in left_out.to_pylist():
+            rows = f"{row['rows']:,} rows" if row["rows"] else "a file"
+            self._say(f"batch {number}: {rows} left out: {row['reason']}")
+        self._look(self._hours.add(number, added.filter(added.column("reason").is_null())))
 
-    def _add(self, rows: DataFrame, number: int) -> list[str]:
-        """Put what the batch adds beside what the others have added; returns its hours."""
-        added = activity(rows).select("*", F.to_date("minute").alias("date"), F.hour("minute").alias("hour"))
-        added = added.withColumn("batch", F.lit(number)).coalesce(1).persist()
-        try:
-            added.write.mode("overwrite").partitionBy(*_HOUR, "batch").parquet(f"{self._out}/batches")
-            return [row[0] for row in added.select(_hour()).distinct().collect()]
-        finally:
-            added.unpersist()
-
-    def _renew(self, spark: SparkSession, hours: list[str]) -> None:
-        """Make the minutes of *hours* anew, from all batches."""
-        added = spark.read.parquet(f"{self._out}/batches").where(_hour().isin(hours))
-        made = minutes(added).coalesce(1).persist()
-        try:
-            made.write.mode("overwrite").partitionBy(*_HOUR).parquet(f"{self._out}/minutes")
-            second = F.unix_seconds("minute").alias("second")
-            sums = made.groupBy("purgatory", second).agg(F.sum("operations"), F.sum("expired"))
-            for name, second, operations, expired in sums.orderBy("second", "purgatory").collect():
-                for line in self._alarm.lines(name, datetime.fromtimestamp(second, UTC), operations, expired):
-                    self._say(line)
-        finally:
-            made.unpersist()
-
-
-def _hour() -> Column:
-    return F.concat_ws(" ", *_HOUR)
-
-
-def minutes(added: DataFrame) -> DataFrame:
-    """Activity of batches + date, hour -> date, hour, purgatory, kind, minute, MEASURES."""
-    by = [*_HOUR, *KEYS, "minute"]
-    return measured(added, by).select(*by, *MEASURES)
-
-
-@dataclass(slots=True)
-class _Told:
-    """What was said of a purgatory: whether of an alarm that lasts, and of which minutes it is known."""
-
-    newest: datetime
-    alarmed: bool = False
-    outside: set[datetime] = field(default_factory=set)
-
-
-class Alarm:
-    """Says when the share of expirations leaves its band, and when it is back.
-
-    A minute may grow until rows of it are too late to count: so long it is looked at, and for so long it is remembered
-    that it was outside. Hence a minute that only late rows take out of the band is heard of, and heard of once. The
-    newest minute decides whether an alarm lasts. After a restart, what there was in the hours at hand is said again.
-    """
-
-    def __init__(self, band: Band, late: timedelta) -> None:
-        self._band = band
-        self._late = late
-        self._told: dict[str, _Told] = {}
-
-    def lines(self, purgatory: str, minute: datetime, operations: float, expired: float) -> list[str]:
-        """What there is to say of a minute as it is now; those of a batch come in their order."""
-        if operations < self._band.fewest:
-            return []
-        told = self._told.setdefault(purgatory, _Told(minute))
-        told.newest = max(told.newest, minute)
-        done = told.newest - self._late - timedelta(minutes=1)  # this and older ones do not grow any more
-        if minute <= done:
-            return []
-        share = expired / operations
-        outside = not self._band.low <= share <= self._band.high
-        decides = minute == told.newest or (outside and minute not in told.outside)
-        told.outside = {each for each in told.outside if each > done} | ({minute} if outside else set())
-        if not decides or outside == told.alarmed:
-            return []
-        told.alarmed = outside
-        said = (
-            f"{purgatory}: {share:.1%} of {operations:,.0f} operations expired in the minute of {minute:%Y-%m-%d %H:%M}"
-        )
-        normal = f"{self._band.low:.1%} to {self._band.high:.1%}"
-        return [f"ALERT {said}, normal is {normal}" if outside else f"normal again: {said}"]
+    def _look(self, minutes: pa.Table) -> None:
+        """Say what the alarm says of *minutes*."""
+        sums = minutes.group_by(["minute", "purgatory"], use_threads=False)
+        sums = sums.aggregate([("operations", "sum"), ("expired", "sum")])
+        for row in sums.sort_by([("minute", "ascending"), ("purgatory", "ascending")]).to_pylist():
+            for line in self._alarm.lines(row["purgatory"], row["minute"], row["operations_sum"], row["expired_sum"]):
+                self._say(line)

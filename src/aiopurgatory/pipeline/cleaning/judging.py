@@ -1,74 +1,96 @@
-"""What makes a row of a journal impossible: such rows are set aside, with the reason."""
+"""What makes a row of a journal impossible: such rows are quarantined, with the reason."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import date
 from typing import Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+import numpy as np
+import pyarrow as pa
 
 from aiopurgatory.journal import schema
 
-from .journal_tables import DAY, OPERATIONS, OUTCOMES, Table
+from ..minutes.units import DAY, OUTCOMES
+from .columns import Array, Columns
+from .journal_tables import OPERATIONS, Table
 
 # No process lives that long, and all sums of such times stay in 64 bits.
 LONGEST: Final = 366 * DAY
 LARGEST_WEIGHT: Final = 1e9
-# A folder's name has 255 bytes, and a byte that is escaped in it takes three.
-LONGEST_NAME: Final = 80
-# What Spark calls the folder of a null.
-NO_NAME: Final = "__HIVE_DEFAULT_PARTITION__"
+LONGEST_NAME: Final = 255
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+
+Rule = tuple[str, Array]
 
 
-def reason(table: Table) -> Column:
-    """Why a row is impossible: the first rule that it breaks; null for a good one.
+def judge(columns: Columns, table: Table, file_day: date) -> tuple[Array, list[str]]:
+    """For each row the number of the first rule that it breaks, counted from 1, and 0 for a good row; the rules.
 
-    Columns: those of ``table.raw``, and ``file_date``, that of the folder.
+    Args: file_day: the day of the folder in which the file lies.
     """
-    rules = _common(table) + (_operations() if table is OPERATIONS else _statistics())
-    rules.append(("time not of its file's day", ~_near(table)))
-    found = F.lit(None).cast("string")
-    for name, broken in reversed(rules):
-        found = F.when(broken, name).otherwise(found)
-    return found
+    broken = np.zeros(len(columns), np.int16)
+    names = []
+    for name, breaks in _rules(columns, table, file_day):
+        names.append(name)
+        if breaks.any():
+            broken[breaks & (broken == 0)] = len(names)
+    return broken, names
 
 
-def _common(table: Table) -> list[tuple[str, Column]]:
-    version = F.col("schema_version")
-    name = F.col("purgatory")
-    return [
-        ("schema_version is unknown", version.isNull() | (version != schema.SCHEMA_VERSION)),
-        *((f"{field.name} is null", F.col(field.name).isNull()) for field in table.arrow if not field.nullable),
-        ("purgatory is no name for a folder", (name == "") | (name == NO_NAME) | (F.octet_length(name) > LONGEST_NAME)),
-    ]
+def ended_us(columns: Columns, table: Table) -> Array:
+    """When a row came to be, in microseconds: that decides on its day. Wraps round beyond the end of 64 bits."""
+    first, *more = (columns.numbers(name) for name in table.ended)
+    return first + more[0] if more else first
 
 
-def _operations() -> list[tuple[str, Column]]:
-    expired = F.col("outcome") == "expired"
-    weight = F.col("weight")
-    return [
-        ("outcome is unknown", ~F.col("outcome").isin(*OUTCOMES)),
-        ("sequence is negative", F.col("sequence") < 0),
-        ("key_count is not positive", F.col("key_count") < 1),
-        ("waited_us is negative", F.col("waited_us") < 0),
-        ("waited_us is longer than a year", F.col("waited_us") > LONGEST),
-        ("timeout_us is negative", F.col("timeout_us") < 0),
-        ("lateness_us is negative", F.col("lateness_us") < 0),
-        ("lateness_us is longer than a year", F.col("lateness_us") > LONGEST),
-        ("lateness_us without expiring, or the reverse", F.col("lateness_us").isNotNull() != expired),
-        ("missed_trigger without completing", F.col("missed_trigger") & (F.col("outcome") != "completed")),
-        ("weight is not from 1 to 1e9", F.isnan(weight) | (weight < 1) | (weight > LARGEST_WEIGHT)),
-    ]
+def _rules(columns: Columns, table: Table, file_day: date) -> Iterator[Rule]:
+    yield from _common(columns, table)
+    yield from _operations(columns) if table is OPERATIONS else _statistics(columns)
+    # A file is begun while its rows come in: none is more than a day away, whatever was delivered when.
+    day, ended = (file_day.toordinal() - _EPOCH) * DAY, ended_us(columns, table)
+    yield "time not of its file's day", (ended < day - DAY) | (ended >= day + 2 * DAY)
 
 
-def _statistics() -> list[tuple[str, Column]]:
-    counts = [field.name for field in schema.STATISTICS if field.type == "int64"]
-    return [(f"{name} is negative", F.col(name) < 0) for name in counts]
+def _common(columns: Columns, table: Table) -> Iterator[Rule]:
+    version = columns.numbers("schema_version") != schema.SCHEMA_VERSION
+    unknown = columns.is_null("schema_version")
+    yield "schema_version is unknown", version if unknown is None else version | unknown
+    for each in table.arrow:
+        null = columns.is_null(each.name)
+        if not each.nullable and null is not None:
+            yield f"{each.name} is null", null
+    codes, names = columns.codes("purgatory")
+    bad = [not 1 <= len(name.encode()) <= LONGEST_NAME for name in names]
+    yield f"purgatory is not of 1 to {LONGEST_NAME} bytes", np.array([*bad, False])[codes]
 
 
-def _near(table: Table) -> Column:
-    """A file is begun while its rows come in: none is more than a day away, whatever was delivered when."""
-    day = F.unix_date("file_date").cast(T.LongType()) * DAY
-    distance = F.try_subtract(table.at(), day)
-    return F.coalesce((distance >= -DAY) & (distance < 2 * DAY), F.lit(False))
+def _operations(columns: Columns) -> Iterator[Rule]:
+    outcome = outcomes(columns)
+    yield "outcome is unknown", outcome < 0
+    yield "sequence is negative", columns.numbers("sequence") < 0
+    yield "key_count is not positive", columns.numbers("key_count") < 1
+    for name in ("waited_us", "timeout_us", "lateness_us"):
+        yield f"{name} is negative", columns.numbers(name) < 0
+        if name != "timeout_us":
+            yield f"{name} is longer than a year", columns.numbers(name) > LONGEST
+    no_lateness = columns.is_null("lateness_us")
+    is_late = np.ones(len(columns), bool) if no_lateness is None else ~no_lateness
+    yield "lateness_us without expiring, or the reverse", is_late != (outcome == OUTCOMES.index("expired"))
+    missed = columns.numbers("missed_trigger")
+    yield "missed_trigger without completing", missed & (outcome != OUTCOMES.index("completed"))
+    weight = columns.numbers("weight")
+    yield "weight is not from 1 to 1e9", ~((weight >= 1) & (weight <= LARGEST_WEIGHT))
+
+
+def _statistics(columns: Columns) -> Iterator[Rule]:
+    for each in schema.STATISTICS:
+        if each.type == pa.int64():
+            yield f"{each.name} is negative", columns.numbers(each.name) < 0
+
+
+def outcomes(columns: Columns) -> Array:
+    """For each row the place of its outcome in OUTCOMES, -1 for an unknown one."""
+    codes, values = columns.codes("outcome")
+    places = [OUTCOMES.index(value) if value in OUTCOMES else -1 for value in values]
+    return np.array([*places, -1], np.int8)[codes]

@@ -1,47 +1,61 @@
 """Weighted percentiles that add up: counts in buckets that grow by 4 %, so that each value is known to 2 %.
 
 Source: DDSketch (Masson, Rim, Lee, VLDB 2019). Histograms are added by adding counts: minutes make days, and
-the batches of a stream make the same table as one batch. Spark's own percentile_approx has no weights.
+the batches of a stream make the same table as one batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import Column, Window
-from pyspark.sql import functions as F
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 #: No percentile is further than this from a value that has it, relatively.
 ERROR: Final = 0.02
 _GROWTH: Final = (1 + ERROR) / (1 - ERROR)
-_ZERO: Final = -1
+#: The bucket of 0. A number below it says that there is no value.
+ZERO: Final = -1
+NONE: Final = -2
 
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
-def bucket(value: Column) -> Column:
-    """The number of the bucket of a whole *value* >= 0; null for null."""
-    number = F.ceil(F.log(value.cast("double")) / math.log(_GROWTH)).cast("int")
-    return F.when(value == 0, _ZERO).otherwise(number)
+def bucket(values: Array) -> Array:
+    """The numbers of the buckets of whole *values* >= 0."""
+    found = np.ceil(np.log(np.maximum(values, 1)) / math.log(_GROWTH)).astype(np.int16)
+    found[values == 0] = ZERO
+    return found
 
 
-def middle(number: Column) -> Column:
-    """The value that stands for all of a bucket."""
-    return F.when(number == _ZERO, 0.0).otherwise(F.pow(F.lit(_GROWTH), number) * (2 / (_GROWTH + 1)))
+def middle(number: Array) -> Array:
+    """The values that stand for all of their buckets."""
+    return np.where(number == ZERO, 0.0, np.power(_GROWTH, number.astype(float)) * (2 / (_GROWTH + 1)))
 
 
-def reached(by: Sequence[str], of: str, weight: str = "operations") -> Column:
-    """The share of all *weight* of a group that is in the buckets up to that of the row; rows without one count not."""
-    group = Window.partitionBy(*by)
-    counted = F.sum(F.when(F.col(of).isNotNull(), F.col(weight)))
-    return counted.over(group.orderBy(of).rangeBetween(Window.unboundedPreceding, Window.currentRow)) / counted.over(
-        group
-    )
+def least(group: Array, number: Array, weight: Array, groups: int, shares: Sequence[float]) -> Array:
+    """For each of *groups* and *shares* the least value that this share of the group does not exceed.
 
+    Args:
+        group: of each count, from 0; number: its bucket; weight: how many have it. Those with NONE do not count.
+        groups: how many there are.
 
-def least(of: str, reached: str, share: float) -> Column:
-    """Aggregates a group: the least value that *share* of it do not exceed."""
-    enough = F.col(reached) >= share - 1e-12  # sums of weights are not exact
-    return middle(F.min(F.when(enough, F.col(of))))
+    Returns: groups x shares; NaN where nothing is counted.
+    """
+    known = number != NONE
+    group, number, weight = group[known], number[known], weight[known]
+    order = np.lexsort((number, group))
+    group, number, weight = group[order], number[order], weight[order]
+    total = np.bincount(group, weight, groups)
+    upto = np.concatenate([[0.0], weight.cumsum()])
+    last = np.bincount(group, minlength=groups).cumsum()
+    first = np.concatenate([[0], last[:-1]])
+    # Sums of weights are not exact.
+    wanted = upto[first][:, None] + total[:, None] * (np.asarray(shares) - 1e-9)
+    at = np.clip(np.searchsorted(upto[1:], wanted), first[:, None], np.maximum(last - 1, first)[:, None])
+    found = middle(np.append(number, 0)[np.minimum(at, len(number))])
+    found[total == 0] = np.nan
+    return found

@@ -1,4 +1,4 @@
-"""What a trace is replayed to: a purgatory of either design, on a clock that moves when told to."""
+"""The targets of a replay: a purgatory of either design, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
+from itertools import chain
 from math import ceil, inf
+from operator import itemgetter
 from sys import getsizeof
-from typing import Any
+from typing import Any, cast
 
+from aiopurgatory.core.nanoseconds import NS
 from aiopurgatory.core.operation import number_of
 from aiopurgatory.core.purgatory import Parts, SyncPurgatory
 from aiopurgatory.core.watchers import listed
@@ -21,18 +24,18 @@ from .settings import Setting
 
 
 class VirtualClock:
-    """A Clock that stands still but for run_to(). A purgatory arms one handle at a time (I3), so it holds one.
+    """A Clock that moves only in run_to(). It holds one handle: a purgatory arms one at a time (I3).
 
     Args: whole_ms: wake up at whole milliseconds, as event loops do.
     """
 
-    __slots__ = ("_at", "_callback", "_whole_ms", "_woken", "due", "now")
+    __slots__ = ("_at", "_callback", "_due", "_whole_ms", "_woken", "now")
 
     def __init__(self, whole_ms: bool = False) -> None:
         self._whole_ms = whole_ms
         self.now = 0.0
-        #: When there is something to run; before all time if that is at once.
-        self.due = inf
+        #: The time of the next call; -inf if it is at once.
+        self._due = inf
         self._at = inf
         self._callback: Callable[[], object] = int
         self._woken: Callable[[], object] | None = None
@@ -44,35 +47,36 @@ class VirtualClock:
         self._at = max(when, ceil(when * 1e3) / 1e3) if self._whole_ms else when
         self._callback = callback
         if self._woken is None:
-            self.due = self._at
+            self._due = self._at
         return self
 
     def cancel(self) -> None:
         self._at = inf
         if self._woken is None:
-            self.due = inf
+            self._due = inf
 
     def wake(self, callback: Callable[[], object]) -> None:
         """Run *callback* before the time moves on."""
         self._woken = callback
-        self.due = -inf
+        self._due = -inf
 
     def run_to(self, now: float) -> None:
-        """Run what is due by *now*, in order of time."""
-        while self.due <= now:
+        """Run what is due by *now*, in order of time, and stop there."""
+        while self._due <= now:
             woken = self._woken
             if woken is not None:
                 self._woken = None
-                self.due = self._at
+                self._due = self._at
                 woken()
             else:
-                self.now = max(self.now, self.due)
-                self.due = self._at = inf
+                self.now = max(self.now, self._due)
+                self._due = self._at = inf
                 self._callback()
+        self.now = now
 
 
-class Subject(ABC):
-    """What is replayed to, and how much it held."""
+class Target(ABC):
+    """A purgatory that operations are replayed to, and the most that it held."""
 
     operation: Any
     watch: Callable[[Any, tuple[Hashable, ...]], Any]
@@ -83,7 +87,7 @@ class Subject(ABC):
         self._weighed = 0
 
     def weigh(self) -> None:
-        """Take the size, if there is a good deal more than when it was taken last."""
+        """Note the number of entries; and the size, if there are 2 % more entries than at the last note of it."""
         entries = self.entries()
         self.peak_listed = max(self.peak_listed, entries)
         if entries > self._weighed * 1.02:
@@ -99,8 +103,8 @@ class Subject(ABC):
         """Bytes of what it holds, without what operations carry."""
 
 
-class New(Subject):
-    """The library itself, on the virtual clock: a turn is taken when that says so, not on the loop's next iteration."""
+class New(Target):
+    """The library itself. Its turns run when the virtual clock says so, not on the loop's next iteration."""
 
     operation = DelayedOperation
 
@@ -108,10 +112,8 @@ class New(Subject):
         super().__init__()
         self._visited = 0
         self._clock = clock
-        tick_ns = round((setting.tick_ms or 1.0) * 1e6)
-        self._parts = Parts(
-            "simulated", tick_ns, setting.wheel_size or 20, setting.purge_interval, None, inf, (), warnings.warn
-        )
+        tick_ns, wheel_size = round(setting.tick * NS), cast(int, setting.wheel_size)
+        self._parts = Parts("simulated", tick_ns, wheel_size, setting.purge_interval, None, inf, (), warnings.warn)
         self.watch = SyncPurgatory(self._parts).watch
 
     async def start(self) -> None:
@@ -143,12 +145,13 @@ class New(Subject):
         shared = [entry for entry in by_key.values() if isinstance(entry, dict)]
         buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
         queue = timer.queued()
-        ops = {id(op): op for entry in by_key.values() for op in listed(entry)}
-        numbers = [number for number in map(number_of, ops.values()) if number is not None]
+        ops = set(chain.from_iterable(map(listed, by_key.values())))
+        numbers = [number for number in map(number_of, ops) if number is not None]
         return (
-            sum(map(getsizeof, [by_key, queue, *queue, *shared, *buckets, *ops.values()]))
+            sum(map(getsizeof, [by_key, queue, *queue, *shared, *buckets]))
             + sum(map(getsizeof, numbers))
             + sum(getsizeof(bucket.expiration) for bucket in buckets if bucket.queued)
+            + size_of_all(ops)
         )
 
     def _wake(self) -> None:
@@ -167,7 +170,9 @@ class New(Subject):
         parts.deadlines.sleep()
 
 
-class Old(Subject):
+class Old(Target):
+    """Kafka's purgatory up to 0.8."""
+
     operation = OldOperation
 
     def __init__(self, clock: VirtualClock, setting: Setting) -> None:
@@ -196,7 +201,12 @@ class Old(Subject):
 
     def size(self) -> int:
         watchers, heap = self._purgatory.watchers, self._purgatory.heap
-        ops = {id(op): op for waiting in watchers.values() for op in waiting}
-        ops.update((id(op), op) for _, _, op in heap)
-        parts = [watchers, heap, *watchers.values(), *ops.values()]
-        return sum(map(getsizeof, parts)) + sum(sum(map(getsizeof, (entry, *entry[:2]))) for entry in heap)
+        ops = set(chain.from_iterable(watchers.values()))
+        ops.update(map(itemgetter(2), heap))
+        entry = sum(map(getsizeof, (heap[0], *heap[0][:2]))) if heap else 0
+        return sum(map(getsizeof, [watchers, heap, *watchers.values()])) + len(heap) * entry + size_of_all(ops)
+
+
+def size_of_all(alike: Collection[object]) -> int:
+    """Bytes of the objects in *alike*, which all have the same size."""
+    return len(alike) * getsizeof(next(iter(alike))) if alike else 0

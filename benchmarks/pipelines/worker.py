@@ -1,0 +1,78 @@
+"""python -m pipelines.worker {"competitor": "ours", ...}: make the report of a journal; prints what each step took."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .usage import Tree, peaks_of_tree
+
+#: Journal and an empty folder -> rows.
+Once = Callable[[Path, Path], int]
+
+
+@contextmanager
+def ours(scratch: Path, cores: int, memory: str) -> Iterator[Once]:
+    from aiopurgatory.pipeline.ingest import ingest
+    from aiopurgatory.pipeline.report import report
+    from aiopurgatory.pipeline.spark.session import session
+
+    with session("bench", scratch=scratch, master=f"local[{cores}]", memory=memory) as spark:
+
+        def once(journal: Path, out: Path) -> int:
+            counts = ingest(spark, str(journal), str(out / "clean"))["operations"]
+            report(spark, str(out / "clean"), str(out / "report"))
+            return counts.rows_out
+
+        spark.range(1).count()
+        yield once
+
+
+@contextmanager
+def duckdb(scratch: Path, cores: int, memory: str) -> Iterator[Once]:
+    from . import with_duckdb
+
+    with with_duckdb.connect(scratch, cores) as run:
+
+        def once(journal: Path, out: Path) -> int:
+            rows = with_duckdb.ingest(run, journal, out / "clean")
+            with_duckdb.report(run, out / "clean", out / "report")
+            return rows
+
+        yield once
+
+
+COMPETITORS = {"ours": ours, "duckdb": duckdb}
+
+
+def main(settings: dict[str, Any]) -> dict[str, float]:
+    """Seconds of wall and CPU: of the start, then of each time in the same session, each into a folder of its own."""
+    found: dict[str, float] = {}
+    wall, cpu = settings["begun"], 0.0
+
+    def mark(name: str) -> None:
+        nonlocal wall, cpu
+        now, used = time.monotonic(), everything.cpu()
+        found.update({f"{name}_wall": now - wall, f"{name}_cpu": used - cpu})
+        wall, cpu = now, used
+
+    out = Path(settings["out"])
+    competitor = COMPETITORS[settings["competitor"]]
+    with Tree() as everything, competitor(out, settings["cores"], settings["memory"]) as once:
+        mark("start")
+        for name in settings["times"]:
+            rows = once(Path(settings["journal"]), out / name)
+            mark(name)
+            if rows != settings["rows"]:
+                raise RuntimeError(f"{settings['rows']} rows went in, {rows} came out")
+        peaks, forgotten = peaks_of_tree(), everything.forgotten()
+    return found | {"forgotten_cpu": forgotten} | {"peak_mb": peaks["all"], "java_mb": peaks["java"]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

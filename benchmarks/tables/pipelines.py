@@ -1,0 +1,134 @@
+"""The tables of the pipeline: what was to be reached, and what each competitor took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from .results import Results, markdown_table
+from .targets import HEAD, Target, ratio, rows
+
+Row = Sequence[object]
+
+LARGE, SMALL = 10_000_000, 1_000_000
+OURS, PEER = "ours", "duckdb"
+
+
+def median_of(figure: str, **labels: object) -> Callable[[Results], float | None]:
+    return lambda found: found.where(table="pipelines", **labels).median(figure)
+
+
+def ratio_of(
+    above: Callable[[Results], float | None], below: Callable[[Results], float | None]
+) -> Callable[[Results], float | None]:
+    return lambda found: ratio(above(found), below(found))
+
+
+def session(figure: str, competitor: str, size: int) -> Callable[[Results], float | None]:
+    return median_of(figure, what="session", competitor=competitor, rows=size)
+
+
+def whole(figure: str, competitor: str, size: int) -> Callable[[Results], float | None]:
+    return median_of(figure, what="process", competitor=competitor, rows=size)
+
+
+def files(name: str) -> Callable[[Results], float | None]:
+    return median_of("first_cpu", what="files", competitor=OURS, files=name)
+
+
+TARGETS = [
+    Target("ingest + report, 10M rows, rows/s", 500_000, 1_000_000, session("first_rows_s", OURS, LARGE), True),
+    Target(
+        "the same, CPU / DuckDB's",
+        1.3,
+        0.8,
+        ratio_of(session("first_cpu", OURS, LARGE), session("first_cpu", PEER, LARGE)),
+    ),
+    Target("1M rows, one process with the JVM's start, s", 15, 8, whole("whole_wall", OURS, SMALL)),
+    Target(
+        "2,000 files of 10 rows / 10 files of as many rows, CPU",
+        1.5,
+        1.1,
+        ratio_of(files("2,000 files"), files("10 files")),
+    ),
+    Target(
+        "10M rows / 1M rows, CPU", 4, 3, ratio_of(session("first_cpu", OURS, LARGE), session("first_cpu", OURS, SMALL))
+    ),
+    Target("`pipeline run`, 30,000 rows, s", 45, 25, median_of("whole_wall", what="command")),
+]
+
+
+def markdown(found: Results) -> str:
+    """Of the lines of the table pipelines."""
+    text = ""
+    for what, (title, head, cells) in SECTIONS.items():
+        of = found.where(what=what)
+        if of.lines:
+            text += f"\n### {title}\n\n" + markdown_table(head, cells(of))
+    return text
+
+
+def section(found: Results) -> str:
+    """The body of the section Pipeline of RESULTS.md."""
+    return markdown_table(HEAD, rows(found, TARGETS)) + markdown(found)
+
+
+def _each(found: Results, *labels: str) -> Iterable[tuple[list[object], Results]]:
+    """The lines of each combination of *labels*, in order of appearance."""
+    for values in dict.fromkeys(tuple(line[label] for label in labels) for line in found.lines):
+        yield list(values), found.where(**dict(zip(labels, values, strict=True)))
+
+
+def _seconds(of: Results, *names: str) -> list[str]:
+    return [of.text(name, "{:.1f}") for name in names]
+
+
+def session_rows(found: Results) -> Iterable[Row]:
+    for (size, competitor), of in _each(found, "rows", "competitor"):
+        peer = found.where(rows=size, competitor=PEER)
+        times = [ratio(of.median(f"{name}_cpu"), peer.median(f"{name}_cpu")) for name in ("first", "again")]
+        compared = " / ".join("" if value is None else f"{value:.2f}" for value in times)
+        took = _seconds(of, "start_cpu", "first_cpu", "first_wall", "again_cpu", "again_wall")
+        rates = [of.text(f"{name}_rows_s", "{:,.0f}") for name in ("first", "again")]
+        memory = [of.text(name, "{:.0f}") for name in ("peak_mb", "java_mb")]
+        yield [f"{size:,}", competitor, *took, *rates, compared, *memory]
+
+
+def process_rows(found: Results) -> Iterable[Row]:
+    for (size, competitor), of in _each(found, "rows", "competitor"):
+        peer = found.where(rows=size, competitor=PEER)
+        compared = ratio(of.median("whole_cpu"), peer.median("whole_cpu"))
+        text = "" if compared is None else f"{compared:.2f}"
+        yield [f"{size:,}", competitor, *_seconds(of, "whole_cpu", "whole_wall"), text]
+
+
+def files_rows(found: Results) -> Iterable[Row]:
+    for (competitor,), of in _each(found, "competitor"):
+        many, few = (of.where(files=name) for name in ("2,000 files", "10 files"))
+        for name in ("first", "again"):
+            compared = ratio(many.median(f"{name}_cpu"), few.median(f"{name}_cpu"))
+            text = "" if compared is None else f"{compared:.2f}"
+            yield [competitor, name, *_seconds(many, f"{name}_cpu"), *_seconds(few, f"{name}_cpu"), text]
+
+
+def command_rows(found: Results) -> Iterable[Row]:
+    for (size,), of in _each(found, "rows"):
+        yield [f"{size:,}", *_seconds(of, "whole_wall")]
+
+
+SECTIONS: dict[str, tuple[str, list[str], Callable[[Results], Iterable[Row]]]] = {
+    "session": (
+        "In a session: ingest + report",
+        [
+            *("rows", "", "start, CPU s", "first, CPU s", "first, s", "again, CPU s", "again, s"),
+            *("first, rows/s", "again, rows/s", "CPU / DuckDB's, first / again", "peak MB", "of it Java's"),
+        ],
+        session_rows,
+    ),
+    "process": ("One process, once", ["rows", "", "CPU s", "s", "CPU / DuckDB's"], process_rows),
+    "files": (
+        "2,000 files of 10 rows, and 10 files of the same rows",
+        ["", "", "2,000 files, CPU s", "10 files, CPU s", "ratio"],
+        files_rows,
+    ),
+    "command": ("`aiopurgatory pipeline run`, from a journal to advice", ["rows", "s"], command_rows),
+}

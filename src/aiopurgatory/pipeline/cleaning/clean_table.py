@@ -1,0 +1,52 @@
+"""The clean tables as they are read: by the newest manifest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from aiopurgatory.errors import PurgatoryError
+
+from ..spark import folders
+from . import versions
+from .journal_tables import Table
+from .versions import Manifest
+
+
+def published(spark: SparkSession, folder: str) -> Manifest:
+    """The manifest of the clean tables in *folder*. Raises: PurgatoryError: there are none."""
+    manifest = versions.current(spark, folders.qualified(spark, folder))
+    if not manifest.number:
+        raise PurgatoryError(f"no clean table in {folder}: aiopurgatory pipeline ingest makes it")
+    return manifest
+
+
+def read_clean(
+    spark: SparkSession, folder: str, table: Table, *, first: date | None = None, last: date | None = None
+) -> DataFrame:
+    """The rows that ingest left in *folder*, of the days from *first* to *last*.
+
+    Raises: PurgatoryError: nothing is there.
+    """
+    out = folders.qualified(spark, folder)
+    files = published(spark, folder).files(out, table.name, first, last)
+    return read_files(spark, files, schema(table))
+
+
+def schema(table: Table) -> T.StructType:
+    """The columns of *table*; each may be null, as a file may lack a column that is younger than it."""
+    fields = from_arrow_schema(table.arrow)
+    return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in fields])
+
+
+def read_files(spark: SparkSession, files: Sequence[str], schema: T.StructType | str) -> DataFrame:
+    """The rows of Parquet *files*, whatever their paths are."""
+    if not files:
+        return spark.createDataFrame([], schema)
+    # Spark takes a path for a pattern.
+    return spark.read.schema(schema).parquet(*(re.sub(r"([\[\]{}*?\\])", r"\\\1", file) for file in files))

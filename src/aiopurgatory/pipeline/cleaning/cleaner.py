@@ -1,0 +1,247 @@
+"""What a task of ingest does: read files of a journal once each, and leave clean rows, bad rows and sums.
+
+A task writes under names that nobody else uses, and says which files it has written. So whatever a task that died has
+left is in nobody's way, and is removed with its folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import date, timedelta
+from typing import Final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..minutes.sums import Batch, Sums
+from ..minutes.units import DAY
+from ..spark.folders import arrow_place
+from .columns import Columns
+from .duplicates import Range, ranges
+from .files import TornFileError, one_line, read
+from .journal_tables import OPERATIONS, TABLES, Table
+from .judging import ended_us, judge, outcomes
+
+EPOCH: Final = date(1970, 1, 1)
+#: What Spark hands to a task, a row per file, and what comes back. ``copies`` are the numbers of rows to be dropped.
+FILES: Final = "place INT, path STRING, file_day DATE, copies ARRAY<BIGINT>"
+REPORTS: Final = "place INT, report STRING"
+_REPORTS: Final = pa.schema([("place", pa.int32()), ("report", pa.string())])
+_ROWS_PER_GROUP: Final = 1 << 20
+# Of values that hardly repeat, a dictionary is made for nothing.
+_DIFFERENCES: Final = ("sequence", "watched_at", "waited_us", "lateness_us")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of one table are told."""
+
+    table: str
+    #: Where they write.
+    folder: str
+    first: date | None
+    last: date | None
+
+    def wants(self, day: date) -> bool:
+        return not (self.first and day < self.first) and not (self.last and day > self.last)
+
+
+@dataclass
+class FileReport:
+    """What became of one file."""
+
+    path: str
+    day: str
+    rows_in: int = 0
+    #: Why it is torn; its rows are then those of its footer.
+    torn: str = ""
+    #: Why it could not be read now.
+    unreadable: str = ""
+    duplicates: int = 0
+    #: Good rows of days that were not asked for.
+    other_days: int = 0
+    quarantined: dict[str, int] = field(default_factory=dict)
+    ranges: list[Range] = field(default_factory=list)
+
+
+@dataclass
+class Written:
+    """One file that a task has written."""
+
+    day: str
+    what: str
+    path: str
+    rows: int
+
+
+@dataclass
+class Report:
+    """What one task has done."""
+
+    place: int
+    files: list[FileReport] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    #: Of each day and purgatory the first and the last end, and of each day when its first operation was watched.
+    spans: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)
+
+
+def clean(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[pa.RecordBatch]:
+    """FILES -> REPORTS: one for each place, which is a group of files."""
+    tasks: dict[int, _Task] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            task = tasks.setdefault(row["place"], _Task(row["place"], job))
+            task.take(row["path"], row["file_day"], row["copies"])
+    reports = [task.finish() for task in tasks.values()]
+    columns = {"place": [each.place for each in reports], "report": [json.dumps(asdict(each)) for each in reports]}
+    yield pa.RecordBatch.from_pydict(columns, schema=_REPORTS)
+
+
+class _Task:
+    """Takes file after file of one group."""
+
+    def __init__(self, place: int, job: Job) -> None:
+        self._job = job
+        self._table: Table = TABLES[job.table]
+        self._report = Report(place)
+        self._name = uuid4().hex
+        self._outputs: dict[tuple[str, str], _Output] = {}
+        self._sums: dict[str, Sums] = {}
+
+    def take(self, path: str, day: date, copies: list[int] | None) -> None:
+        report = FileReport(path, day.isoformat())
+        self._report.files.append(report)
+        source = read(path, self._table)
+        while True:
+            try:
+                rows = next(source, None)
+            except TornFileError as error:
+                report.torn, report.rows_in = error.reason, error.rows
+                return
+            except OSError as error:
+                if report.rows_in:
+                    raise  # some of its rows are written: all that this task has done must be done again
+                report.unreadable = one_line(error)
+                return
+            if rows is None:
+                return
+            self._add(rows, day, copies, report)
+
+    def finish(self) -> Report:
+        for day, sums in self._sums.items():
+            for name, table in sums.tables().items():
+                self._output(day, name, table.schema).write(table)
+            self._report.spans[day], self._report.since[day] = sums.spans, sums.since_us
+        for output in self._outputs.values():
+            self._report.written.append(output.close())
+        return self._report
+
+    def _add(self, rows: pa.Table, day: date, copies: list[int] | None, report: FileReport) -> None:
+        columns = Columns(rows)
+        broken, rules = judge(columns, self._table, day)
+        bad = broken > 0
+        if bad.any():
+            self._quarantine(columns.where(bad), [rules[number - 1] for number in broken[bad].tolist()], day, report)
+        kept = ~bad
+        if copies:
+            numbers = np.array(copies) - report.rows_in
+            kept[numbers[(numbers >= 0) & (numbers < len(kept))]] = False
+            report.duplicates += len(rows) - int(bad.sum()) - int(kept.sum())
+        report.rows_in += len(rows)
+        good = columns.where(kept)
+        if len(good):
+            report.ranges = ranges(good, self._table, report.ranges)
+            self._by_day(good, report)
+
+    def _by_day(self, good: Columns, report: FileReport) -> None:
+        numbers = ended_us(good, self._table) // DAY
+        some = range(int(numbers[0]), int(numbers[0]) + 1) if (numbers == numbers[0]).all() else np.unique(numbers)
+        for number in map(int, some):
+            day = EPOCH + timedelta(days=number)
+            rows = good.where(numbers == number)
+            if not self._job.wants(day):
+                report.other_days += len(rows)
+                continue
+            name = day.isoformat()
+            self._output(name, self._table.name, rows.rows.schema).write(rows.rows)
+            if self._table is OPERATIONS:
+                self._sums.setdefault(name, Sums()).add(batch_of(rows))
+
+    def _quarantine(self, rows: Columns, reasons: list[str], day: date, report: FileReport) -> None:
+        for reason in reasons:
+            report.quarantined[reason] = report.quarantined.get(reason, 0) + 1
+        table = rows.rows.append_column("reason", pa.array(reasons, pa.string()))
+        table = table.append_column("file", pa.array([report.path] * len(reasons), pa.string()))
+        self._output(day.isoformat(), f"quarantine/{self._table.name}", table.schema).write(table)
+
+    def _output(self, day: str, what: str, schema: pa.Schema) -> _Output:
+        key = day, what
+        if key not in self._outputs:
+            path = f"{self._job.folder}/{what}/date={day}/{self._name}.parquet"
+            self._outputs[key] = _Output(day, what, path, schema)
+        return self._outputs[key]
+
+
+class _Output:
+    """A file that is being written, a few large groups of rows at a time."""
+
+    def __init__(self, day: str, what: str, path: str, schema: pa.Schema) -> None:
+        self._written = Written(day, what, path, 0)
+        system, place = arrow_place(path)
+        system.create_dir(place.rpartition("/")[0], recursive=True)
+        differences = [name for name in _DIFFERENCES if name in schema.names and what in TABLES]
+        self._writer = pq.ParquetWriter(
+            place,
+            schema,
+            filesystem=system,
+            compression="lz4",
+            store_schema=False,
+            use_dictionary=[name for name in schema.names if name not in differences],  # pyright: ignore[reportArgumentType]
+            column_encoding=dict.fromkeys(differences, "DELTA_BINARY_PACKED") or None,
+        )
+        self._waiting: list[pa.Table] = []
+        self._size = 0
+
+    def write(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        self._size += len(rows)
+        self._written.rows += len(rows)
+        if self._size >= _ROWS_PER_GROUP:
+            self._flush()
+
+    def close(self) -> Written:
+        self._flush()
+        self._writer.close()
+        return self._written
+
+    def _flush(self) -> None:
+        if self._waiting:
+            # Names stay the dictionaries that they are.
+            rows = pa.concat_tables(self._waiting).unify_dictionaries()
+            self._writer.write_table(rows, row_group_size=_ROWS_PER_GROUP)
+        self._waiting, self._size = [], 0
+
+
+def batch_of(rows: Columns) -> Batch:
+    """Good operations as they are added up."""
+    key = rows.rows.column("key")
+    known = key.null_count < len(key)
+    return Batch(
+        purgatory=rows.codes("purgatory"),
+        kind=rows.codes("kind"),
+        outcome=outcomes(rows).astype(np.int64),
+        watched_us=rows.numbers("watched_at"),
+        waited_us=rows.numbers("waited_us"),
+        ended_us=ended_us(rows, OPERATIONS),
+        lateness_us=rows.numbers("lateness_us"),
+        missed=rows.numbers("missed_trigger"),
+        weight=rows.numbers("weight"),
+        key_hash=rows.numbers("key_hash"),
+        key_count=rows.numbers("key_count"),
+        key=key if known else None,
+    )

@@ -1,0 +1,54 @@
+"""Columns of rows of a journal as numpy arrays: what is judged, compared and added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Columns:
+    """The columns of *rows*, each converted once, when it is asked for."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+        self._known: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def is_null(self, name: str) -> Array | None:
+        """Which rows have a null there; None: none has."""
+        column = self.rows.column(name)
+        return column.is_null().to_numpy() if column.null_count else None
+
+    def numbers(self, name: str) -> Array:
+        """A column of numbers, booleans or instants (in microseconds); 0 for null."""
+        if name not in self._known:
+            column = self.rows.column(name)
+            if pa.types.is_timestamp(column.type):
+                column = column.cast(pa.int64())
+            if column.null_count:
+                column = pc.fill_null(column, False if pa.types.is_boolean(column.type) else 0)
+            self._known[name] = column.to_numpy()
+        return self._known[name]  # type: ignore[no-any-return]
+
+    def codes(self, name: str) -> tuple[Array, list[str]]:
+        """A column of strings: for each row the number of its value, -1 for null, and the values."""
+        if name not in self._known:
+            column = self.rows.column(name)
+            if not pa.types.is_dictionary(column.type):
+                column = column.dictionary_encode()
+            column = column.unify_dictionaries().combine_chunks()
+            if isinstance(column, pa.ChunkedArray):
+                column = column.chunk(0) if column.num_chunks else pa.array([], pa.string()).dictionary_encode()
+            self._known[name] = pc.fill_null(column.indices, -1).to_numpy(), column.dictionary.to_pylist()
+        return self._known[name]  # type: ignore[no-any-return]
+
+    def where(self, mask: Array) -> Columns:
+        """The rows that *mask* says."""
+        return self if mask.all() else Columns(self.rows.filter(pa.array(mask)))

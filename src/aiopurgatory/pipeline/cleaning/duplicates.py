@@ -1,0 +1,99 @@
+"""Rows that a journal holds twice: which files may have some, and which rows those are.
+
+Only files whose ranges overlap are compared row by row, and files in which a number comes twice or out of order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from .columns import Columns
+from .files import read
+from .journal_tables import TABLES, Table
+from .judging import judge
+
+#: Who, the first and the last number, and whether they only go up.
+Range = tuple[str, int, int, bool]
+_GOOD: Final = "who STRING, number BIGINT, path STRING, row BIGINT"
+_GOOD_SCHEMA: Final = pa.schema(
+    [("who", pa.string()), ("number", pa.int64()), ("path", pa.string()), ("row", pa.int64())]
+)
+
+
+def ranges(good: Columns, table: Table, known: list[Range]) -> list[Range]:
+    """The ranges of a file so far: those *known* of its first rows, and the good rows that follow."""
+    found = {who: (first, last, goes_up) for who, first, last, goes_up in known}
+    codes, names = _who(good, table)
+    numbers = good.numbers(table.counter)
+    for code in np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist():
+        own = numbers if len(names) == 1 else numbers[codes == code]
+        low, high = int(own.min()), int(own.max())
+        goes_up = bool((own[:-1] < own[1:]).all())
+        if names[code] in found:
+            first, last, before = found[names[code]]
+            low, high, goes_up = min(low, first), max(high, last), before and goes_up and int(own[0]) > last
+        found[names[code]] = low, high, goes_up
+    return [(who, *each) for who, each in found.items()]
+
+
+def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
+    """Of paths and their ranges, the paths of files that may have a row that is in another one, or twice in it."""
+    found = set()
+    by_who: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for path, own in files:
+        for who, first, last, goes_up in own:
+            by_who[who].append((first, last, path))
+            if not goes_up:
+                found.add(path)
+    for every in by_who.values():
+        every.sort()
+        furthest = every[0]
+        for before, here in pairwise(every):
+            furthest = max(furthest, before, key=lambda each: each[1])
+            if furthest[1] >= here[0]:
+                found |= {furthest[2], before[2], here[2]}
+    return found
+
+
+def copies(files: DataFrame, name: str) -> DataFrame:
+    """path, file_day -> path, copies: the numbers of the good rows that are in an earlier place, too."""
+    same = Window.partitionBy("who", "number").orderBy("path", "row")
+    place = F.row_number().over(same).alias("place")
+    rows = files.select("path", "file_day").mapInArrow(partial(_good_rows, name=name), _GOOD)
+    later = rows.select("path", "row", place).where("place > 1")
+    return later.groupBy("path").agg(F.collect_list("row").alias("copies"))
+
+
+def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    table = TABLES[name]
+    for batch in batches:
+        for file in batch.to_pylist():
+            begun = 0
+            for rows in read(file["path"], table):
+                columns = Columns(rows)
+                good = np.flatnonzero(judge(columns, table, file["file_day"])[0] == 0)
+                codes, names = _who(columns, table)
+                who = pa.array(names, pa.string()).take(pa.array(codes[good]))
+                numbers = columns.numbers(table.counter)[good]
+                path = pa.array([file["path"]], pa.string()).take(pa.array(np.zeros(len(good), np.int8)))
+                yield pa.RecordBatch.from_arrays([who, numbers, path, begun + good], schema=_GOOD_SCHEMA)
+                begun += len(rows)
+
+
+def _who(columns: Columns, table: Table) -> tuple[np.ndarray, list[str]]:
+    """For each row the number of the name that its numbers are of, and these names."""
+    codes, names = columns.codes(table.who[0])
+    for each in table.who[1:]:
+        more, texts = columns.codes(each)
+        codes = codes.astype(np.int64) * (len(texts) + 1) + more
+        names = [f"{len(name)} {name} {text}" for name in names for text in [*texts, ""]]
+    return codes, names

@@ -1,0 +1,182 @@
+"""The files of a journal: which are there, and their rows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from ..spark.folders import arrow_place, is_local
+from .journal_tables import Table
+
+#: Files with more bytes of rows than this are read in batches, and before that once only to see that they are whole.
+LARGE: Final = 512 << 20
+_BATCH: Final = 1 << 18
+_NAMES: Final = ("purgatory", "instance", "kind", "outcome")
+_FOLDER: Final = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$")
+
+
+class TornFileError(Exception):
+    """A file that is no whole Parquet file of a journal, whenever it is read."""
+
+    def __init__(self, reason: str, rows: int) -> None:
+        super().__init__(reason, rows)
+        self.reason = reason
+        #: As its own footer says.
+        self.rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """One file as the driver finds it."""
+
+    path: str
+    size: int
+
+    @property
+    def day(self) -> date | None:
+        """That of its folder; None: it lies in no folder of a day and an hour."""
+        found = _FOLDER.search(self.path)
+        try:
+            return date.fromisoformat(found[1]) if found else None
+        except ValueError:
+            return None
+
+
+def listed(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
+    """The Parquet files below *folder* in order of their paths, and why what cannot be looked at now cannot."""
+    found: list[JournalFile] = []
+    unreadable: dict[str, str] = {}
+    folders, seen = [folder], set[str]()
+    while folders:
+        path = folders.pop()
+        if os.path.realpath(path) in seen:  # a link to a folder above
+            continue
+        seen.add(os.path.realpath(path))
+        try:
+            for name, size in _entries(path):
+                if name.startswith((".", "_")):
+                    continue
+                if size is None:
+                    folders.append(f"{path}/{name}")
+                elif name.endswith(".parquet"):
+                    found.append(JournalFile(f"{path}/{name}", size))
+        except OSError as error:
+            unreadable[path] = one_line(error)
+    return sorted(found, key=lambda file: file.path), unreadable
+
+
+def _entries(folder: str) -> Iterator[tuple[str, int | None]]:
+    """The names in a folder, and the sizes of what are files."""
+    if is_local(folder):
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                # A dangling link is a file that cannot be read now: reading it will say so.
+                size = entry.stat().st_size if entry.is_file() else 0
+                yield entry.name, None if entry.is_dir() else size
+        return
+    system, place = arrow_place(folder)
+    for each in system.get_file_info(FileSelector(place)):
+        yield each.base_name, None if each.type == FileType.Directory else each.size or 0
+
+
+def read(path: str, table: Table) -> Iterator[pa.Table]:
+    """The rows of a file, with the columns of the table; those that the file lacks are null.
+
+    Raises: TornFileError: before any row comes; OSError: it cannot be read now.
+    """
+    system, place = arrow_place(path)
+    with system.open_input_file(place) as opened:
+        try:
+            parquet = _opened(opened)
+            said = parquet.metadata.num_rows
+            names = _columns(parquet, table)
+            rows = _size(parquet) <= LARGE and parquet.read(list(names.values()), use_threads=False)
+            found = len(rows) if rows else sum(map(len, _batches(parquet, names)))
+            if found != said:
+                raise TornFileError(f"torn: {found} of {said} rows can be read", said)
+        except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+            _see_that_bytes_come(system, place)
+            raise TornFileError(f"torn: {one_line(error)}", _rows_said(system, place)) from None
+        if rows:
+            yield _complete(rows, names, table)
+        else:
+            for batch in _batches(parquet, names):
+                yield _complete(pa.Table.from_batches([batch]), names, table)
+
+
+def _see_that_bytes_come(system: FileSystem, path: str) -> None:
+    """Read a file to its end. Raises: OSError: that is what cannot be done now, and nothing is known of its content."""
+    with system.open_input_file(path) as opened:
+        while opened.read(1 << 24):
+            pass
+
+
+def _rows_said(system: FileSystem, path: str) -> int:
+    """How many rows the footer of a torn file tells of; 0: it tells nothing."""
+    try:
+        with system.open_input_file(path) as opened:
+            return int(pq.ParquetFile(opened).metadata.num_rows)
+    except (OSError, pa.ArrowException, ValueError):
+        return 0
+
+
+def one_line(error: BaseException) -> str:
+    """What *error* says, in short."""
+    return " ".join(str(error).split())[:200]
+
+
+def _opened(file: pa.NativeFile) -> pq.ParquetFile:
+    metadata = pq.read_metadata(file)
+    there = {metadata.schema.column(number).path for number in range(metadata.num_columns)}
+    names = [name for name in _NAMES if name in there]
+    return pq.ParquetFile(file, metadata=metadata, read_dictionary=names, pre_buffer=True)
+
+
+def _size(parquet: pq.ParquetFile) -> int:
+    return sum(parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups))
+
+
+def _batches(parquet: pq.ParquetFile, names: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    return parquet.iter_batches(_BATCH, columns=list(names.values()), use_threads=False)  # type: ignore[no-any-return]
+
+
+def _columns(parquet: pq.ParquetFile, table: Table) -> dict[str, str]:
+    """For each column of the table that the file has, its name there. Raises: TornFileError: it must be otherwise."""
+    found = parquet.schema_arrow
+    lower = [name.lower() for name in found.names]
+    names = {}
+    for each in table.arrow:
+        if lower.count(each.name) > 1:
+            raise TornFileError(f"column {each.name} is there more than once", parquet.metadata.num_rows)
+        if each.name in lower:
+            there = found.field(lower.index(each.name))
+            if _plain(there.type) != each.type:
+                raise TornFileError(f"column {each.name} is {there.type}, not {each.type}", parquet.metadata.num_rows)
+            names[each.name] = there.name
+    return names
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """How a file says its strings are to be held in memory makes no difference to what it holds."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.string() if kind in (pa.large_string(), pa.string_view()) else kind
+
+
+def _complete(rows: pa.Table, names: dict[str, str], table: Table) -> pa.Table:
+    columns = []
+    for each in table.arrow:
+        if each.name not in names:
+            columns.append(pa.chunked_array([pa.nulls(len(rows), each.type)]))
+            continue
+        column = rows.column(names[each.name])
+        columns.append(column if each.name in _NAMES or column.type == each.type else column.cast(each.type))
+    return pa.Table.from_arrays(columns, names=table.arrow.names)

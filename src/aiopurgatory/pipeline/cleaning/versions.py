@@ -1,0 +1,205 @@
+"""Versions of the clean table: each run writes a folder of its own, and one manifest publishes all of it at once.
+
+  OUT/versions/<run>/...           files that are never changed: clean rows, quarantined rows, sums
+  OUT/manifests/00000007.json      which of them, by day, are the table: the one with the highest number counts
+
+A manifest may name files of several versions: days that a run has not made anew stay as they are. Of two runs that
+publish the same number one succeeds; the other one has changed nothing, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from aiopurgatory.errors import PurgatoryError
+
+from ..minutes.sums import widen
+from ..spark import folders
+
+_FORMAT: Final = 1
+NOWHERE: Final = "none"
+_STAMP: Final = "%Y%m%dT%H%M%SZ"
+# A version that no run has published is that of a run which still goes on, or it is older than this.
+_ABANDONED: Final = timedelta(days=2)
+
+
+class LostRaceError(PurgatoryError):
+    """Another run has published meanwhile."""
+
+
+class LostRowsError(PurgatoryError):
+    """More or fewer rows came out than went in."""
+
+
+@dataclass
+class Day:
+    """What there is of one day."""
+
+    #: By what they hold, paths below the folder and the numbers of their rows.
+    files: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    #: Of each purgatory, the first and the last end in microseconds.
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: When the first of the day's operations was watched, in microseconds.
+    since_us: int | None = None
+
+    def add(self, spans: Mapping[str, tuple[int, int]], since_us: int) -> None:
+        """Take in the spans of more of the day's operations, and when the first of them was watched."""
+        widen(self.spans, spans)
+        self.since_us = since_us if self.since_us is None else min(self.since_us, since_us)
+
+
+@dataclass
+class FileDay:
+    """What became of the files of one table in one day's folder of the journal."""
+
+    files: int = 0
+    #: Rows by the reason why they are quarantined, and the files that hold them.
+    quarantined: dict[str, int] = field(default_factory=dict)
+    quarantine: list[str] = field(default_factory=list)
+    #: Torn files: the path, why, and how many rows the footer tells of.
+    torn: list[tuple[str, str, int]] = field(default_factory=list)
+    #: Files that could not be read when the version was made, and why.
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, path: str, rows: int, *, torn: str, unreadable: str, quarantined: Mapping[str, int]) -> None:
+        """Take in what became of one file."""
+        self.files += 1
+        if torn:
+            self.torn.append((path, torn, rows))
+        if unreadable:
+            self.unreadable.append((path, unreadable))
+        for reason, count in quarantined.items():
+            self.quarantined[reason] = self.quarantined.get(reason, 0) + count
+
+
+@dataclass
+class Manifest:
+    """What the tables are made of. Days are ISO dates; that of files in no day's folder is NOWHERE."""
+
+    number: int = 0
+    run: str = ""
+    library: str = ""
+    published_at: str = ""
+    days: dict[str, Day] = field(default_factory=dict)
+    #: By day, and by table.
+    file_days: dict[str, dict[str, FileDay]] = field(default_factory=dict)
+    #: Of the run that published it.
+    counts: dict[str, Any] = field(default_factory=dict)
+
+    def put(self, name: str, day: Day) -> None:
+        """Put *day* in place of what there is of it; one without files is none."""
+        if day.files:
+            self.days[name] = day
+        else:
+            self.days.pop(name, None)
+
+    def files(self, out: str, what: str, first: date | None = None, last: date | None = None) -> list[str]:
+        """The paths of all files that hold *what*, of the days from *first* to *last*."""
+        return [f"{out}/{path}" for _, day in self.between(first, last) for path, _ in day.files.get(what, [])]
+
+    def between(self, first: date | None, last: date | None) -> list[tuple[date, Day]]:
+        """The days from *first* to *last*, in order; None: without end."""
+        days = [(date.fromisoformat(name), day) for name, day in sorted(self.days.items())]
+        return [(day, of) for day, of in days if not (first and day < first) and not (last and day > last)]
+
+
+def current(spark: SparkSession, out: str) -> Manifest:
+    """The newest manifest in the folder *out*, or an empty one with the number 0."""
+    numbers = _numbers(spark, out)
+    return _read(spark, out, numbers[-1]) if numbers else Manifest()
+
+
+def begin(out: str) -> tuple[str, str]:
+    """The name of a new run, and the folder that is its own."""
+    run = f"{datetime.now(UTC).strftime(_STAMP)}-{uuid4().hex[:8]}"
+    return run, f"{out}/versions/{run}"
+
+
+def publish(spark: SparkSession, out: str, manifest: Manifest) -> None:
+    """Make *manifest* the one that counts, and see that all its rows are there.
+
+    Raises: LostRaceError: its number is taken; LostRowsError: some are not.
+    """
+    manifest.published_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    text = json.dumps({"format": _FORMAT, **asdict(manifest)}, indent=1)
+    if not folders.put_first(spark, _path(out, manifest.number), text):
+        raise LostRaceError(
+            f"another run has published version {manifest.number} of {out} meanwhile: nothing of this run is kept; "
+            "run it again"
+        )
+    _count(out, _read(spark, out, manifest.number))
+
+
+def _count(out: str, manifest: Manifest) -> None:
+    """Count the rows of the version's new files by what is on the disk. Raises: LostRowsError."""
+    new = f"versions/{manifest.run}/"
+    named = [each for day in manifest.days.values() for files in day.files.values() for each in files]
+    named = [(path, rows) for path, rows in named if path.startswith(new)]
+
+    def found(path: str) -> int:
+        system, place = folders.arrow_place(f"{out}/{path}")
+        return int(pq.read_metadata(place, filesystem=system).num_rows)
+
+    with ThreadPoolExecutor(8) as pool:
+        for (path, rows), there in zip(named, pool.map(found, [path for path, _ in named]), strict=True):
+            if rows != there:
+                raise LostRowsError(f"{out}/{path} must have {rows} rows, got {there}")
+
+
+def remove_old(spark: SparkSession, out: str, keep: timedelta) -> None:
+    """Remove versions that stopped to count longer ago than *keep*, and what runs that were killed have left."""
+    now = superseded_at = datetime.now(UTC)
+    kept: set[str] = set()
+    removed: set[str] = set()
+    for place, number in enumerate(reversed(_numbers(spark, out))):
+        manifest = _read(spark, out, number)
+        if place and now - superseded_at >= keep:
+            folders.remove(spark, _path(out, number))
+            removed |= _runs(manifest)
+        else:
+            kept |= _runs(manifest)
+        superseded_at = datetime.fromisoformat(manifest.published_at)
+    for run in folders.names(spark, f"{out}/versions"):
+        begun_at = datetime.strptime(run.split("-")[0], _STAMP).replace(tzinfo=UTC)
+        if run not in kept and (run in removed or now - begun_at > _ABANDONED):
+            folders.remove(spark, f"{out}/versions/{run}")
+
+
+def _runs(manifest: Manifest) -> set[str]:
+    """The runs whose files *manifest* names."""
+    paths = [path for day in manifest.days.values() for files in day.files.values() for path, _ in files]
+    paths += [path for day in manifest.file_days.values() for of in day.values() for path in of.quarantine]
+    return {manifest.run} | {path.split("/")[1] for path in paths}
+
+
+def _numbers(spark: SparkSession, out: str) -> list[int]:
+    names = folders.names(spark, f"{out}/manifests")
+    return [int(name[:-5]) for name in names if name.endswith(".json") and not name.startswith(".")]
+
+
+def _path(out: str, number: int) -> str:
+    return f"{out}/manifests/{number:08}.json"
+
+
+def _read(spark: SparkSession, out: str, number: int) -> Manifest:
+    path = _path(out, number)
+    try:
+        known = json.loads(folders.read(spark, path))
+        if known.pop("format") != _FORMAT:
+            raise ValueError("of another version of the library")
+        days = {name: Day(**day) for name, day in known.pop("days").items()}
+        file_days = {
+            name: {table: FileDay(**of) for table, of in day.items()} for name, day in known.pop("file_days").items()
+        }
+        return Manifest(**known, days=days, file_days=file_days)
+    except (ValueError, KeyError, TypeError) as error:
+        raise PurgatoryError(f"{path} is no manifest of a clean table: {error}; ingest into another folder") from None

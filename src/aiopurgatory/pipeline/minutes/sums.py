@@ -1,0 +1,252 @@
+"""Sums over operations that add up: what a task of ingest leaves beside its clean rows, and a batch of the stream.
+
+| table    | a row is of                                               | and counts                             |
+| -------- | --------------------------------------------------------- | -------------------------------------- |
+| activity | purgatory, kind, minute, outcome, waited, lateness        | operations, missed_triggers            |
+| seconds  | purgatory, kind, second, what: an outcome, or WAITING     | operations, or by how many more wait   |
+| keys     | purgatory, key_hash                                       | operations, watched; key, where known  |
+
+Minutes and seconds are numbers since 1970, outcomes their place in OUTCOMES, waited and lateness buckets. All count
+with ``weight``: a row may stand for many operations.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# pyarrow.compute makes its functions when it is imported.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .percentiles import NONE, Array, bucket
+from .units import MINUTE, OUTCOMES, SECOND
+
+NAMES: Final = ("activity", "seconds", "keys")
+#: In the column ``what`` of seconds: the change in how many are waiting.
+WAITING: Final = len(OUTCOMES)
+_COUNTS: Final = {
+    "activity": ("operations", "missed_triggers"),
+    "seconds": ("operations",),
+    "keys": ("operations", "watched"),
+}
+# The bits of a bucket, of an outcome, and of what a second counts; and of all that a row is of but its series, the
+# number of its purgatory and kind.
+_BUCKET: Final = 10
+_OUTCOME: Final = 2
+_WHAT: Final = 3
+_REST: Final = 47
+_MOST_SERIES: Final = 1 << (63 - _REST)
+#: The kind of operations, or the purgatory, when there are more than can be told apart.
+OTHERS: Final = "(others)"
+# Spreads the numbers of purgatories over 64 bits, so that a key's hash plus that is of one purgatory.
+_SPREAD: Final = 0x1E3779B97F4A7C15
+# Partial sums are added up when there are so many rows of them.
+_MANY: Final = 1 << 20
+_LONGEST_KEY: Final = 200
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some operations, by column. Names are given by numbers, and the texts that these count."""
+
+    purgatory: tuple[Array, list[str]]
+    kind: tuple[Array, list[str]]
+    #: The place in OUTCOMES.
+    outcome: Array
+    watched_us: Array
+    waited_us: Array
+    ended_us: Array
+    lateness_us: Array
+    missed: Array
+    weight: Array
+    key_hash: Array
+    key_count: Array
+    #: None: no key is known.
+    key: pa.ChunkedArray | None
+
+
+class Sums:
+    """Adds up batches."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._parts: dict[str, list[_Part]] = {name: [] for name in NAMES}
+        self._names: list[pa.Table] = []
+        self._size = 0
+        #: The first and the last end in each purgatory, in microseconds.
+        self.spans: dict[str, tuple[int, int]] = {}
+        #: When the first operation was watched, in microseconds.
+        self.since_us = 1 << 62
+
+    def add(self, batch: Batch) -> None:
+        """Add the operations of *batch*."""
+        if not len(batch.outcome):
+            return
+        series = self._numbered(batch.purgatory, batch.kind)
+        self._keep("activity", _activity(series, batch))
+        self._keep("seconds", _seconds(series, batch))
+        purgatory = self._numbered(batch.purgatory, (np.zeros(len(series), np.int32), [""]))
+        self._keep("keys", _keys(purgatory, batch))
+        if batch.key is not None:
+            self._names.append(_key_names(purgatory, batch))
+        self.since_us = min(self.since_us, int(batch.watched_us.min()))
+        self._widen(batch)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What was added up, by name of the table."""
+        found = {}
+        for name in NAMES:
+            part = _added_up(self._parts[name])
+            if name == "keys":
+                columns = {"purgatory": self._named(0, part.of[1]), "key_hash": part.of[0]}
+            else:
+                series = part.of[0] >> _REST
+                columns = {"purgatory": self._named(0, series), "kind": self._named(1, series)}
+                columns |= _unpacked(name, part.of[0] & ((1 << _REST) - 1))
+            found[name] = pa.table(columns | dict(zip(_COUNTS[name], part.counts, strict=True)))
+        found["keys"] = self._with_names(found["keys"])
+        return found
+
+    def _numbered(self, purgatory: tuple[Array, list[str]], kind: tuple[Array, list[str]]) -> Array:
+        """For each row the number of its purgatory and kind."""
+        kinds = len(kind[1])
+        pairs = purgatory[0].astype(np.int64) * kinds + kind[0]
+        if len(purgatory[1]) * kinds > len(pairs):  # more than there are rows: few of them occur
+            known, pairs = np.unique(pairs, return_inverse=True)
+        else:
+            known = np.arange(len(purgatory[1]) * kinds)
+        numbers = np.empty(len(known), np.int64)
+        present = np.flatnonzero(np.bincount(pairs, minlength=len(known)))
+        for place, pair in zip(present.tolist(), known[present].tolist(), strict=True):
+            numbers[place] = self._number((purgatory[1][pair // kinds], kind[1][pair % kinds]))
+        return numbers[pairs]
+
+    def _number(self, name: tuple[str, str]) -> int:
+        if len(self._numbers) >= _MOST_SERIES - 1 and name not in self._numbers:
+            name = OTHERS, OTHERS
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def _named(self, part: int, series: Array) -> pa.DictionaryArray:
+        """The names of the purgatories (0) or kinds (1) of all rows."""
+        names = pa.array([name[part] for name in self._numbers], pa.string()).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(pa.array(names.indices.to_numpy()[series]), names.dictionary)
+
+    def _with_names(self, keys: pa.Table) -> pa.Table:
+        if not self._names:
+            return keys.append_column("key", pa.nulls(len(keys), pa.string()))
+        known = pa.concat_tables(self._names)
+        names = pa.table(
+            {
+                "purgatory": self._named(0, known.column("series").to_numpy()).cast(pa.string()),
+                "key_hash": known.column("key_hash"),
+                "key": known.column("key"),
+            }
+        )
+        least = names.group_by(["purgatory", "key_hash"], use_threads=False).aggregate([("key", "min")])
+        plain = keys.set_column(0, "purgatory", keys.column("purgatory").cast(pa.string()))
+        joined = plain.join(least, ["purgatory", "key_hash"], join_type="left outer")
+        return joined.rename_columns([*keys.column_names, "key"])
+
+    def _keep(self, name: str, part: _Part) -> None:
+        self._parts[name].append(part)
+        self._size += len(part.counts[0])
+        if self._size > _MANY:
+            self._parts = {each: [_added_up(parts)] for each, parts in self._parts.items()}
+            self._size = 0
+
+    def _widen(self, batch: Batch) -> None:
+        codes, names = batch.purgatory
+        for code in np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist():
+            ends = batch.ended_us if len(names) == 1 else batch.ended_us[codes == code]
+            widen(self.spans, {names[code]: (int(ends.min()), int(ends.max()))})
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Sums: what the rows are of, the first of which tells them apart, and what they count."""
+
+    of: tuple[Array, ...]
+    counts: tuple[Array, ...]
+    by: Array
+
+
+def _added_up(parts: list[_Part]) -> _Part:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return _Part((nothing, nothing), (np.zeros(0), np.zeros(0)), nothing)
+    of = tuple(np.concatenate(each) for each in zip(*(part.of for part in parts), strict=True))
+    counts = tuple(np.concatenate(each) for each in zip(*(part.counts for part in parts), strict=True))
+    return _summed(np.concatenate([part.by for part in parts]), of, counts)
+
+
+def _summed(by: Array, of: tuple[Array, ...], counts: tuple[Array, ...]) -> _Part:
+    """One row for each value of *by*. Sorted, for a table of hashes takes five times as long."""
+    order = np.argsort(by)
+    by = by[order]
+    first = np.flatnonzero(np.concatenate([[True], by[1:] != by[:-1]]))
+    sums = tuple(np.add.reduceat(each[order], first) for each in counts)
+    return _Part(tuple(each[order[first]] for each in of), sums, by[first])
+
+
+def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
+    """Make each of *spans* so long that it holds that of *more*, too."""
+    for name, (first, last) in more.items():
+        low, high = spans.get(name, (first, last))
+        spans[name] = min(low, first), max(high, last)
+
+
+def _activity(series: Array, batch: Batch) -> _Part:
+    late = np.full(len(series), NONE, np.int16)
+    expired = batch.outcome == OUTCOMES.index("expired")
+    late[expired] = bucket(batch.lateness_us[expired])
+    packed = batch.ended_us // MINUTE << _OUTCOME | batch.outcome
+    for number in (bucket(batch.waited_us), late):
+        packed = packed << _BUCKET | (number - NONE)
+    packed |= series << _REST
+    return _summed(packed, (packed,), (batch.weight, np.where(batch.missed, batch.weight, 0.0)))
+
+
+def _seconds(series: Array, batch: Batch) -> _Part:
+    """Ends by second; and those who begin to wait and who do no more, at the second's beginning that sees it first."""
+    start, end = -(-batch.watched_us // SECOND), -(-batch.ended_us // SECOND)
+    seen = start < end  # the others come and go between two looks: most do
+    packed = np.concatenate(
+        [
+            (batch.ended_us // SECOND << _WHAT | batch.outcome) | series << _REST,
+            (start[seen] << _WHAT | WAITING) | series[seen] << _REST,
+            (end[seen] << _WHAT | WAITING) | series[seen] << _REST,
+        ]
+    )
+    return _summed(packed, (packed,), (np.concatenate([batch.weight, batch.weight[seen], -batch.weight[seen]]),))
+
+
+def _keys(purgatory: Array, batch: Batch) -> _Part:
+    by = batch.key_hash + purgatory * np.int64(_SPREAD)
+    return _summed(by, (batch.key_hash, purgatory), (batch.weight, batch.weight * batch.key_count))
+
+
+def _key_names(purgatory: Array, batch: Batch) -> pa.Table:
+    key = pc.utf8_slice_codeunits(batch.key, 0, _LONGEST_KEY)
+    table = pa.table({"series": purgatory, "key_hash": batch.key_hash, "key": key})
+    known = table.filter(pc.is_valid(table.column("key"))).group_by(["series", "key_hash"], use_threads=False)
+    return known.aggregate([("key", "min")]).rename_columns(["series", "key_hash", "key"])
+
+
+def _unpacked(name: str, packed: Array) -> dict[str, Array]:
+    if name == "seconds":
+        return {"second": packed >> _WHAT, "what": (packed & ((1 << _WHAT) - 1)).astype(np.int8)}
+    mask = (1 << _BUCKET) - 1
+    numbers = packed >> 2 * _BUCKET
+    return {
+        "minute": numbers >> _OUTCOME,
+        "outcome": (numbers & ((1 << _OUTCOME) - 1)).astype(np.int8),
+        "waited": ((packed >> _BUCKET & mask) + NONE).astype(np.int16),
+        "lateness": ((packed & mask) + NONE).astype(np.int16),
+    }

@@ -1,0 +1,13 @@
+"""Spans of time in microseconds, and how an operation may end: what tables count in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiopurgatory.core.outcome import Outcome
+
+SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
+DAY: Final = 86_400 * SECOND
+#: The values of the column ``outcome``. Their order gives the codes in sums.
+OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)

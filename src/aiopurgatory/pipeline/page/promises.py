@@ -1,0 +1,167 @@
+"""Promises: limits that each minute keeps or breaks, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..minutes.readable import duration
+from .reading import Frame
+from .wording import count, share
+
+Verdict: TypeAlias = Literal["kept", "broken", "unknown"]
+_Floats: TypeAlias = npt.NDArray[np.float64]
+
+#: A model's share is that of an average minute. The limit is this many times as high, and a hundredth more.
+MARGIN: Final = 1.5
+_FORMATS: Final = {
+    "share expired": share,
+    "late p99": lambda milliseconds: duration(milliseconds * 1e3),
+    "missed triggers": share,
+    "dropped rows": count,
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is promised of every minute.
+
+    Attributes:
+        max_expired_share: share of a purgatory's operations that may expire (default: 0.5, as in the stream's alert).
+        max_lateness_ms: milliseconds after their deadline by which 99 of 100 expired operations have ended
+            (default: 100). Below the purgatory's tick no minute keeps it.
+        max_missed_share: share of a purgatory's operations that may be completed by the last try at their deadline
+            (default: 0.001). Such an operation waited although its condition held.
+        max_dropped_rows: rows a minute that the whole fleet's journal may drop (default: 0).
+        fewest: a purgatory's operations in a minute below which the minute neither keeps nor breaks a promise
+            (default: 100).
+        expected_shares: by purgatory, the share that its model expects to expire (default: no model). The limit follows
+            from it, unless max_expired_share is given.
+    """
+
+    max_expired_share: float = 0.5
+    max_lateness_ms: float = 100.0
+    max_missed_share: float = 0.001
+    max_dropped_rows: float = 0.0
+    fewest: int = 100
+    expected_shares: Mapping[str, float] = field(default_factory=dict)
+
+    def expired_share(self, purgatory: str) -> tuple[float, str]:
+        """The limit of one purgatory, and where it comes from."""
+        expected = self.expected_shares.get(purgatory)
+        if expected is None or self.source("max_expired_share") == "given":
+            return self.max_expired_share, self.source("max_expired_share")
+        return min(1.0, expected * MARGIN + 0.01), f"model: {share(expected)} expected"
+
+    def source(self, limit: str) -> str:
+        """Where the attribute *limit* comes from."""
+        return "default" if getattr(self, limit) == Limits.__dataclass_fields__[limit].default else "given"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise, and how it stands at the last minute that says something about it."""
+
+    #: None: of the whole fleet.
+    purgatory: str | None
+    name: str
+    verdict: Verdict
+    limit: float
+    source: str
+    #: Minutes with enough operations, and those of them that broke it.
+    judged: int = 0
+    broken: int = 0
+    #: At the last judged minute; NaN where nothing expired.
+    now: float = float("nan")
+    worst: float = float("nan")
+    at: datetime | None = None
+    #: The first minute of the present run of the same verdict; None: it never stood otherwise.
+    since: datetime | None = None
+
+    def shown(self, value: float) -> str:
+        """*value* in the unit of this promise."""
+        return _FORMATS[self.name](value)
+
+
+def promises(minutes: Frame, lost: Frame, limits: Limits) -> list[Promise]:
+    """All promises, purgatory by purgatory and the fleet's last, from the tables of these names."""
+    pooled = minutes.groupby(["purgatory", "minute"], as_index=False).agg(
+        {"operations": "sum", "expired": "sum", "missed_triggers": "sum", "lateness_p99_us": "max"}
+    )
+    found: list[Promise] = []
+    for purgatory, rows in pooled.groupby("purgatory"):
+        found += _of_purgatory(str(purgatory), rows, limits)
+    return [*found, _dropped(minutes, lost, limits)]
+
+
+def headline(stand: list[Promise]) -> str:
+    """How they stand, in one sentence."""
+    broken, unknown = (sum(each.verdict == verdict for each in stand) for verdict in ("broken", "unknown"))
+    if unknown == len(stand):
+        return "Too few operations to judge any promise"
+    if not unknown:
+        return f"{broken} of {len(stand)} promises broken" if broken else "All promises kept"
+    said = f"{broken} of {len(stand)} promises broken" if broken else "No promise broken"
+    return f"{said}; too few operations to judge {unknown} of {len(stand)}"
+
+
+def _of_purgatory(purgatory: str, rows: Frame, limits: Limits) -> Iterator[Promise]:
+    enough = rows[(rows.operations >= limits.fewest) & (rows.operations > 0)]
+    limit, source = limits.expired_share(purgatory)
+    values = (enough.expired / enough.operations).to_numpy()
+    yield _judged(purgatory, "share expired", limit, source, enough.minute, values)
+    milliseconds = (enough.lateness_p99_us / 1e3).to_numpy()  # NaN where nothing expired: nothing was late
+    of_late = limits.max_lateness_ms, limits.source("max_lateness_ms")
+    yield _judged(purgatory, "late p99", *of_late, enough.minute, milliseconds)
+    missed = (enough.missed_triggers / enough.operations).to_numpy()
+    of_missed = limits.max_missed_share, limits.source("max_missed_share")
+    yield _judged(purgatory, "missed triggers", *of_missed, enough.minute, missed)
+
+
+def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
+    """Rows whose minute is not known count in each minute of their day."""
+    dropped = lost[lost.what == "dropped"]
+    timed = dropped[dropped.minute.notna()].groupby("minute").rows.sum()
+    whole = dropped[dropped.minute.isna()].groupby("date").rows.sum()
+    midnights: Any = pd.to_datetime(list(whole.index), utc=True)
+    instants: Any = pd.DatetimeIndex(minutes.minute.unique()).union(pd.DatetimeIndex(timed.index))
+    seen: Any = instants.as_unit("us")
+    silent = midnights[~midnights.isin(seen.floor("D"))]
+    seen = seen.union(silent).sort_values()
+    of_day = pd.Series(whole.to_numpy(), midnights, dtype=float).reindex(seen.floor("D")).fillna(0).to_numpy()
+    values = pd.Series(timed, dtype=float).reindex(seen).fillna(0).to_numpy() + of_day
+    source = limits.source("max_dropped_rows")
+    return _judged(None, "dropped rows", limits.max_dropped_rows, source, seen, values)
+
+
+def _judged(purgatory: str | None, name: str, limit: float, source: str, times: Any, values: _Floats) -> Promise:
+    if not len(values):
+        return Promise(purgatory, name, "unknown", limit, source)
+    bad = values > limit
+    others = np.flatnonzero(bad != bad[-1])
+    moments = pd.DatetimeIndex(times)
+    worst = float(np.nanmax(values)) if not np.isnan(values).all() else float("nan")
+    return Promise(
+        purgatory,
+        name,
+        "broken" if bad[-1] else "kept",
+        limit,
+        source,
+        judged=len(values),
+        broken=int(bad.sum()),
+        now=float(values[-1]),
+        worst=worst,
+        at=_moment(moments[-1]),
+        since=_moment(moments[others[-1] + 1]) if len(others) else None,
+    )
+
+
+def _moment(stamp: Any) -> datetime:
+    found: datetime = stamp.to_pydatetime()
+    return found.astimezone(UTC)

@@ -1,0 +1,303 @@
+"""The sections of the page, each of the tables that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from ..minutes.readable import duration
+from ..minutes.units import OUTCOMES
+from .load import KINDS, MINUTE, Axis, Load, axis_of, load_of, lost_of
+from .plots import Drawn, figure, linear, logarithmic, stacked, steps, whole_days
+from .promises import Limits, Promise
+from .reading import Frame
+from .wording import Markup, count, moment, name, share, table, text, unbroken
+
+#: The busiest purgatories have plots; the tables beside the page have all.
+SHOWN: Final = 12
+_ROWS: Final = 60
+_CHANGES: Final = 20
+_SIGNS: Final = {"kept": "✓", "broken": "✗", "unknown": "?"}
+_VERDICTS: Final = {"kept": "kept", "broken": "broken", "unknown": "too few operations"}
+_MEASURES: Final = {
+    "operations": "operations",
+    **{f"{outcome}_share": f"share {outcome}" for outcome in OUTCOMES},
+    "missed_triggers": "missed triggers",
+    "waited_p50_us": "waited 50%",
+    "waited_p99_us": "waited 99%",
+    "lateness_p99_us": "late 99%",
+    "pending_peak": "most waiting",
+}
+_TIMES: Final = {
+    "waited_p50_us": ("waited, half of all at most", "waited", "line"),
+    "waited_p99_us": ("waited, 99 of 100 at most", "waited", "dashed"),
+    "lateness_p99_us": ("late, 99 of 100 expired at most", "late", "line"),
+}
+
+
+# The promises
+
+
+def kept(stand: Sequence[Promise], limits: Limits) -> Markup:
+    """A verdict for each promise, the broken ones first."""
+    order = {"broken": 0, "unknown": 1, "kept": 2}
+    ordered = sorted(stand, key=lambda each: order[each.verdict])
+    last = max((each.at for each in stand if each.at), default=None)
+    now = f"Now is {moment(last)} UTC. " if last else ""
+    shown = [each for number, each in enumerate(ordered) if each.verdict == "broken" or number < _ROWS]
+    rows = "\n".join(_row(each, last) for each in shown)
+    heads = ("Verdict", "Promise", "Now", "Limit", "Since", "Worst minute", "Minutes broken")
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    rest = f"<p>{len(ordered) - len(shown)} more promises are not shown.</p>" if len(ordered) > len(shown) else ""
+    return Markup(
+        f'<table class="promises"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}'
+        f'<p class="soft">{now}Each minute keeps or breaks a promise. A minute in which a purgatory ended fewer than '
+        f"{count(limits.fewest)} operations does neither.</p>"
+    )
+
+
+def _row(promise: Promise, last: datetime | None) -> str:
+    of = name(promise.purgatory) if promise.purgatory is not None else Markup("the whole fleet")
+    cells: list[tuple[str, object]] = [("Now", "-"), ("Limit", f"{promise.shown(promise.limit)} ({promise.source})")]
+    if promise.verdict == "unknown":
+        cells += [("Since", "-"), ("Worst minute", "-"), ("Minutes broken", "-")]
+    else:
+        assert promise.at is not None
+        nothing = promise.name == "late p99"
+        now, worst = (
+            "nothing expired" if np.isnan(value) and nothing else promise.shown(value)
+            for value in (promise.now, promise.worst)
+        )
+        cells[0] = ("Now", now if promise.at == last else Markup(f"{text(now)} at {moment(promise.at)}"))
+        cells += [
+            ("Since", moment(promise.since) if promise.since else "in the whole range"),
+            ("Worst minute", worst),
+            ("Minutes broken", f"{count(promise.broken)} of {count(promise.judged)}"),
+        ]
+    rest = "".join(f'<td data-head="{head}">{text(cell)}</td>' for head, cell in cells)
+    verdict = f'<span class="verdict {promise.verdict}">{_SIGNS[promise.verdict]} {_VERDICTS[promise.verdict]}</span>'
+    return f"<tr><td>{verdict}</td><td><b>{promise.name}</b> <span>{of}</span></td>{rest}</tr>"
+
+
+# What changed
+
+
+def changed(changes: Frame, days: Frame) -> Markup:
+    """The newest day against the day before. A row whose change is 0 says that there is a day before."""
+    dates = set(days.date) | set(changes.date)
+    if not dates:
+        return Markup("<p>There is no day before to compare with.</p>")
+    newest = max(dates)
+    of_newest = changes[changes.date == newest]
+    rows = of_newest[of_newest.change != 0]
+    if len(rows):
+        largest = (
+            rows.assign(size=-rows.change.abs()).sort_values(["size", "purgatory", "kind", "measure"]).head(_CHANGES)
+        )
+        said = f"<p>{newest} against {newest - timedelta(days=1)}, the largest changes first.</p>"
+        heads = ["purgatory", "kind", "what", "the day before", "now", "change"]
+        return Markup(said + table(heads, [_change(row) for row in largest.itertuples()], words=3))
+    if len(of_newest) or newest - timedelta(days=1) in dates:
+        return Markup(f"<p>Nothing changed: {newest} was as the day before.</p>")
+    return Markup("<p>There is no day before to compare with.</p>")
+
+
+def _change(row: Any) -> list[object]:
+    measure = _MEASURES.get(row.measure, row.measure.replace("_", " "))
+    return [name(row.purgatory), name(row.kind), measure, _value(row, row.before), _value(row, row.now), _grown(row)]
+
+
+def _value(row: Any, value: float) -> str:
+    if row.measure.endswith("_us"):
+        return duration(value)
+    return share(value) if row.measure.endswith("_share") else count(value)
+
+
+def _grown(row: Any) -> str:
+    before, now = (0.0 if np.isnan(each) else each for each in (row.before, row.now))
+    if not before or not now:
+        return "▲ from none" if now else "▼ to none"
+    factor = now / before
+    if factor >= 2 or factor <= 0.5:
+        return f"▲ {factor:.3g} times" if factor > 1 else f"▼ 1/{1 / factor:.3g}"
+    return f"▲ +{factor - 1:.1%}" if factor > 1 else f"▼ -{1 - factor:.1%}"
+
+
+# The load
+
+
+def load(minutes: Frame, seconds: Frame, days: Frame, lost: Frame) -> Markup:
+    """What was lost, and the load of the busiest purgatories, on one time axis."""
+    if minutes.empty and seconds.empty:
+        return Markup(f"<p>Nothing ended in these days.</p>{_lost_table(lost)}")
+    axis = axis_of(minutes, seconds)
+    parts = [f'<p class="soft">All times are UTC. Each step is {duration(axis.step * 1e6)}.</p>', _lost(axis, lost)]
+    totals = minutes.groupby("purgatory").operations.sum().sort_values(ascending=False, kind="stable")
+    of_minutes, of_seconds = (dict(iter(rows.groupby("purgatory"))) for rows in (minutes, seconds))
+    for purgatory in totals.index[:SHOWN]:
+        found = load_of(axis, of_minutes[purgatory], of_seconds.get(purgatory, seconds[:0]))
+        of_days = days[days.purgatory == purgatory]
+        plots = (_rates(found), _waiting(found), _times(found))
+        parts.append(f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(of_days)}</article>")
+    if len(totals) > SHOWN:
+        parts.append(f"<p>{len(totals) - SHOWN} more purgatories are in the tables beside this page.</p>")
+    return Markup("\n".join(parts))
+
+
+def _rates(found: Load) -> Markup:
+    axis, rates = found.rates.axis, found.rates.values
+    total = np.sum([rates[outcome] for outcome in OUTCOMES], axis=0)
+    highest = _highest(total)
+    scale = linear(highest)
+    paths = zip(OUTCOMES, stacked(axis, scale, [rates[outcome] for outcome in OUTCOMES]), strict=True)
+    about = f"Operations per second by outcome over time, at most {count(highest)}"
+    return figure("Ended per second", about, axis, scale, [Drawn(each, each, path) for each, path in paths])
+
+
+def _waiting(found: Load) -> Markup:
+    axis, means = found.waiting.axis, found.waiting.values
+    highest = _highest(found.peak)
+    scale = linear(highest)
+    paths = zip(means, stacked(axis, scale, list(means.values())), strict=True)
+    drawn = [Drawn(Markup(f"mean, {name(kind)}"), f"kind{min(n, KINDS)}", path) for n, (kind, path) in enumerate(paths)]
+    peak = "peak" if found.peak_exact else "sum of the kinds' peaks"
+    drawn.append(Drawn(peak, "peak", steps(axis, scale, found.peak), "line"))
+    return figure("Waiting at once", f"Operations waiting over time, at most {count(highest)}", axis, scale, drawn)
+
+
+def _times(found: Load) -> Markup:
+    """Of kinds or minutes together, each step is that of the slowest: percentiles cannot be added."""
+    axis, times = found.times.axis, found.times.values
+    every = np.concatenate([times[each] for each in _TIMES])
+    every = every[every > 0]
+    scale = logarithmic(*((every.min(), every.max()) if len(every) else (np.nan, np.nan)))
+    drawn = [
+        Drawn(label, colour, steps(axis, scale, times[each]), style) for each, (label, colour, style) in _TIMES.items()
+    ]
+    about = f"Time waited and lateness over time, at most {duration(_highest(every))}"
+    return figure("How long, of the slowest kind", about, axis, scale, drawn)
+
+
+def _days(days: Frame) -> Markup:
+    shown = days.nlargest(_ROWS, "operations").sort_values(["date", "operations"], ascending=[True, False])
+    waited = ("waited_p50_us", "waited_p90_us", "waited_p99_us", "waited_p999_us")
+    rows = [
+        [
+            unbroken(day.date),
+            name(day.kind),
+            count(day.operations),
+            *(share(getattr(day, outcome) / day.operations) if day.operations else "-" for outcome in OUTCOMES),
+            *(duration(getattr(day, each)) for each in waited),
+            duration(day.lateness_p99_us),
+            count(day.pending_peak),
+            count(day.missed_triggers),
+        ]
+        for day in shown.itertuples()
+    ]
+    heads = ("day", "kind", "operations", *OUTCOMES, "waited 50%", "90%", "99%", "99.9%", "late 99%")
+    said = f"<p>The {_ROWS} rows with the most operations of {len(days)}:</p>" if len(days) > _ROWS else ""
+    return Markup(said + table([*heads, "most waiting", "missed triggers"], rows, words=2))
+
+
+def _lost(axis: Axis, lost: Frame) -> Markup:
+    """Rows that the report does not count, on the axis of the load."""
+    if not lost.rows.sum():
+        return Markup("<p>No row of the journal was dropped or quarantined.</p>")
+    found = lost_of(axis, lost)
+    highest = _highest(np.sum(list(found.values.values()), axis=0))
+    scale = linear(highest)
+    paths = zip(found.values, stacked(found.axis, scale, list(found.values.values())), strict=True)
+    drawn = [Drawn(each, each, path) for each, path in paths]
+    days = pd.DatetimeIndex(pd.to_datetime(lost.date[lost.minute.isna()].drop_duplicates(), utc=True))
+    if len(days):
+        drawn.insert(0, Drawn("some time on this day", "someday", whole_days(axis, list(days.as_unit("s").asi8))))
+    unit = "a minute" if found.axis.step == MINUTE else f"in {duration(found.axis.step * 1e6)}"
+    about = f"Rows dropped and quarantined over time, at most {count(highest)} {unit}"
+    return Markup(figure(f"Rows dropped or quarantined {unit}", about, axis, scale, drawn) + _lost_table(lost))
+
+
+def _lost_table(lost: Frame) -> Markup:
+    if lost.empty:
+        return Markup("")
+    rows = [
+        [what, count(of.rows.sum()), *_first_and_last(of)]
+        for what, of in sorted(lost.groupby("what"), key=lambda pair: (pair[0] != "dropped", -pair[1].rows.sum()))
+    ]
+    return table(["why rows are missing", "rows", "first", "last"], rows)
+
+
+def _first_and_last(lost: Frame) -> tuple[str, str]:
+    """To the minute, or to the day where the minute is not known."""
+    seen = [
+        (f"{row.date}", "") if row.minute is pd.NaT else (f"{row.date}", f"{row.minute:%H:%M}")
+        for row in lost.itertuples()
+    ]
+    first, last = min(seen), max(seen)
+    return " ".join(first).strip(), " ".join(last).strip()
+
+
+# Hot keys and work
+
+
+def hot_keys(keys: Frame, order: Sequence[str]) -> Markup:
+    """The keys that most operations watched, of each purgatory in *order*."""
+    if keys.empty:
+        return Markup("<p>No key was watched.</p>")
+    tables = dict(iter(keys.sort_values("place", kind="stable").groupby("purgatory")))
+    ordered = [each for each in order if each in tables][:SHOWN]
+    heads = ["key (or its hash)", "operations", "share", "keys each", "fan-out, mean", "fan-out, most"]
+    return Markup("\n".join(f"<h3>{name(each)}</h3>{table(heads, _keys(tables[each]))}" for each in ordered))
+
+
+def _keys(keys: Frame) -> list[list[object]]:
+    return [
+        [
+            name(key.key) if isinstance(key.key, str) else name(f"#{int(key.key_hash) & (2**64 - 1):016x}"),
+            count(key.operations),
+            Markup(
+                f'<span class="bar" style="--share:{min(max(key.share, 0), 1):.3f}">{text(share(key.share))}</span>'
+            ),
+            f"{key.keys_each:.1f}",
+            f"{key.fan_out_mean:,.2f}",
+            count(key.fan_out_peak),
+        ]
+        for key in keys.itertuples()
+    ]
+
+
+def work(done: Frame, minutes: Frame) -> Markup:
+    """What the purgatories did: in all, per operation that ended, and per second covered."""
+    if done.empty:
+        return Markup("<p>The journal has no statistics of the purgatories.</p>")
+    covered = minutes.groupby(["purgatory", "minute"]).covered_s.max().groupby("purgatory").sum()
+    operations = minutes.groupby("purgatory").operations.sum()
+    measures = [each for each in done.columns if each not in ("purgatory", "minute")]
+    sums = done.groupby("purgatory")[measures].sum()
+    shown = [each for each in operations.sort_values(ascending=False, kind="stable").index if each in sums.index][
+        :SHOWN
+    ]
+    shown += [each for each in sums.index if each not in operations.index][: SHOWN - len(shown)]
+    parts = []
+    for purgatory in shown:
+        each, per_second = operations.get(purgatory, 0.0), covered.get(purgatory, 0.0)
+        rows = [
+            [measure.replace("_", " "), count(total), *(_ratio(total, by) for by in (each, per_second))]
+            for measure, total in sums.loc[purgatory].items()
+        ]
+        parts.append(
+            f"<div><h3>{name(purgatory)}</h3>{table(['what', 'times', 'per operation', 'per second'], rows)}</div>"
+        )
+    return Markup(f'<div class="columns">{"".join(parts)}</div>')
+
+
+def _ratio(total: float, by: float) -> str:
+    return count(total / by) if by else "-"
+
+
+def _highest(values: Any) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if len(known) else 0.0

@@ -1,0 +1,80 @@
+"""Numbers, times and names as people read them, and as text that HTML cannot take for anything else."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+_LONGEST: Final = 120
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Markup(str):
+    """HTML made here; every other string is escaped."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    """Escape *value*, unless it is Markup already."""
+    return (
+        value
+        if isinstance(value, Markup)
+        else Markup(html.escape(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(value))))
+    )
+
+
+def name(value: str) -> Markup:
+    """A name from the journal: isolated from the text around it, its middle left out if it is very long."""
+    if len(value) <= _LONGEST:
+        return Markup(f"<bdi>{text(value)}</bdi>")
+    short = f"{value[: _LONGEST - 30]} … {value[-27:]}"
+    return Markup(f'<bdi title="{text(value)}">{text(short)}</bdi>')
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, words: int = 1) -> Markup:
+    """A table whose first *words* columns are text and whose others are numbers."""
+    kinds = ["word" if number < words else "number" for number in range(len(heads))]
+
+    def line(tag: str, cells: Sequence[object]) -> str:
+        pairs = zip(kinds, cells, strict=True)
+        return "<tr>" + "".join(f'<{tag} class="{kind}">{text(cell)}</{tag}>' for kind, cell in pairs) + "</tr>"
+
+    body = "\n".join(line("td", row) for row in rows)
+    return Markup(f'<div class="wide"><table><thead>{line("th", heads)}</thead>\n<tbody>{body}</tbody></table></div>')
+
+
+def count(value: float) -> str:
+    """1,234; a few digits of what is below 100 and not whole."""
+    if not math.isfinite(value):
+        return "-"
+    if value == round(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 0.001:
+        return f"{value:.3f}".rstrip("0") if abs(value) < 1 else f"{value:.3g}"
+    return "< 0.001"
+
+
+def share(value: float) -> str:
+    """12.3%, 0.25%; neither 0.00% of some nor 100.0% of not quite all."""
+    if not math.isfinite(value):
+        return "-"
+    if 0 < value < 0.00005:
+        return "< 0.01%"
+    if 0.9995 <= value < 1:
+        return "> 99.9%"
+    return f"{value:.2%}" if 0 < value < 0.01 else f"{value:.0%}" if value in (0, 1) else f"{value:.1%}"
+
+
+def moment(when: datetime) -> Markup:
+    """To the minute, in UTC."""
+    return unbroken(f"{when:%Y-%m-%d %H:%M}")
+
+
+def unbroken(value: object) -> Markup:
+    """On one line."""
+    return Markup(f'<span class="unbroken">{text(value)}</span>')

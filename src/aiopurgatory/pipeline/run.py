@@ -1,0 +1,275 @@
+"""Journal -> report, model, trace, simulations and advice: every stage in turn, in one session.
+
+  JOURNAL  ->  OUT/clean        as ingest makes it
+               OUT/report       as report makes it; its page shows the advice, too
+               OUT/model.json   as fit makes it
+               OUT/trace        as generate makes it
+               OUT/simulations  as simulate makes it
+               OUT/advice.md    as advise makes it
+               OUT/run.json     what each stage was made from
+
+A second call makes only the stages whose inputs have changed. A call that was interrupted, even by kill -9, is
+completed by the next one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyspark.sql import SparkSession
+
+import aiopurgatory
+from aiopurgatory.errors import PurgatoryError
+
+from . import advise, fit, generate, ingest, report, simulate
+from .cleaning.clean_table import read_clean
+from .cleaning.journal_tables import OPERATIONS
+from .page.page import page
+from .replay import results
+from .replay.settings import Setting
+from .spark import progress
+from .spark.session import stage_session
+from .workload.model import read_model, write_model
+
+#: The stages, in their order.
+PARTS: Final = ("ingest", "report", "fit", "generate", "simulate", "advise")
+ROWS: Final = 100_000
+_WHEEL_SIZES: Final = (20, 64)
+_OLD_PURGE_INTERVALS: Final = (1_000, 10_000)
+
+
+class BusyError(PurgatoryError):
+    """Another run works in the same folder."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run may be told. Each is as its stage has it.
+
+    Args:
+        rows: requests of the trace (default: 100,000); more take longer, and show rarer cases.
+        ticks: in ms, to simulate (default: 1 and 10).
+        purge_intervals: to simulate (default: 0 and 1,000).
+        max_lateness_ms: 99 % of expirations must come at most so late (default: 20).
+        again: make every stage, also if its inputs have not changed.
+    """
+
+    rows: int = ROWS
+    ticks: Sequence[float] = (1.0, 10.0)
+    purge_intervals: Sequence[int] = (0, 1_000)
+    max_lateness_ms: float = 20.0
+    again: bool = False
+
+    def settings(self) -> list[Setting]:
+        """What is simulated. Raises: PurgatoryError: a setting is refused."""
+        try:
+            return simulate.grid(
+                self.ticks, _WHEEL_SIZES, self.purge_intervals, old_purge_intervals=_OLD_PURGE_INTERVALS
+            )
+        except (TypeError, ValueError) as error:
+            raise PurgatoryError(str(error)) from None
+
+
+def milliseconds(text: str) -> tuple[float, ...]:
+    return tuple(float(each) for each in text.split(","))
+
+
+def counts(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(","))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command line may say."""
+    parser.add_argument("journal", help="folder of the journal")
+    parser.add_argument("out", type=Path, help="folder of everything that is made")
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"requests of the trace (default: {ROWS})")
+    parser.add_argument(
+        "--ticks", type=milliseconds, default=Options.ticks, metavar="MS,...", help="to simulate (default: 1,10)"
+    )
+    parser.add_argument(
+        "--purge-intervals",
+        type=counts,
+        default=Options.purge_intervals,
+        metavar="N,...",
+        help="to simulate (default: 0,1000)",
+    )
+    about = "99 %% of expirations must come at most so late (default: 20)"
+    parser.add_argument("--max-lateness-ms", type=float, default=Options.max_lateness_ms, metavar="MS", help=about)
+    parser.add_argument("--again", action="store_true", help="make every stage, also if its inputs have not changed")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run, and print the advice in one line and the path of the report."""
+    options = Options(args.rows, args.ticks, args.purge_intervals, args.max_lateness_ms, args.again)
+    ingest.refuse_overlap(args.journal, str(args.out))
+    with ExitStack() as stack:
+        started: list[SparkSession] = []
+
+        def spark() -> SparkSession:
+            if not started:
+                started.append(stack.enter_context(stage_session("run", args)))
+            return started[0]
+
+        headline = run_all(spark, args.journal, args.out, options)
+    print(headline)
+    print(f"The report: {args.out / 'report' / 'report.html'}")
+
+
+def run_all(spark: Callable[[], SparkSession], journal: str, out: Path, options: Options | None = None) -> str:
+    """Make the stages of which the inputs have changed; returns the advice in one line.
+
+    Args: spark: called only if a stage needs the session.
+    Raises: BusyError: another run works in *out*; PurgatoryError: what a stage raises. The next call goes on there.
+    """
+    options = options or Options()
+    options.settings()  # what is refused is refused before hours of work
+    out.mkdir(parents=True, exist_ok=True)
+    with _alone(out):
+        return _Run(spark, journal, out, options).all()
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the lock of the folder. The system releases it when the process ends, even by SIGKILL."""
+    lock = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"another run works in {out}: wait for it, or take another folder") from None
+        yield
+    finally:
+        os.close(lock)
+
+
+@dataclass
+class _Marks:
+    """What each finished stage was made from, in a file."""
+
+    path: Path
+    made_from: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> _Marks:
+        try:
+            return cls(path, dict(json.loads(path.read_text())["made_from"]))
+        except FileNotFoundError:
+            return cls(path)
+        except (ValueError, KeyError, TypeError):  # not ours, or of another version: make everything
+            return cls(path)
+
+    def set(self, stage: str, made_from: str) -> None:
+        self.made_from[stage] = made_from
+        self._write()
+
+    def remove(self, stage: str) -> None:
+        if self.made_from.pop(stage, None) is not None:
+            self._write()
+
+    def _write(self) -> None:
+        content = {"library": aiopurgatory.__version__, "made_from": self.made_from}
+        results.replace_file(str(self.path), json.dumps(content, indent=1).encode())
+
+
+class _Run:
+    """One call: each stage is a method, `_made` decides whether it is called."""
+
+    def __init__(self, spark: Callable[[], SparkSession], journal: str, out: Path, options: Options) -> None:
+        self._spark = spark
+        self._journal = journal
+        self._out = out
+        self._options = options
+        self._marks = _Marks.read(out / "run.json")
+        self._unreadable: ingest.UnreadableError | None = None
+
+    def all(self) -> str:
+        options, out = self._options, self._out
+        self._made("ingest", [journal_state(self._journal)], out / "clean" / "manifests", self._ingest)
+        clean = newest_manifest(out / "clean")
+        self._made("report", [clean], out / "report" / "report.html", self._report)
+        self._made("fit", [clean], out / "model.json", self._fit)
+        model = _digest((out / "model.json").read_bytes())
+        trace = self._made("generate", [model, options.rows], out / "trace" / "_SUCCESS", self._generate)
+        found = self._made("simulate", [trace, options.settings()], out / "simulations", self._simulate)
+        self._made("advise", [found, clean, options.max_lateness_ms], out / "advice.md", self._advise)
+        if self._unreadable:
+            raise self._unreadable
+        return next(line for line in (out / "advice.md").read_text().splitlines() if line and not line.startswith("#"))
+
+    def _made(self, name: str, inputs: list[Any], result: Path, make: Callable[[], None]) -> str:
+        """Make the stage *name* unless *result* is there and made from *inputs*; returns what stands for these.
+
+        The mark goes before the stage begins, and comes when all is written: a killed stage has none.
+        """
+        made_from = _digest(repr((aiopurgatory.__version__, inputs)).encode())
+        if not self._options.again and result.exists() and self._marks.made_from.get(name) == made_from:
+            progress.skip(name)
+            return made_from
+        self._marks.remove(name)
+        with progress.stage(name):
+            make()
+        if not (name == "ingest" and self._unreadable):
+            self._marks.set(name, made_from)
+        return made_from
+
+    def _ingest(self) -> None:
+        counts = ingest.ingest(self._spark(), self._journal, str(self._out / "clean"))
+        try:
+            ingest.refuse_unreadable(counts)
+        except ingest.UnreadableError as error:  # of what can be read, the rest is made first
+            self._unreadable = error
+
+    def _report(self) -> None:
+        self._marks.remove("advise")  # which adds to the page
+        report.report(self._spark(), str(self._out / "clean"), str(self._out / "report"))
+
+    def _fit(self) -> None:
+        workloads = fit.fit(read_clean(self._spark(), str(self._out / "clean"), OPERATIONS))
+        if not workloads:
+            raise PurgatoryError(f"no operations in {self._journal}")
+        write_model(workloads, self._out / "model.json")
+
+    def _generate(self) -> None:
+        trace = generate.generate(self._spark(), read_model(self._out / "model.json"), self._options.rows)
+        trace.write.mode("overwrite").parquet(str(self._out / "trace"))
+
+    def _simulate(self) -> None:
+        simulate.simulate_folder(self._spark(), str(self._out / "trace"), str(self._out), self._options.settings())
+
+    def _advise(self) -> None:
+        found = results.read(str(self._out / "simulations"))
+        advice = advise.advise(found, late_ms=self._options.max_lateness_ms)
+        results.replace_file(str(self._out / "advice.md"), advice.encode())
+        shown = page(str(self._out / "report"), advice=advice)
+        results.replace_file(str(self._out / "report" / "report.html"), shown.encode())
+
+
+def journal_state(journal: str) -> str:
+    """What stands for the files of *journal*: their names, sizes and times. Raises: PurgatoryError: there are none."""
+    if "://" in journal:
+        system, root = FileSystem.from_uri(journal)
+    else:
+        system, root = FileSystem.from_uri(Path(journal).resolve().as_uri())
+    files = system.get_file_info(FileSelector(root, recursive=True, allow_not_found=True))
+    known = sorted((each.path, each.size, each.mtime_ns) for each in files if each.type == FileType.File)
+    return _digest(repr(known).encode())
+
+
+def newest_manifest(clean: Path) -> str:
+    """What stands for the clean table as it is: its newest manifest."""
+    newest = max((clean / "manifests").glob("[0-9]*.json"))
+    return _digest(newest.read_bytes())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:20]

@@ -1,0 +1,121 @@
+"""Turns what Spark and Java raise into one line with the remedy; the whole trace goes to a file."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from aiopurgatory.errors import PurgatoryError
+
+#: The whole trace of the last failure, in the folder of the results.
+TRACE: Final = "error.log"
+_LONGEST: Final = 300
+_LOG_BYTES: Final = 1_000_000
+_HEAP: Final = r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit|Total memory usage .* exceeds"
+_WORKER: Final = r"Python worker exited unexpectedly|ExecutorLostFailure|^MemoryError|: MemoryError|ArrowMemoryError"
+_GONE: Final = r"Answer from Java side is empty|Error while obtaining a new communication channel|Connection refused"
+_CHECKPOINT: Final = (
+    r"OffsetSeqLog|OffsetSeq\b|CommitLog|HDFSMetadataLog|AsyncLog|FileStreamSourceLog|CompactibleFileStreamLog"
+    r"|Unexpected end-of-input|JsonEOFException|JsonParseException"
+    r"|StreamMetadata|MALFORMED_LOG|Incomplete log file|CANNOT_LOAD_STATE_STORE|StateStoreCheckpoint|/checkpoint/state/"
+)
+_OWN: Final = r"^aiopurgatory\.[\w.]*\.(\w+Error): (.+)$"
+_PYTHON: Final = r"^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
+_JAVA: Final = r"^(?:: |Caused by: )?((?:\w+\.)+\w*(?:Exception|Error|Failure)\w*): (.+)$"
+
+
+class JobFailedError(PurgatoryError):
+    """A job on Spark failed; the message is one line."""
+
+
+@contextmanager
+def plain_errors(out: Path, log: Path | None = None) -> Iterator[None]:
+    """Within the block, what Spark and Java raise becomes a `JobFailedError`. Others pass.
+
+    Args:
+        out: folder of the results, where the whole trace is written.
+        log: of Spark, which is added to the trace.
+
+    Raises: JobFailedError: Spark or Java failed.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise JobFailedError(f"{explain(error, out)}{_kept(error, out, log)}") from error
+
+
+def told(error: Exception, out: Path) -> str:
+    """One line about an *error* outside of Spark. One that is no fault of the machine has its trace written, too."""
+    if isinstance(error, OSError) and "No space left on device" not in str(error):
+        return str(error)
+    said = explain(error, out)
+    return said if isinstance(error, OSError) else f"{type(error).__name__}: {said}{_kept(error, out, None)}"
+
+
+def explain(error: BaseException, out: Path) -> str:
+    """What went wrong and what helps, in one line; *out* is the folder of the results."""
+    said = _text(error)
+    if re.search(r"No space left on device|Disk quota exceeded", said):
+        return f"no space left on device: free some where {out} lies, and run it again"
+    if re.search(_HEAP, said):
+        return "Java ran out of memory: give it more, as in --memory 4g, or use fewer cores, as in --master local[1]"
+    if re.search(_WORKER, said, re.MULTILINE):
+        return (
+            "a Python worker died, which is what happens when memory runs out: free some, use fewer cores, as in "
+            "--master local[1], or leave more to Python by a smaller --memory"
+        )
+    if re.search(_GONE, said):
+        return "Java died, which is what happens when memory runs out: free some, or give it less by --memory"
+    if own := re.findall(_OWN, said, re.MULTILINE):
+        return _short(own[-1][1])
+    if python := re.findall(_PYTHON, _after_traceback(said), re.MULTILINE):
+        name, message = python[-1]
+        return _short(message if name == "ValueError" else f"{name}: {message}")
+    if denied := re.findall(r"^.*(?:Permission denied|AccessControlException).*$", said, re.MULTILINE):
+        return f"permission denied: {_short(denied[-1])}"
+    if re.search(_CHECKPOINT, said):
+        return (
+            f"the checkpoint is torn: remove {out}/checkpoint and {out}/batches, both, and start again; "
+            "it then reads the whole journal once more"
+        )
+    causes = re.findall(_JAVA, said, re.MULTILINE)
+    return _short(f"{causes[-1][0].rsplit('.', 1)[1]}: {causes[-1][1]}" if causes else said)
+
+
+def _after_traceback(said: str) -> str:
+    """The part of *said* that a Python worker wrote; nothing if none did."""
+    parts = re.split(r"Traceback \(most recent call last\):", said)
+    return re.split(r"^\s+at (?:\w+\.)+\w+", parts[-1], maxsplit=1, flags=re.MULTILINE)[0] if len(parts) > 1 else ""
+
+
+def _text(error: BaseException) -> str:
+    """What *error* says, with Java's trace; of those that ask the JVM for it, also when that is gone."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__}: Answer from Java side is empty"
+
+
+def _short(line: str) -> str:
+    first = " ".join(line.strip().split("\n", 1)[0].split())
+    return first if len(first) <= _LONGEST else first[: _LONGEST - 3] + "..."
+
+
+def _kept(error: BaseException, out: Path, log: Path | None) -> str:
+    """Write the whole trace; returns where it is, to be added to the line."""
+    parts = ["".join(traceback.format_exception(error))]
+    with suppress(OSError):
+        if log:
+            parts.append(f"Spark's log:\n{log.read_bytes()[-_LOG_BYTES:].decode(errors='replace')}")
+    try:
+        (out / TRACE).write_text("\n".join(parts))
+    except OSError:  # the disk is full, or not ours to write to
+        return ""
+    return f" (the whole trace: {out / TRACE})"

@@ -1,0 +1,270 @@
+"""Whoever runs ingest, and whatever happens to it: the table is what it was, or what it should be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline.cleaning import versions
+from aiopurgatory.pipeline.cleaning.clean_table import published, read_clean
+from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
+from aiopurgatory.pipeline.cleaning.table_run import Counts, TornJournalError
+from aiopurgatory.pipeline.cleaning.versions import LostRaceError, LostRowsError, Manifest
+from aiopurgatory.pipeline.ingest import UnreadableError, ingest, refuse_unreadable
+from aiopurgatory.pipeline.spark import folders
+
+from .journals import NOON, operation, write
+
+DAY = timedelta(days=1)
+
+
+def ingested(spark: SparkSession, folder: Path, **options: Any) -> Counts:
+    return ingest(spark, str(folder / "journal"), str(folder / "out"), **options)["operations"]
+
+
+def sequences(spark: SparkSession, out: Path) -> list[int]:
+    return sorted(row.sequence for row in read_clean(spark, str(out), OPERATIONS).select("sequence").collect())
+
+
+def write_days(journal: Path, days: int = 3) -> list[Path]:
+    """A file of two operations in the folder of each day."""
+    return [
+        write(journal, [operation(2 * n + i, watched_at=NOON + n * DAY) for i in (0, 1)], f"f-{n}", at=NOON + n * DAY)
+        for n in range(days)
+    ]
+
+
+# one folder in the other
+
+
+@pytest.mark.parametrize("out", ["journal", "journal/out", ".", "link", "journal/../journal/"])
+def test_ingest_into_the_journal_refused_and_untouched(tmp_path: Path, out: str, spark: SparkSession) -> None:
+    journal = tmp_path / "journal"
+    files = {path: path.read_bytes() for path in write_days(journal)}
+    (tmp_path / "link").symlink_to(journal)
+    with pytest.raises(PurgatoryError, match="out must be a folder apart from that of the journal"):
+        ingest(spark, str(journal), str(tmp_path / out))
+    assert {path: path.read_bytes() for path in journal.rglob("*") if path.is_file()} == files
+
+
+# two at once
+
+
+def test_ingest_two_at_once_one_publishes_the_other_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path / "journal")
+    barrier, outcomes = threading.Barrier(2), list[object]()
+
+    def run() -> None:
+        barrier.wait()
+        try:
+            outcomes.append(ingested(spark, tmp_path).rows_out)
+        except LostRaceError as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 6 in outcomes
+    assert all(each == 6 or "another run has published version 1" in str(each) for each in outcomes)
+    assert sequences(spark, tmp_path / "out") == list(range(6))
+
+
+def test_publish_taken_number_refused_and_the_first_one_stays(spark: SparkSession, tmp_path: Path) -> None:
+    versions.publish(spark, str(tmp_path), Manifest(1, "a"))
+    with pytest.raises(LostRaceError, match=r"another run has published version 1 .*: nothing of this run is kept"):
+        versions.publish(spark, str(tmp_path), Manifest(1, "b"))
+    assert versions.current(spark, str(tmp_path)).run == "a"
+    assert [path.name for path in (tmp_path / "manifests").iterdir()] == ["00000001.json"]
+
+
+def test_publish_rows_that_are_not_there_said(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path / "journal", 1)
+    ingested(spark, tmp_path)
+    manifest = published(spark, str(tmp_path / "out"))
+    manifest.number += 1
+    (day,) = manifest.days.values()
+    path, rows = day.files["operations"][0]
+    day.files["operations"][0] = path, rows + 1
+    with pytest.raises(LostRowsError, match=r"must have 3 rows, got 2"):
+        versions.publish(spark, str(tmp_path / "out"), manifest)
+
+
+# readers
+
+
+def test_read_clean_while_another_version_is_published_reads_on(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path / "journal")
+    ingested(spark, tmp_path)
+    rows = read_clean(spark, str(tmp_path / "out"), OPERATIONS)
+    write(tmp_path / "journal", [operation(9)], "late")
+    ingested(spark, tmp_path)
+    assert rows.count() == 6
+    assert sequences(spark, tmp_path / "out") == [0, 1, 2, 3, 4, 5, 9]
+
+
+def test_ingest_old_versions_removed_when_nobody_may_need_them(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path / "journal")
+    abandoned = tmp_path / "out" / "versions" / "20200101T000000Z-0"
+    abandoned.mkdir(parents=True)
+    at_work = tmp_path / "out" / "versions" / f"{versions.begin('')[0]}"
+    at_work.mkdir()
+    ingested(spark, tmp_path, keep=timedelta())
+    first = published(spark, str(tmp_path / "out")).run
+    day = (NOON + DAY).date()
+    ingested(spark, tmp_path, keep=timedelta(), first=day, last=day)  # its manifest names files of both
+    second = published(spark, str(tmp_path / "out")).run
+    assert {path.name for path in abandoned.parent.iterdir()} == {at_work.name, first, second}
+    ingested(spark, tmp_path, keep=timedelta())
+    third = published(spark, str(tmp_path / "out")).run
+    assert {path.name for path in abandoned.parent.iterdir()} == {at_work.name, third}
+    assert len(list((tmp_path / "out" / "manifests").iterdir())) == 1
+    assert sequences(spark, tmp_path / "out") == list(range(6))
+
+
+def test_ingest_that_fails_leaves_nothing_behind(spark: SparkSession, tmp_path: Path) -> None:
+    write_days(tmp_path / "journal")
+    ingested(spark, tmp_path)
+    before = sorted((tmp_path / "out").rglob("*"))
+    write(tmp_path / "journal", [operation(9)], "torn").write_bytes(b"no parquet")
+    with pytest.raises(TornJournalError):
+        ingested(spark, tmp_path)
+    assert sorted((tmp_path / "out").rglob("*")) == before
+
+
+# paths
+
+
+@pytest.mark.parametrize("name", ["José ü", "[1]", "{x,y}", "a:b", "100%", "a b?c*", "date=1", "x\\y"])
+def test_ingest_any_path_works(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    first = write_days(folder / "journal", 1)[0]
+    first.rename(first.with_name(f"{name}.parquet"))
+    assert ingested(spark, folder) == Counts(files=1, rows_in=2, rows_out=2)
+    assert sequences(spark, folder / "out") == [0, 1]
+
+
+# files that cannot be read now
+
+
+def unplug(file: Path, how: str) -> None:
+    """Make a file one that cannot be read now."""
+    file.unlink()
+    file.symlink_to({"dangling": "/nowhere/at/all", "input/output error": "/proc/self/mem"}[how])
+
+
+@pytest.mark.parametrize("how", ["dangling", "input/output error"])
+def test_ingest_file_unreadable_now_its_days_stay_and_it_is_counted(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    journal = tmp_path / "journal"
+    files = write_days(journal, 5)
+    ingested(spark, tmp_path)
+    unplug(files[2], how)
+    write(journal, [operation(90 + n, watched_at=NOON + n * DAY) for n in (0,)], "late-0", at=NOON)
+    write(journal, [operation(93, watched_at=NOON + 3 * DAY)], "late-3", at=NOON + 3 * DAY)
+    counts = ingest(spark, str(journal), str(tmp_path / "out"))
+    assert (counts["operations"].unreadable, counts["operations"].torn_files) == (1, 0)
+    assert sequences(spark, tmp_path / "out") == [*range(10), 90]  # that of day 3 comes when its neighbour is back
+    with pytest.raises(UnreadableError, match="1 files or folders of the journal cannot be read now"):
+        refuse_unreadable(counts)
+    files[2].unlink()
+    write_days(journal, 5)
+    assert ingested(spark, tmp_path).unreadable == 0
+    assert sequences(spark, tmp_path / "out") == [*range(10), 90, 93]
+
+
+def test_ingest_unreadable_at_first_the_others_are_there(spark: SparkSession, tmp_path: Path) -> None:
+    files = write_days(tmp_path / "journal", 2)
+    unplug(files[1], "dangling")
+    assert ingested(spark, tmp_path).unreadable == 1
+    assert sequences(spark, tmp_path / "out") == [0, 1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_ingest_forbidden_folder_its_days_stay(spark: SparkSession, tmp_path: Path) -> None:
+    files = write_days(tmp_path / "journal", 2)
+    ingested(spark, tmp_path)
+    files[1].parent.chmod(0)
+    try:
+        assert ingested(spark, tmp_path).unreadable == 1
+    finally:
+        files[1].parent.chmod(0o755)
+    assert sequences(spark, tmp_path / "out") == [0, 1, 2, 3]
+
+
+# files that are gone
+
+
+def test_ingest_deleted_files_their_rows_stay_until_told_otherwise(spark: SparkSession, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    write_days(journal, 4)
+    over_midnight = NOON.replace(hour=23, minute=59)
+    write(journal, [operation(50, watched_at=over_midnight, waited_us=300_000_000)], "f-night", at=over_midnight)
+    ingested(spark, tmp_path)
+    shutil.rmtree(journal / "operations" / f"date={NOON:%Y-%m-%d}")  # with a row of the next day in it
+    write(journal, [operation(93, watched_at=NOON + 3 * DAY)], "late-3", at=NOON + 3 * DAY)
+    counts = ingested(spark, tmp_path)
+    assert counts.kept_days == [str((NOON + DAY).date())]
+    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 93]
+    ingested(spark, tmp_path)
+    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 93]
+    ingested(spark, tmp_path, remake=True)
+    assert sequences(spark, tmp_path / "out") == [*range(8), 93]
+
+
+def test_ingest_too_many_torn_files_nothing_changes(spark: SparkSession, tmp_path: Path) -> None:
+    files = write_days(tmp_path / "journal", 4)
+    ingested(spark, tmp_path)
+    files[0].write_bytes(b"no parquet")
+    with pytest.raises(TornJournalError, match=r"1 of 4 files are torn, more than max_torn allows; the first is .*f-0"):
+        ingested(spark, tmp_path)
+    assert sequences(spark, tmp_path / "out") == list(range(8))
+    assert ingested(spark, tmp_path, max_torn=0.25).torn_files == 1
+    assert sequences(spark, tmp_path / "out") == [2, 3, 4, 5, 6, 7]
+
+
+# large files, and other file systems
+
+
+def test_ingest_file_larger_than_memory_in_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiopurgatory.pipeline.cleaning import files
+    from aiopurgatory.pipeline.cleaning.cleaner import Job, clean
+
+    rows = [operation(n, waited_us=-1 if n % 100 == 0 else 5) for n in range(1_000)]
+    path = write(tmp_path / "journal", rows)
+    monkeypatch.setattr(files, "LARGE", 0)
+    monkeypatch.setattr(files, "_BATCH", 64)
+    job = Job("operations", str(tmp_path / "out"), None, None)
+    given = spark.createDataFrame(
+        [(0, str(path), NOON.date(), [1, 63, 64, 999])], "place INT, path STRING, file_day DATE, copies ARRAY<BIGINT>"
+    )
+    (batch,) = clean(given.toArrow().to_batches(), job)
+    assert '"rows_in": 1000' in batch.column("report")[0].as_py()
+    (out,) = (tmp_path / "out" / "operations").rglob("*.parquet")
+    expected = [n for n in range(1_000) if n % 100 and n not in (1, 63, 64, 999)]
+    assert pq.read_table(out, partitioning=None)["sequence"].to_pylist() == expected
+
+
+def test_folders_of_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
+    context: Any = spark.sparkContext
+    context._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.tests.link./data", tmp_path.as_uri())
+    place = folders.qualified(spark, "viewfs://tests/data/José")
+    assert folders.names(spark, place) == []
+    assert folders.put_first(spark, f"{place}/a.json", "first")
+    assert not folders.put_first(spark, f"{place}/a.json", "second")
+    assert (folders.names(spark, place), folders.read(spark, f"{place}/a.json")) == (["a.json"], "first")
+    folders.remove(spark, place)
+    assert not folders.exists(spark, place)

@@ -1,0 +1,120 @@
+"""The whole run: every stage once, only what has changed the next time, and the same after kill -9."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline.advise import AdviceError
+from aiopurgatory.pipeline.run import PARTS, BusyError, Options, run_all
+from aiopurgatory.pipeline.spark import progress
+
+from .journals import expired, operation, write
+
+SMALL = Options(rows=2_000, ticks=(1.0,), purge_intervals=(0,))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    write(tmp_path / "journal", [operation(n, waited_us=1_000 + n * 37) for n in range(3_000)])
+    write(tmp_path / "journal", [expired(n) for n in range(3_000, 3_200)], "host-1-1")
+    return tmp_path / "journal"
+
+
+def called(
+    spark: SparkSession, journal: Path, out: Path, capsys: pytest.CaptureFixture[str], options: Options = SMALL
+) -> tuple[str, list[str]]:
+    """What a run says, and the stages that it made."""
+    capsys.readouterr()
+    with progress.display(PARTS):
+        said = run_all(lambda: spark, str(journal), out, options)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == list(PARTS)
+    return said, [line.split(":")[0] for line in lines if "done in" in line]
+
+
+def test_run_makes_what_has_changed_and_no_more(
+    spark: SparkSession, journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    said, made = called(spark, journal, out, capsys)
+    assert made == list(PARTS)
+    assert said.startswith("Use `Purgatory(")
+    assert said in (out / "advice.md").read_text()
+    assert "purge_interval=0" in (out / "report" / "report.html").read_text()
+    assert called(spark, journal, out, capsys) == (said, [])
+
+    (out / "advice.md").unlink()
+    assert called(spark, journal, out, capsys) == (said, ["advise"])
+    (out / "report" / "report.html").unlink()
+    assert called(spark, journal, out, capsys) == (said, ["report", "advise"])
+    more = Options(rows=2_000, ticks=(1.0, 10.0), purge_intervals=(0,))
+    assert called(spark, journal, out, capsys, more)[1] == ["simulate", "advise"]
+
+    write(journal, [operation(n) for n in range(3_200, 3_300)], "host-1-2")
+    assert called(spark, journal, out, capsys, more)[1] == list(PARTS)
+
+
+def test_run_after_a_failed_stage_goes_on_there(
+    spark: SparkSession, journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(AdviceError):
+        run_all(lambda: spark, str(journal), out, Options(rows=500, ticks=(1.0,), purge_intervals=(0,)))
+    assert json.loads((out / "run.json").read_text())["made_from"].keys() == {*PARTS} - {"advise"}
+    assert called(spark, journal, out, capsys)[1] == ["generate", "simulate", "advise"]
+
+
+def test_run_impossible_setting_is_refused_first(journal: Path, tmp_path: Path) -> None:
+    def never() -> SparkSession:
+        raise AssertionError("nothing is to be made")
+
+    with pytest.raises(PurgatoryError, match="tick"):
+        run_all(never, str(journal), tmp_path / "out", Options(ticks=(0.0,)))
+
+
+def test_run_two_at_once_second_is_refused(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    def meanwhile() -> SparkSession:
+        with pytest.raises(BusyError, match="another run works in"):
+            run_all(lambda: spark, str(journal), tmp_path / "out", SMALL)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run_all(meanwhile, str(journal), tmp_path / "out", SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_run_killed_at_any_moment_second_call_completes(journal: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "aiopurgatory", "pipeline", "run", str(journal)]
+    options = ["--rows", "2000", "--ticks", "1", "--purge-intervals", "0", "--master", "local[2]"]
+
+    def start(out: Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*command, str(out), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    begun = time.monotonic()
+    expected = start(tmp_path / "whole").communicate()[0].splitlines()[0]
+    lasts = time.monotonic() - begun
+    moments = random.Random(16)
+    for _ in range(4):
+        running = start(tmp_path / "killed")
+        time.sleep(moments.uniform(0.3, 0.9) * lasts)
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+    completed = start(tmp_path / "killed")
+    out, err = completed.communicate()
+    assert (completed.returncode, out.splitlines()[0]) == (0, expected), err
+    for name in ("model.json", "advice.md"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert not list((tmp_path / "killed").glob(".spark-*"))
