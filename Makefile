@@ -34,17 +34,10 @@ demo-workers: $(READY) $(FASTEST_READY) programs  ## long polls in three workers
 	@$(FASTEST) $(BIN)/python examples/demo_workers.py $(ARGS)
 
 PIPELINE := $(BUILD)/pipeline
-STAGE = $(FASTEST) $(BIN)/python -m aiopurgatory pipeline
-pipeline: $(READY) $(FASTEST_READY)  ## a journal of the demo's server under load, and of that a report, a model, and advice: minutes
+pipeline: $(READY) $(FASTEST_READY)  ## a journal of the demo's server under load, and of that a report, a model, and advice: 2 minutes
 	@rm -rf $(PIPELINE)
 	@$(FASTEST) $(BIN)/python examples/demo.py --seconds 60 --journal $(PIPELINE)/journal
-	@echo "1 ingest"; $(STAGE) ingest $(PIPELINE)/journal $(PIPELINE)/clean
-	@echo "2 report"; $(STAGE) report $(PIPELINE)/clean $(PIPELINE)/report
-	@echo "3 fit"; $(STAGE) fit $(PIPELINE)/clean $(PIPELINE)
-	@echo "4 generate"; $(STAGE) generate --model $(PIPELINE)/model.json --rows 100000 $(PIPELINE)
-	@echo "5 simulate"; $(STAGE) simulate --ticks 1,10 --purge-intervals 0,1000 $(PIPELINE)/trace $(PIPELINE)
-	@echo "6 advise"; $(STAGE) advise $(PIPELINE)/simulations $(PIPELINE)
-	@echo "The report: $(abspath $(PIPELINE))/report/report.html"
+	@$(FASTEST) $(BIN)/python -m aiopurgatory pipeline run $(PIPELINE)/journal $(PIPELINE)
 
 test: check test-forms  ## everything: lint, types, and the suite against the interpreted and the compiled form
 

@@ -14,17 +14,18 @@ from aiopurgatory.pipeline.spark.session import session
 
 HERE = Path(__file__).parent
 # No second compiler and a collector without threads: the JVM is there sooner, and no test runs long enough to mind.
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if HERE in item.path.parents and (
+            "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("slow")
+        ):
             item.add_marker("spark")
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(
-                    pytest.mark.timeout(300)
-                )  # the first job compiles much of Spark; others queue for the cores
+                # The first job compiles much of Spark; others queue for the cores.
+                item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")

@@ -142,6 +142,12 @@ def test_stream_max_files_none_refused(spark: SparkSession, tmp_path: Path) -> N
         stream(spark, str(tmp_path / "journal"), str(tmp_path / "out"), max_files=0)
 
 
+def test_stream_watermark_no_time_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation()])
+    with pytest.raises(PurgatoryError, match=r"^watermark must be a span of time as in '10 minutes', got 'soon'$"):
+        stream(spark, str(tmp_path / "journal"), str(tmp_path / "out"), watermark="soon")
+
+
 def test_stream_strange_names_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "José [1] {x,y} 100%20"
     names = ["plain", "sp ace", "[1]", "{x,y}", "é", "50%25", "a*b?", "12:30", "back\\slash"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from aiopurgatory.errors import PurgatoryError
 
@@ -41,7 +41,7 @@ ENDS: Final = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
+    """Add the options of the command line."""
     parser.add_argument("clean", help="folder that ingest has made")
     parser.add_argument("out", type=Path, help="folder of the model")
 
@@ -72,7 +72,7 @@ def fit(operations: DataFrame) -> list[Workload]:
 class _Kind:
     """The sums of one kind of operation, and the estimates made from them."""
 
-    sums: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    sums: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
     keys: list[tuple[float, int]] = field(default_factory=list)
 
     def workload(self, purgatory: str, kind: str) -> Workload:
@@ -95,7 +95,7 @@ class _Kind:
             at_once=self.shares["at once"],
             evidence=self._evidence(),
         )
-        return Workload(**(vars(workload) | {"findings": tuple(_findings(self, workload))}))
+        return replace(workload, findings=tuple(_findings(self, workload)))
 
     @cached_property
     def weight(self) -> float:
@@ -227,7 +227,7 @@ def _about_completion(completion: LogNormal | None, shares: dict[str, float]) ->
         yield "NOTHING COMPLETED AFTER A WAIT: the time to completion is not known, and in a trace it is endless."
         return
     model = ", ".join(_percentile(completion, percent) for percent in PERCENTILES)
-    sigma = f"sigma {completion.sigma:.3g}{_between(completion.intervals['sigma'], lambda value: f'{value:.3g}')}"
+    sigma = f"sigma {completion.sigma:.4g}{_between(completion.intervals['sigma'], lambda value: f'{value:.4g}')}"
     yield f"Time to completion, log-normal: {model}; {sigma}."
     seen = [f"p{percent} {duration(ms * 1000)}" for percent, ms in completion.seen_ms.items() if ms is not None]
     yield f"Seen (Kaplan-Meier): {', '.join(seen) or 'less than half completed in time'}."
@@ -254,8 +254,8 @@ def _percentile(completion: LogNormal, percent: int) -> str:
 
 
 def _about_keys(keys: Popularity) -> Iterator[str]:
-    between = _between(keys.interval, lambda value: f"{value:.3g}")
-    law = "equally popular" if keys.zipf == 0 else f"popularity falls with rank to the power of {keys.zipf:.3g}"
+    between = _between(keys.interval, lambda value: f"{value:.4g}")
+    law = "equally popular" if keys.zipf == 0 else f"popularity falls with rank to the power of -{keys.zipf:.4g}"
     yield f"{keys.keys:,} first keys, {law}{between}. {_percent(keys.hottest)} of operations wait under the hottest."
     if not keys.fits:
         yield f"KEY POPULARITY IS NOT ZIPF: up to some rank, the keys' share is off by {_percent(keys.largest_gap)}."

@@ -38,7 +38,7 @@ ARRIVALS, KINDS, TIMES, TIMEOUTS, KEY_COUNTS, KEYS, BLOCK_ENDS = range(7)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
+    """Add the options of the command line."""
     parser.add_argument("out", help="folder of the trace")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", type=Path, help="model.json, written by fit")

@@ -17,7 +17,6 @@ ones are deleted. With --first-day and --last-day, only these days are made anew
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date, timedelta
@@ -61,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Ingest, and say what became of the rows."""
-    refuse_overlap(args.journal, args.out)
+    folders.refuse_overlap(args.journal, args.out)
     with stage_session("ingest", args) as spark:
         counts = ingest(
             spark,
@@ -123,7 +122,7 @@ def ingest(
             another run has published meanwhile. PurgatoryError: there is no journal, or one folder is in the other.
             Then the tables are as they were.
     """
-    refuse_overlap(journal, out)
+    folders.refuse_overlap(journal, out)
     journal, out = folders.qualified(spark, journal), folders.qualified(spark, out)
     if not folders.exists(spark, f"{journal}/{OPERATIONS.name}"):
         raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {journal}")
@@ -145,13 +144,3 @@ def ingest(
         raise
     versions.remove_old(spark, out, keep)
     return counts
-
-
-def refuse_overlap(journal: str, out: str) -> None:
-    """Raises: PurgatoryError: one of the two folders is the other, or in it."""
-    one, other = (
-        (each if "://" in each else os.path.realpath(each.removeprefix("file:"))).rstrip("/") + "/"
-        for each in (journal, out)
-    )
-    if one.startswith(other) or other.startswith(one):
-        raise PurgatoryError(f"out must be a folder apart from that of the journal, got {journal} and {out}")

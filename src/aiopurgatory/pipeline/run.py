@@ -34,12 +34,12 @@ from aiopurgatory.errors import PurgatoryError
 from . import advise, fit, generate, ingest, report, simulate
 from .cleaning.clean_table import read_clean
 from .cleaning.journal_tables import OPERATIONS
-from .page.page import page
+from .page.promises import Limits
 from .replay import results
 from .replay.settings import Setting
-from .spark import progress
+from .spark import folders, progress
 from .spark.session import stage_session
-from .workload.model import read_model, write_model
+from .workload.model import expected_shares, read_model, write_model
 
 #: The stages, in their order.
 PARTS: Final = ("ingest", "report", "fit", "generate", "simulate", "advise")
@@ -111,7 +111,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run, and print the advice in one line and the path of the report."""
     options = Options(args.rows, args.ticks, args.purge_intervals, args.max_lateness_ms, args.again)
-    ingest.refuse_overlap(args.journal, str(args.out))
+    folders.refuse_overlap(args.journal, str(args.out))
     with ExitStack() as stack:
         started: list[SparkSession] = []
 
@@ -232,6 +232,7 @@ class _Run:
     def _report(self) -> None:
         self._marks.remove("advise")  # which adds to the page
         report.report(self._spark(), str(self._out / "clean"), str(self._out / "report"))
+        report.write_page(str(self._out / "report"))
 
     def _fit(self) -> None:
         workloads = fit.fit(read_clean(self._spark(), str(self._out / "clean"), OPERATIONS))
@@ -250,8 +251,11 @@ class _Run:
         found = results.read(str(self._out / "simulations"))
         advice = advise.advise(found, late_ms=self._options.max_lateness_ms)
         results.replace_file(str(self._out / "advice.md"), advice.encode())
-        shown = page(str(self._out / "report"), advice=advice)
-        results.replace_file(str(self._out / "report" / "report.html"), shown.encode())
+        limits = Limits(
+            max_lateness_ms=self._options.max_lateness_ms,
+            expected_shares=expected_shares(read_model(self._out / "model.json")),
+        )
+        report.write_page(str(self._out / "report"), limits, advice)
 
 
 def journal_state(journal: str) -> str:

@@ -40,7 +40,6 @@ from aiopurgatory.errors import PurgatoryError
 
 from .cleaning.journal_tables import OPERATIONS
 from .cleaning.new_files import NEW_ROWS, new_rows
-from .ingest import refuse_overlap
 from .minutes.alarm import Alarm, Band
 from .minutes.hours import Hours
 from .spark import folders
@@ -55,7 +54,7 @@ MAX_FILES: Final = 1_000
 _STATES: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark's source of whole files. Of these columns only the path is asked for, so that no content is read.
 _FILES: Final = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-# What new_rows have in common to be one row of the sums of a batch.
+# What new rows have in common to be one row of the sums of a batch.
 _BY: Final = ("reason", "purgatory", "kind", "minute", "outcome", "waited", "lateness")
 _COUNTS: Final = ("operations", "missed_triggers", "rows")
 _GONE: Final = (
@@ -87,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     """Stream until it is stopped, or with --once until all files are read."""
     low, high = args.expired_share
     band = Band(low, high, args.fewest)
-    refuse_overlap(args.journal, args.out)  # before anything is written there
+    folders.refuse_overlap(args.journal, args.out)  # before anything is written there
     with stage_session("stream", args) as spark:
         query = stream(
             spark,
@@ -146,7 +145,7 @@ def stream(
     """
     if max_files < 1:
         raise PurgatoryError(f"max_files must be >= 1, got {max_files}")
-    refuse_overlap(journal, out)
+    folders.refuse_overlap(journal, out)
     journal, out = folders.qualified(spark, journal), folders.qualified(spark, out)
     source = f"{journal}/{OPERATIONS.name}"
     if not folders.exists(spark, source):
@@ -171,9 +170,12 @@ def _refuse_parts(spark: SparkSession, out: str) -> None:
 
 
 def _duration(spark: SparkSession, text: str) -> timedelta:
-    """What Spark takes *text* for."""
-    row = spark.sql("SELECT unix_seconds(timestamp_seconds(0) + CAST(:text AS INTERVAL))", {"text": text}).collect()[0]
-    return timedelta(seconds=row[0])
+    """What Spark takes *text* for. Raises: PurgatoryError: for nothing."""
+    query = "SELECT unix_seconds(timestamp_seconds(0) + TRY_CAST(:text AS INTERVAL))"
+    seconds = spark.sql(query, {"text": text}).collect()[0][0]
+    if seconds is None or seconds < 0:
+        raise PurgatoryError(f"watermark must be a span of time as in '{WATERMARK}', got {text!r}")
+    return timedelta(seconds=seconds)
 
 
 def _new_rows(spark: SparkSession, source: str, max_files: int) -> DataFrame:

@@ -149,8 +149,9 @@ class DaySums:
         return means
 
     def _bounds(self, spans: Spans, series: Array) -> Array:
-        bounds: Array = np.array([spans.get(name, (0, 0)) for name, _ in self._names], np.int64).reshape(-1, 2)
-        return bounds[series]
+        bounds = np.array([spans.get(name, (0, 0)) for name, _ in self._names], np.int64).reshape(-1, 2)
+        of_series: Array = bounds[series]
+        return of_series
 
     def _covered(self, spans: Spans, series: Array, begin: Array, length: int) -> Array:
         """For how many seconds of each stretch the journal tells of the purgatory: at least one."""

@@ -27,7 +27,7 @@ _CHECKPOINT: Final = (
     r"|StreamMetadata|MALFORMED_LOG|Incomplete log file|CANNOT_LOAD_STATE_STORE|StateStoreCheckpoint|/checkpoint/state/"
 )
 _OWN: Final = r"^aiopurgatory\.[\w.]*\.(\w+Error): (.+)$"
-_PYTHON: Final = r"^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
+_PYTHON: Final = r"^(?:\w+\.)*((?!Py4J)\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
 _JAVA: Final = r"^(?:: |Caused by: )?((?:\w+\.)+\w*(?:Exception|Error|Failure)\w*): (.+)$"
 
 

@@ -19,6 +19,8 @@ from py4j.protocol import Py4JJavaError
 from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import SparkSession
 
+from aiopurgatory.errors import PurgatoryError
+
 # In these a file is there when it is whole, and only if none is there: they can be told so.
 _STORES: Final = ("s3a", "s3", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs")
 _CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
@@ -42,6 +44,16 @@ def arrow_place(path: str) -> tuple[FileSystem, str]:
     if is_local(path):
         return LocalFileSystem(), os.path.abspath(path)
     return FileSystem.from_uri(quote(path.replace("s3a://", "s3://", 1), safe=":/@"))  # type: ignore[no-any-return]
+
+
+def refuse_overlap(journal: str, out: str) -> None:
+    """Raises: PurgatoryError: one of the two folders is the other, or in it."""
+    one, other = (
+        (each if "://" in each else os.path.realpath(each.removeprefix("file:"))).rstrip("/") + "/"
+        for each in (journal, out)
+    )
+    if one.startswith(other) or other.startswith(one):
+        raise PurgatoryError(f"out must be a folder apart from that of the journal, got {journal} and {out}")
 
 
 def exists(spark: SparkSession, path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import locale
 import os
 import shlex
 import sys
@@ -140,6 +141,8 @@ def _environment(java: Path) -> Iterator[None]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if locale.getencoding().lower() != "utf-8":  # or Java has no letters beyond ASCII in names of files
+        os.environ["LC_ALL"] = "C.UTF-8"
     try:
         yield
     finally:

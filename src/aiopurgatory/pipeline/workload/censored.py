@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, log, pi, sqrt
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import brentq
@@ -113,7 +113,8 @@ class Likelihood:
                 near, step = near + step, 2 * step
             else:
                 return None
-            ends.append(brentq(lambda at: self._top - profile(at) - fall, near, near + step, rtol=1e-8))
+            end: Any = brentq(lambda at: self._top - profile(at) - fall, near, near + step, xtol=1e-4 * abs(step))
+            ends.append(float(end))
         return ends[0], ends[1]
 
     def _value(self, at: Array) -> float:

@@ -89,7 +89,8 @@ def _flattest(dispersion: float, number: int, total: float) -> Interval:
 
     if excess(0.0) <= 0:
         return 0.0, 0.0
-    return 0.0, float(brentq(excess, 0.0, STEEPEST, xtol=1e-6))
+    steepest: Any = brentq(excess, 0.0, STEEPEST, xtol=1e-6)
+    return 0.0, float(steepest)
 
 
 def _corrected(count: Array, keys: Array) -> tuple[int, float, Interval | None]:
@@ -106,7 +107,8 @@ def _corrected(count: Array, keys: Array) -> tuple[int, float, Interval | None]:
         high = min(2 * high - low, STEEPEST)
     if excess(low) >= 0 or excess(high) <= 0:
         return number, low, None
-    zipf = float(brentq(excess, low, high, xtol=1e-5))
+    found: Any = brentq(excess, low, high, xtol=1e-5)
+    zipf = float(found)
     exist = _existing(number, total, zipf)
     ranks, sizes = _ranks(exist)
     shares, logs = _shares(ranks, sizes, zipf) * sizes, np.log(ranks)
@@ -144,7 +146,7 @@ def _expected_shares(zipf: float, number: int, total: float, ranks: Array) -> Ar
     for count, keys in _typical_counts(zipf, number, total):
         upto = (count * keys).cumsum()
         curves.append(np.interp(ranks, np.concatenate([[0], keys.cumsum()]), np.concatenate([[0], upto / upto[-1]])))
-    mean: Array = sum(curves) / len(curves)
+    mean: Array = np.mean(curves, axis=0)
     return mean
 
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from aiopurgatory.errors import PurgatoryError
@@ -76,13 +75,13 @@ def read_trace(path: Path) -> pa.Table:
     try:
         table = pq.read_table(path)
         _require_columns(table.column_names, str(path))
-        _refuse({name: _bad_rows(table, name) for name in _RULES}, len(table), f"{path}: ")
-        table = table.select(SCHEMA.names).cast(SCHEMA)
+        table = table.select(SCHEMA.names).cast(pa.schema([each.with_nullable(True) for each in SCHEMA]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TraceError(f"{path} is no trace: {error}") from error
+    _refuse({name: _bad_rows(table, name) for name in _RULES}, len(table), f"{path}: ")
     if (np.diff(table["arrival_us"].to_numpy()) < 0).any():
         raise TraceError(f"{path} must be in order of arrival_us")
-    return table
+    return table.cast(SCHEMA)
 
 
 def require_valid(trace: DataFrame) -> None:
@@ -112,11 +111,13 @@ def _require_columns(names: Sequence[str], what: str) -> None:
 def _bad_rows(table: pa.Table, name: str) -> int:
     column = table[name]
     if name == "keys":
-        bad_lists = pc.sum(pc.equal(pc.list_value_length(column), 0)).as_py() or 0
-        rows_with_null = pc.list_parent_indices(column).filter(pc.is_null(pc.list_flatten(column)))
-        return int(column.null_count + bad_lists + len(pc.unique(rows_with_null)))
-    negative = pc.sum(pc.less(column, 0)).as_py() or 0
-    return int(negative + (column.null_count if name != "completion_us" else 0))
+        lists = column.combine_chunks()
+        lengths = lists.value_lengths().fill_null(0).to_numpy()
+        of_row = np.repeat(np.arange(len(lists)), lengths)
+        with_null = np.unique(of_row[lists.flatten().is_null().to_numpy(zero_copy_only=False)])
+        return int((lengths == 0).sum() + len(with_null))
+    known = column.drop_null().to_numpy()
+    return int((known < 0).sum() + (column.null_count if name != "completion_us" else 0))
 
 
 def _refuse(broken: dict[str, int], rows: int, where: str = "") -> None:
