@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-workers pipeline test test-all test-forms test-interpreted test-compiled test-chaos \
-	test-pipeline check lint types programs bench bench-full bench-smoke clean
+	test-spark test-pipeline check lint types programs bench bench-full bench-smoke clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## a journal of the demo's server under loa
 	@$(FASTEST) $(BIN)/python examples/demo.py --seconds 60 --journal $(PIPELINE)/journal
 	@$(FASTEST) $(BIN)/python -m aiopurgatory pipeline run $(PIPELINE)/journal $(PIPELINE)
 
-test: check test-forms  ## everything: lint, types, and the suite against the interpreted and the compiled form
+test: check test-forms test-spark  ## lint, types, the suite against the interpreted and the compiled form, and on Spark
 
 test-forms: test-interpreted test-compiled
 
@@ -83,8 +83,12 @@ programs: $(READY)  ## what tests run beside Python: a browser, proxies, Postgre
 	    [ ! -e /etc/init.d/$$service ] || update-rc.d $$service disable; done; \
 	} >$(VENV)/programs.log 2>&1 || echo "Not all could be installed: see $(VENV)/programs.log."
 
-test-pipeline: $(READY)  ## the pipeline's tests, on Spark and on a real cluster on loopback: long
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m spark --timeout 900 tests/pipeline $(ARGS)
+# One process, and so one session: several would each start a JVM.
+test-spark: $(READY)  ## the pipeline on a real Spark, from journal to advice, and its faults: 4 minutes
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and not slow" tests/pipeline $(ARGS)
+
+test-pipeline: $(READY)  ## what takes longer: a cluster whose worker is killed, 50 kills, the whole command
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ARGS)
 
 test-chaos: $(READY) programs  ## buses while servers are killed, stopped and cut off: 5 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus $(ARGS)

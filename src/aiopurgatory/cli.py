@@ -15,7 +15,7 @@ from .errors import PurgatoryError
 #: In the order in which they are run; each is a module of the pipeline, imported only when it is called.
 STAGES: Final = {
     "run": "journal -> everything below but stream, in one session; a second call makes only what has changed",
-    "ingest": "journal -> clean table by date and purgatory; what is impossible is set aside with its reason",
+    "ingest": "journal -> clean table by date and purgatory; what is impossible is quarantined with its reason",
     "report": "clean table -> what the fleet did per minute, what changed since the day before: tables and one page",
     "fit": "clean table -> a model of the workload: arrivals, times to completion, keys",
     "generate": "model -> a trace of any size to replay",

@@ -18,7 +18,6 @@ from aiopurgatory.journal.schema import OPERATIONS
 from aiopurgatory.pipeline.cleaning.cleaner import EPOCH, batch_of
 from aiopurgatory.pipeline.cleaning.columns import Columns
 from aiopurgatory.pipeline.minutes.changes import changes
-from aiopurgatory.pipeline.minutes.hot_keys import fan_out
 from aiopurgatory.pipeline.minutes.measures import DAYS, DaySums
 from aiopurgatory.pipeline.minutes.percentiles import ERROR, PERCENTILES
 from aiopurgatory.pipeline.minutes.sums import Sums
@@ -176,14 +175,6 @@ def test_days_are_measured_from_all_their_minutes() -> None:
     assert (day["date"], day["operations"], day["pending_peak"]) == (NOON.date(), 20, 1)
     assert day["pending_mean"] == pytest.approx(40 / 60, rel=0.01)
     assert day["covered_s"] == 570
-
-
-def test_fan_out_mean_is_over_the_minutes_in_which_any_wait() -> None:
-    seconds = np.array([0, 30, 90, 600, 660])
-    mean, peak = fan_out(seconds, np.array([2.0, 0.0, 4.0, 0.0, 0.0]))
-    assert mean == pytest.approx((60 + 4 * 510) / 60 / 10)
-    assert peak == 4
-    assert fan_out(seconds[:2], np.array([2.0, 0.0])) == (1.0, 2.0)
 
 
 def days(*rows: tuple[datetime, str, float]) -> pa.Table:

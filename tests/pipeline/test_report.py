@@ -46,6 +46,34 @@ def test_report_hot_keys_ordered_by_weight_with_share_name_and_fan_out(spark: Sp
     ]
 
 
+def test_report_fan_out_over_midnight_mean_is_over_the_minutes_in_which_any_wait(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    late = NOON.replace(hour=23, minute=59)
+    rows = [
+        operation(0, watched_at=late, waited_us=30_000_000, weight=2.0),
+        operation(1, watched_at=late + 90 * SECOND, waited_us=510_000_000, weight=4.0),
+        operation(2, key_hash=8, watched_at=late, waited_us=60_000_000),
+    ]
+    write(tmp_path / "journal", rows, at=late)
+    reported(spark, tmp_path)
+    found = {row["key_hash"]: (row["fan_out_mean"], row["fan_out_peak"]) for row in table(tmp_path, "hot_keys")}
+    assert found == {7: (pytest.approx((60 + 4 * 510) / 60 / 10), 4.0), 8: (1.0, 1.0)}
+
+
+def test_report_many_keys_in_shares_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [operation(n, key_hash=n * n % 50 - 20, purgatory=f"p{n % 2}") for n in range(300)]
+    write(tmp_path / "journal", rows)
+    reported(spark, tmp_path, top=5)
+    whole = table(tmp_path, "hot_keys")
+    monkeypatch.setattr("aiopurgatory.pipeline.report._KEYS_PER_TASK", 10)
+    reported(spark, tmp_path, top=5)
+    assert table(tmp_path, "hot_keys") == whole
+    assert len(whole) == 10
+
+
 def test_report_work_counters_of_instances_become_what_was_done(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         snapshot(NOON, purged=5_000),  # since a week ago: not of this minute

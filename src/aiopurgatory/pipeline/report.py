@@ -21,7 +21,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -32,19 +32,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from .cleaning.clean_table import published, read_files, schema
+from .cleaning.clean_table import published
 from .cleaning.cleaner import EPOCH
-from .cleaning.journal_tables import OPERATIONS, STATISTICS
+from .cleaning.journal_tables import OPERATIONS
 from .cleaning.versions import NOWHERE, Manifest
 from .minutes.changes import changes
-from .minutes.hot_keys import KEYS, hot_keys, top_keys
+from .minutes.hot_keys import FAN_OUT, Key, fan_out_of_day, hot_keys, merged, top_keys
+from .minutes.hot_keys import TOP as TOP_KEYS
 from .minutes.measures import DAYS, DaySums, Spans
 from .minutes.sums import widen
-from .minutes.work import dropped, settings, work
+from .minutes.work import done, dropped, settings, work
 from .page.page import page
 from .page.promises import Limits
 from .spark import folders
@@ -58,6 +58,7 @@ LOST: Final = pa.schema(
     [("date", pa.date32()), ("minute", pa.timestamp("us", tz="UTC")), ("what", pa.string()), ("rows", pa.int64())]
 )
 _ONE_DAY: Final = timedelta(days=1)
+_KEYS_PER_TASK: Final = 4_000_000
 _LIMITS: Final[dict[str, tuple[type, str]]] = {
     "max_expired_share": (float, "share of a purgatory's operations that may expire"),
     "max_lateness_ms": (float, "99 of 100 expirations come at most so late"),
@@ -155,33 +156,45 @@ class _Report:
 
     def by_key(self, first: date | None, last: date | None, top: int) -> None:
         """Make hot_keys."""
-        keys = read_files(self.spark, self.manifest.files(self.clean, "keys", first, last), KEYS)
-        hot = top_keys(keys, top).toArrow()
-        operations = self.manifest.files(self.clean, OPERATIONS.name, first, last)
-        self._save("hot_keys", hot_keys(self.spark, hot, operations))
+        days = self.manifest.between(first, last)
+        sums = [each for _, day in days for each in day.files.get("keys", [])]
+        shares = max(1, sum(rows for _, rows in sums) // _KEYS_PER_TASK)
+        plan = [(share, [f"{self.clean}/{path}" for path, _ in sums]) for share in range(shares) if sums]
+        job = partial(_top, top=top, shares=shares)
+        given = self.spark.createDataFrame(plan, "share INT, files ARRAY<STRING>").repartition(max(len(plan), 1))
+        found = merged(given.mapInArrow(job, TOP_KEYS).toArrow(), top)
+        wanted = [(key["purgatory"], key["key_hash"]) for key in found]
+        rows = [(day, self._waiting_on(day, OPERATIONS.name)) for day, of in days if of.spans]
+        given = self.spark.createDataFrame(rows, "day DATE, files ARRAY<STRING>").repartition(max(len(rows), 1))
+        fan_out = given.mapInArrow(partial(_fan_out, wanted=wanted), FAN_OUT).toArrow()
+        self._save("hot_keys", hot_keys(found, fan_out))
 
     def by_snapshot(self, first: date | None, last: date | None) -> None:
-        """Make work, lost, and settings."""
-        files = self.manifest.files(self.clean, STATISTICS.name, first and first - _ONE_DAY, last)
-        rows = read_files(self.spark, files, schema(STATISTICS))
-        begin = datetime.combine(first or EPOCH, datetime.min.time(), UTC)
-        done = work(rows).where(F.col("minute") >= F.lit(begin)).orderBy("purgatory", "minute").toArrow()
-        self._save("work", done)
-        lost = dropped(rows).where(F.col("minute") >= F.lit(begin)).orderBy("minute").toArrow()
-        self._save("lost", pa.concat_tables([_dropped(lost), self._quarantined(first, last)]))
-        self._save("settings", settings(rows).orderBy("purgatory", "instances").toArrow())
+        """Make work, lost, and settings: from sums that are small, whatever the journal is."""
+        parts: dict[str, list[pa.Table]] = {"work": [], "edges": []}
+        for name, tables in parts.items():
+            for path in self.manifest.files(self.clean, name, first and first - _ONE_DAY, last):
+                system, place = folders.arrow_place(path)
+                tables.append(pq.ParquetFile(place, filesystem=system).read())
+        grown = work(parts["work"], parts["edges"])
+        begin = ((first or EPOCH) - EPOCH) // timedelta(minutes=1)
+        grown = grown.filter(pa.array(grown.column("minute").to_numpy() >= begin))
+        self._save("work", done(grown))
+        self._save("lost", pa.concat_tables([_dropped(dropped(grown)), self._quarantined(first, last)]))
+        self._save("settings", settings(parts["edges"]))
+
+    def _waiting_on(self, day: date, what: str) -> list[str]:
+        """The files of operations that were waiting on a *day*: they ended on it, or later."""
+        until = (day - EPOCH + _ONE_DAY) // timedelta(microseconds=1)
+        later = [of for _, of in self.manifest.between(day, None) if of.since_us is not None and of.since_us < until]
+        return [f"{self.clean}/{path}" for of in later for path, _ in of.files.get(what, [])]
 
     def _plan(self, first: date | None, last: date | None) -> Iterator[tuple[date, tuple[list[str], list[str]]]]:
-        """The days with operations, and the files with their sums: what was waiting shows in those of later days."""
-        every = self.manifest.between(None, None)
+        """The days with operations, and the files with their sums."""
         for day, of in self.manifest.between(first, last):
-            until = (day - EPOCH + _ONE_DAY) // timedelta(microseconds=1)
-            later = [d for at, d in every if at >= day and d.since_us is not None and d.since_us < until]
-            names = [[path for path, _ in of.files.get("activity", [])]]
-            names.append([path for d in later for path, _ in d.files.get("seconds", [])])
             if of.spans:
-                activity, seconds = ([f"{self.clean}/{path}" for path in paths] for paths in names)
-                yield day, (activity, seconds)
+                activity = [f"{self.clean}/{path}" for path, _ in of.files.get("activity", [])]
+                yield day, (activity, self._waiting_on(day, "seconds"))
 
     def _quarantined(self, first: date | None, last: date | None) -> pa.Table:
         rows = []
@@ -230,6 +243,18 @@ def _of_days(batches: Iterable[pa.RecordBatch], out: str, spans: Spans, by_secon
                 folders.write_table(f"{out}/minutes/date={row['day']}.parquet", pa.concat_tables(minutes))
                 if by_second:
                     folders.write_table(f"{out}/seconds/date={row['day']}.parquet", pa.concat_tables(of_seconds))
+
+
+def _top(batches: Iterable[pa.RecordBatch], top: int, shares: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield from top_keys(row["files"], top, row["share"], shares).to_batches()
+
+
+def _fan_out(batches: Iterable[pa.RecordBatch], wanted: list[Key]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield from fan_out_of_day((row["day"] - EPOCH).days, row["files"], wanted)
 
 
 def _by_purgatory(paths: list[str]) -> dict[str, pa.Table]:

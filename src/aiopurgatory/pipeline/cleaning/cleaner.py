@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ..minutes.sums import Batch, Sums
 from ..minutes.units import DAY
+from ..minutes.work import work_sums
 from ..spark.folders import arrow_place
 from .columns import Columns
 from .duplicates import Range, ranges
@@ -112,6 +113,7 @@ class _Task:
         self._name = uuid4().hex
         self._outputs: dict[tuple[str, str], _Output] = {}
         self._sums: dict[str, Sums] = {}
+        self._snapshots: dict[str, list[pa.Table]] = {}
 
     def take(self, path: str, day: date, copies: list[int] | None) -> None:
         report = FileReport(path, day.isoformat())
@@ -133,6 +135,9 @@ class _Task:
             self._add(rows, day, copies, report)
 
     def finish(self) -> Report:
+        for day, snapshots in self._snapshots.items():
+            for name, table in work_sums(pa.concat_tables(snapshots).unify_dictionaries()).items():
+                self._output(day, name, table.schema).write(table)
         for day, sums in self._sums.items():
             for name, table in sums.tables().items():
                 self._output(day, name, table.schema).write(table)
@@ -171,6 +176,8 @@ class _Task:
             self._output(name, self._table.name, rows.rows.schema).write(rows.rows)
             if self._table is OPERATIONS:
                 self._sums.setdefault(name, Sums()).add(batch_of(rows))
+            else:
+                self._snapshots.setdefault(name, []).append(rows.rows)
 
     def _quarantine(self, rows: Columns, reasons: list[str], day: date, report: FileReport) -> None:
         for reason in reasons:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from ..minutes.sums import NAMES
+from ..minutes import sums, work
 from .cleaner import FILES, REPORTS, FileReport, Job, Report, Written, clean
 from .duplicates import copies, suspects
 from .files import JournalFile, listed
@@ -220,7 +220,7 @@ class TableRun:
 
 def _of(table: str) -> tuple[str, ...]:
     """What a table has of each day."""
-    return (table, *NAMES) if table == OPERATIONS.name else (table,)
+    return (table, *(sums.NAMES if table == OPERATIONS.name else work.NAMES))
 
 
 def _around(days: Iterable[str]) -> set[str]:

@@ -157,7 +157,8 @@ class DaySums:
         """For how many seconds of each stretch the journal tells of the purgatory: at least one."""
         bounds = self._bounds(spans, series)
         overlap = np.minimum(begin + length, bounds[:, 1]) - np.maximum(begin, bounds[:, 0])
-        return np.clip(overlap / SECOND, 1.0, length / SECOND)
+        seconds: Array = np.clip(overlap / SECOND, 1.0, length / SECOND)
+        return seconds
 
     def _table(self, schema: pa.Schema, series: Array, columns: dict[str, Any]) -> pa.Table:
         for place, name in enumerate(KEYS):

@@ -1,47 +1,158 @@
-"""What purgatories did besides, from their counters, and the rows that journals could not keep."""
+"""What purgatories did besides, from their counters, and the rows that journals could not keep.
+
+Counters grow: what was done is by how much. Two tables say that of some snapshots:
+
+| table | a row is of                           | and has                                                      |
+| ----- | ------------------------------------- | ------------------------------------------------------------ |
+| work  | purgatory, minute                     | by how much COUNTERS have grown                              |
+| edges | purgatory, instance, at, is_last      | COUNTERS and SETTINGS of its first or its last snapshot      |
+
+By their edges, the next snapshots are compared with them. Rows dropped by a journal are those of an instance, and each
+of its purgatories tells of them: they count once, for the purgatory "".
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql.window import WindowSpec
+import numpy as np
+import pyarrow as pa
+
+from .percentiles import Array
+from .units import MINUTE
 
 WORK: Final = ("checks", "checks_without_effect", "purges", "purged", "cascaded", "wakeups", "undelivered", "refused")
-_SETTINGS: Final = ("tick_s", "wheel_size", "purge_interval")
+COUNTERS: Final = (*WORK, "dropped_rows")
+SETTINGS: Final = ("tick_ns", "wheel_size", "purge_interval")
+NAMES: Final = ("work", "edges")
+_INSTANT: Final = pa.timestamp("us", tz="UTC")
+_EDGES: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("purgatory", "instance")),
+        ("at", pa.int64()),
+        ("is_last", pa.bool_()),
+        *((name, pa.int64()) for name in (*COUNTERS, *SETTINGS)),
+    ]
+)
+_GROWN: Final = pa.schema(
+    [("purgatory", pa.string()), ("minute", pa.int64()), *((name, pa.int64()) for name in COUNTERS)]
+)
+DONE: Final = pa.schema([("purgatory", pa.string()), ("minute", _INSTANT), *((name, pa.int64()) for name in WORK)])
+IN_USE: Final = pa.schema(
+    [
+        ("purgatory", pa.string()),
+        ("instances", pa.int64()),
+        ("tick_s", pa.float64()),
+        ("wheel_size", pa.int64()),
+        ("purge_interval", pa.int64()),
+    ]
+)
 
 
-def work(statistics: DataFrame) -> DataFrame:
-    """Statistics -> purgatory, minute, WORK: what was done in it by all instances, from counters that grow.
+def work_sums(snapshots: pa.Table) -> dict[str, pa.Table]:
+    """Rows of statistics, all of those of an instance that follow on each other -> NAMES."""
+    rows = snapshots.select(["purgatory", "instance", "at", *COUNTERS])
+    settings = [
+        snapshots.column(name) if name in snapshots.column_names else pa.nulls(len(rows), pa.int64())
+        for name in SETTINGS
+    ]
+    names = [column.cast(pa.string()) for column in rows.columns[:2]]
+    plain = pa.table([*names, *rows.columns[2:], *settings], [*rows.column_names, *SETTINGS])
+    nothing = pa.array(np.zeros(len(rows), np.int64))
+    whole = plain.set_column(0, "purgatory", pa.array([""] * len(rows), pa.string()))
+    for name in WORK:
+        whole = whole.set_column(whole.column_names.index(name), name, nothing)
+    plain = plain.set_column(plain.column_names.index("dropped_rows"), "dropped_rows", nothing)
+    ordered = _ordered(pa.concat_tables([plain, whole]))
+    follows = _follows(ordered)
+    begins = np.flatnonzero(~follows)
+    ends = np.append(begins[1:], len(ordered)) - 1
+    edges = ordered.take(np.concatenate([begins, ends])) if len(ordered) else ordered
+    is_last = np.concatenate([np.zeros(len(begins), bool), np.ones(len(ends), bool)])[: len(edges)]
+    at = edges.column("at").cast(pa.int64())
+    edges = edges.set_column(2, "at", at).add_column(3, "is_last", pa.array(is_last))
+    return {"work": _grown(ordered, follows), "edges": edges.cast(_EDGES)}
+
+
+def work(grown: Sequence[pa.Table], edges: Sequence[pa.Table]) -> pa.Table:
+    """Work and edges -> _GROWN: of all minutes, the steps from each to the next included.
 
     The first snapshot of an instance counts from nothing: its counters tell of all the time before. The journal takes
-    one when a purgatory is opened. A counter that is less than before is that of a purgatory opened anew.
+    one when a purgatory is opened.
     """
-    order = Window.partitionBy("purgatory", "instance").orderBy("at")
-    grown = [_grown(F.col(name), order).alias(name) for name in WORK]
-    rows = statistics.select("purgatory", F.date_trunc("minute", "at").alias("minute"), *grown)
-    return rows.groupBy("purgatory", "minute").agg(*(F.sum(name).alias(name) for name in WORK)).na.fill(0)
+    ordered = _ordered(pa.concat_tables([*edges, _EDGES.empty_table()]))
+    is_last = ordered.column("is_last").to_numpy()
+    follows = _follows(ordered)
+    follows[1:] &= is_last[:-1] & ~is_last[1:]
+    every = pa.concat_tables([*grown, _grown(ordered, follows)])
+    summed = every.group_by(["purgatory", "minute"]).aggregate([(name, "sum") for name in COUNTERS])
+    summed = summed.rename_columns(_GROWN.names).select(_GROWN.names).cast(_GROWN)
+    return summed.sort_by([("purgatory", "ascending"), ("minute", "ascending")])
 
 
-def dropped(statistics: DataFrame) -> DataFrame:
-    """Statistics -> minute, rows: those that journals could not keep. Each purgatory of an instance tells of all."""
-    order = Window.partitionBy("instance").orderBy("at", "purgatory")
-    rows = statistics.select(
-        F.date_trunc("minute", "at").alias("minute"), _grown(F.col("dropped_rows"), order).alias("rows")
-    )
-    return rows.groupBy("minute").agg(F.sum("rows").alias("rows")).where("rows > 0")
+def done(grown: pa.Table) -> pa.Table:
+    """_GROWN -> DONE: of each purgatory."""
+    own = grown.filter(pa.array([name != "" for name in grown.column("purgatory").to_pylist()], pa.bool_()))
+    minute = pa.array(own.column("minute").to_numpy() * MINUTE).cast(_INSTANT)
+    return own.set_column(1, "minute", minute).select(DONE.names).cast(DONE)
 
 
-def settings(statistics: DataFrame) -> DataFrame:
-    """Statistics -> purgatory, instances, tick_s, wheel_size, purge_interval: by each instance's last snapshot."""
-    last = Window.partitionBy("purgatory", "instance").orderBy(F.desc("at"))
-    newest = statistics.withColumn("place", F.row_number().over(last)).where("place = 1 AND tick_ns IS NOT NULL")
-    known = newest.withColumn("tick_s", F.col("tick_ns") / 1e9)
-    counted = known.groupBy("purgatory", *_SETTINGS).agg(F.count(F.lit(1)).alias("instances"))
-    return counted.select("purgatory", "instances", *_SETTINGS)
+def dropped(grown: pa.Table) -> pa.Table:
+    """_GROWN -> minute, rows: those that journals could not keep."""
+    of_instances = pa.array([name == "" for name in grown.column("purgatory").to_pylist()], pa.bool_())
+    rows = grown.filter(of_instances)
+    some = rows.filter(pa.array(rows.column("dropped_rows").to_numpy() > 0))
+    minute = pa.array(some.column("minute").to_numpy() * MINUTE).cast(_INSTANT)
+    return pa.table({"minute": minute, "rows": some.column("dropped_rows")})
 
 
-def _grown(counter: Column, order: WindowSpec) -> Column:
-    before = F.lag(counter).over(order)
-    return F.when(counter >= before, counter - before).when(before.isNotNull(), counter)
+def settings(edges: Sequence[pa.Table]) -> pa.Table:
+    """Edges -> IN_USE: the settings of each purgatory's instances, by their last snapshots."""
+    ordered = _ordered(pa.concat_tables([*edges, _EDGES.empty_table()]))
+    newest = {(row["purgatory"], row["instance"]): row for row in ordered.to_pylist() if row["purgatory"]}
+    counts: dict[tuple[object, ...], int] = {}
+    for row in newest.values():
+        if row["tick_ns"] is not None:
+            setting = (row["purgatory"], row["tick_ns"] / 1e9, row["wheel_size"], row["purge_interval"])
+            counts[setting] = counts.get(setting, 0) + 1
+    rows = [
+        {"purgatory": name, "instances": count, "tick_s": tick, "wheel_size": size, "purge_interval": interval}
+        for (name, tick, size, interval), count in counts.items()
+    ]
+    order = [(name, "ascending") for name in ("purgatory", "instances", "tick_s")]
+    return pa.Table.from_pylist(rows, IN_USE).sort_by(order)
+
+
+def _ordered(rows: pa.Table) -> pa.Table:
+    order = ("purgatory", "instance", "at", *(name for name in ("is_last",) if name in rows.column_names))
+    return rows.sort_by([(name, "ascending") for name in order])
+
+
+def _follows(ordered: pa.Table) -> Array:
+    """Which rows follow on one of the same purgatory and instance."""
+    same = np.zeros(len(ordered), bool)
+    if len(ordered):
+        codes = [_codes(ordered.column(name)) for name in ("purgatory", "instance")]
+        same[1:] = (codes[0][1:] == codes[0][:-1]) & (codes[1][1:] == codes[1][:-1])
+    return same
+
+
+def _codes(column: pa.ChunkedArray) -> Array:
+    codes: Array = column.combine_chunks().dictionary_encode().indices.to_numpy()
+    return codes
+
+
+def _grown(ordered: pa.Table, follows: Array) -> pa.Table:
+    """By how much the counters of rows are larger than those of the rows before. One that is less began anew."""
+    later = np.flatnonzero(follows)
+    columns = {
+        "purgatory": ordered.column("purgatory").take(later),
+        "minute": ordered.column("at").cast(pa.int64()).to_numpy()[later] // MINUTE,
+    }
+    for name in COUNTERS:
+        values = ordered.column(name).to_numpy()
+        now, before = values[later], values[later - 1]
+        columns[name] = np.where(now >= before, now - before, now)
+    summed = pa.table(columns).group_by(["purgatory", "minute"]).aggregate([(name, "sum") for name in COUNTERS])
+    return summed.rename_columns(_GROWN.names).cast(_GROWN)
