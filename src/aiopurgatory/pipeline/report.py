@@ -18,7 +18,7 @@ count as many. Each file is replaced at once, so that no reader sees half of one
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -32,16 +32,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from .cleaning.clean_table import published
 from .cleaning.cleaner import EPOCH
 from .cleaning.journal_tables import OPERATIONS
 from .cleaning.versions import NOWHERE, Manifest
 from .minutes.changes import changes
-from .minutes.hot_keys import FAN_OUT, Key, fan_out_of_day, hot_keys, merged, top_keys
-from .minutes.hot_keys import TOP as TOP_KEYS
+from .minutes.hot_keys import fan_out_of_day, hot_keys, merged, top_keys
 from .minutes.measures import DAYS, DaySums, Spans
 from .minutes.sums import widen
 from .minutes.work import done, dropped, settings, work
@@ -49,6 +46,7 @@ from .page.page import page
 from .page.promises import Limits
 from .spark import folders
 from .spark.session import stage_session
+from .spark.tasks import spread
 from .workload.model import expected_shares, read_model
 
 TOP: Final = 20
@@ -66,7 +64,6 @@ _LIMITS: Final[dict[str, tuple[type, str]]] = {
     "max_dropped_rows": (float, "rows that journals may drop"),
     "fewest": (int, "operations below which a minute says nothing"),
 }
-_PLAN: Final = "day DATE, asked BOOLEAN, activity ARRAY<STRING>, seconds ARRAY<STRING>"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,10 +140,9 @@ class _Report:
         asked = [day for day, of in self.manifest.between(first, last) if of.spans]
         bounds = [each for _, day in self.manifest.between(first, last) for span in day.spans.values() for each in span]
         short = bool(bounds) and max(bounds) - min(bounds) < SHORT / timedelta(microseconds=1)
-        rows = [(day, day in asked, *files) for day, files in self._plan(first and first - _ONE_DAY, last)]
-        plan = self.spark.createDataFrame(rows, _PLAN).repartition(max(len(rows), 1))
-        job = partial(_of_days, out=self.out, spans=spans, by_second=short)
-        days = plan.mapInArrow(job, StructType(from_arrow_schema(DAYS).fields)).toArrow().cast(DAYS)
+        plan = [_Day(day, day in asked, *files) for day, files in self._plan(first and first - _ONE_DAY, last)]
+        job = partial(_of_day, out=self.out, spans=spans, by_second=short)
+        days = pa.concat_tables([*spread(self.spark, job, plan), DAYS.empty_table()])
         days = days.sort_by([(name, "ascending") for name in ("date", "purgatory", "kind")])
         changed = changes(days)
         self._save("days", _between(days, asked))
@@ -159,15 +155,11 @@ class _Report:
         days = self.manifest.between(first, last)
         sums = [each for _, day in days for each in day.files.get("keys", [])]
         shares = max(1, sum(rows for _, rows in sums) // _KEYS_PER_TASK)
-        plan = [(share, [f"{self.clean}/{path}" for path, _ in sums]) for share in range(shares) if sums]
-        job = partial(_top, top=top, shares=shares)
-        given = self.spark.createDataFrame(plan, "share INT, files ARRAY<STRING>").repartition(max(len(plan), 1))
-        found = merged(given.mapInArrow(job, TOP_KEYS).toArrow(), top)
+        job = partial(top_keys, [f"{self.clean}/{path}" for path, _ in sums], top=top, shares=shares)
+        found = merged(spread(self.spark, job, range(shares)), top) if sums else []
         wanted = [(key["purgatory"], key["key_hash"]) for key in found]
-        rows = [(day, self._waiting_on(day, OPERATIONS.name)) for day, of in days if of.spans]
-        given = self.spark.createDataFrame(rows, "day DATE, files ARRAY<STRING>").repartition(max(len(rows), 1))
-        fan_out = given.mapInArrow(partial(_fan_out, wanted=wanted), FAN_OUT).toArrow()
-        self._save("hot_keys", hot_keys(found, fan_out))
+        waiting = [((day - EPOCH).days, self._waiting_on(day, OPERATIONS.name)) for day, of in days if of.spans]
+        self._save("hot_keys", hot_keys(found, spread(self.spark, partial(fan_out_of_day, wanted=wanted), waiting)))
 
     def by_snapshot(self, first: date | None, last: date | None) -> None:
         """Make work, lost, and settings: from sums that are small, whatever the journal is."""
@@ -222,39 +214,32 @@ class _Report:
                 folders.remove(self.spark, f"{self.out}/{name}/{file}")
 
 
-def _of_days(batches: Iterable[pa.RecordBatch], out: str, spans: Spans, by_second: bool) -> Iterator[pa.RecordBatch]:
-    """_PLAN -> DAYS. Writes the minutes of the days that are asked for."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            activity, seconds = _by_purgatory(row["activity"]), _by_purgatory(row["seconds"])
-            minutes, of_seconds = [], []
-            for name in sorted(activity.keys() | seconds.keys()):
-                other = next(iter(activity.values()))
-                sums = DaySums(
-                    (row["day"] - EPOCH).days,
-                    activity.get(name, other.slice(0, 0)),
-                    seconds.get(name, next(iter(seconds.values())).slice(0, 0)),
-                )
-                minutes.append(sums.minutes(spans))
-                if by_second:
-                    of_seconds.append(sums.seconds())
-                yield from sums.days(spans, minutes[-1]).to_batches()
-            if row["asked"]:
-                folders.write_table(f"{out}/minutes/date={row['day']}.parquet", pa.concat_tables(minutes))
-                if by_second:
-                    folders.write_table(f"{out}/seconds/date={row['day']}.parquet", pa.concat_tables(of_seconds))
+@dataclass(frozen=True)
+class _Day:
+    """One task: a day, whether it was asked for, and its sums."""
+
+    day: date
+    asked: bool
+    activity: list[str]
+    seconds: list[str]
 
 
-def _top(batches: Iterable[pa.RecordBatch], top: int, shares: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield from top_keys(row["files"], top, row["share"], shares).to_batches()
-
-
-def _fan_out(batches: Iterable[pa.RecordBatch], wanted: list[Key]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield from fan_out_of_day((row["day"] - EPOCH).days, row["files"], wanted)
+def _of_day(task: _Day, out: str, spans: Spans, by_second: bool) -> pa.Table:
+    """DAYS of one day. Writes its minutes if it is asked for."""
+    activity, seconds = _by_purgatory(task.activity), _by_purgatory(task.seconds)
+    nothing = [next(iter(each.values())).slice(0, 0) for each in (activity, seconds)]
+    minutes, of_seconds, days = [], [], []
+    for name in sorted(activity.keys() | seconds.keys()):
+        of_name = activity.get(name, nothing[0]), seconds.get(name, nothing[1])
+        sums = DaySums((task.day - EPOCH).days, *of_name)
+        minutes.append(sums.minutes(spans))
+        days.append(sums.days(spans, minutes[-1]))
+        of_seconds += [sums.seconds()] if by_second else []
+    if task.asked:
+        folders.write_table(f"{out}/minutes/date={task.day}.parquet", pa.concat_tables(minutes))
+    if task.asked and by_second:
+        folders.write_table(f"{out}/seconds/date={task.day}.parquet", pa.concat_tables(of_seconds))
+    return pa.concat_tables(days)
 
 
 def _by_purgatory(paths: list[str]) -> dict[str, pa.Table]:

@@ -6,9 +6,8 @@ left is in nobody's way, and is removed with its folder.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Final
 from uuid import uuid4
@@ -28,10 +27,6 @@ from .journal_tables import OPERATIONS, TABLES, Table
 from .judging import ended_us, judge, outcomes
 
 EPOCH: Final = date(1970, 1, 1)
-#: What Spark hands to a task, a row per file, and what comes back. ``copies`` are the numbers of rows to be dropped.
-FILES: Final = "place INT, path STRING, file_day DATE, copies ARRAY<BIGINT>"
-REPORTS: Final = "place INT, report STRING"
-_REPORTS: Final = pa.schema([("place", pa.int32()), ("report", pa.string())])
 _ROWS_PER_GROUP: Final = 1 << 20
 # Of values that hardly repeat, a dictionary is made for nothing.
 _DIFFERENCES: Final = ("sequence", "watched_at", "waited_us", "lateness_us")
@@ -83,7 +78,6 @@ class Written:
 class Report:
     """What one task has done."""
 
-    place: int
     files: list[FileReport] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     #: Of each day and purgatory the first and the last end, and of each day when its first operation was watched.
@@ -91,31 +85,31 @@ class Report:
     since: dict[str, int] = field(default_factory=dict)
 
 
-def clean(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[pa.RecordBatch]:
-    """FILES -> REPORTS: one for each place, which is a group of files."""
-    tasks: dict[int, _Task] = {}
-    for batch in batches:
-        for row in batch.to_pylist():
-            task = tasks.setdefault(row["place"], _Task(row["place"], job))
-            task.take(row["path"], row["file_day"], row["copies"])
-    reports = [task.finish() for task in tasks.values()]
-    columns = {"place": [each.place for each in reports], "report": [json.dumps(asdict(each)) for each in reports]}
-    yield pa.RecordBatch.from_pydict(columns, schema=_REPORTS)
+#: A file, the day of its folder, and the numbers of its rows that are to be dropped as copies.
+Given = tuple[str, date, list[int]]
+
+
+def clean(files: Sequence[Given], job: Job) -> Report:
+    """Clean a group of files."""
+    task = _Task(job)
+    for path, day, copies in files:
+        task.take(path, day, copies)
+    return task.finish()
 
 
 class _Task:
     """Takes file after file of one group."""
 
-    def __init__(self, place: int, job: Job) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
         self._table: Table = TABLES[job.table]
-        self._report = Report(place)
+        self._report = Report()
         self._name = uuid4().hex
         self._outputs: dict[tuple[str, str], _Output] = {}
         self._sums: dict[str, Sums] = {}
         self._snapshots: dict[str, list[pa.Table]] = {}
 
-    def take(self, path: str, day: date, copies: list[int] | None) -> None:
+    def take(self, path: str, day: date, copies: list[int]) -> None:
         report = FileReport(path, day.isoformat())
         self._report.files.append(report)
         source = read(path, self._table)
@@ -146,7 +140,7 @@ class _Task:
             self._report.written.append(output.close())
         return self._report
 
-    def _add(self, rows: pa.Table, day: date, copies: list[int] | None, report: FileReport) -> None:
+    def _add(self, rows: pa.Table, day: date, copies: list[int], report: FileReport) -> None:
         columns = Columns(rows)
         broken, rules = judge(columns, self._table, day)
         bad = broken > 0

@@ -65,12 +65,11 @@ def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
 
 
 def copies(files: DataFrame, name: str) -> DataFrame:
-    """path, file_day -> path, copies: the numbers of the good rows that are in an earlier place, too."""
+    """path, file_day -> path, row: the numbers of the good rows that are in an earlier place, too."""
     same = Window.partitionBy("who", "number").orderBy("path", "row")
     place = F.row_number().over(same).alias("place")
     rows = files.select("path", "file_day").mapInArrow(partial(_good_rows, name=name), _GOOD)
-    later = rows.select("path", "row", place).where("place > 1")
-    return later.groupBy("path").agg(F.collect_list("row").alias("copies"))
+    return rows.select("path", "row", place).where("place > 1").select("path", "row")
 
 
 def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 
 from ..minutes import sums, work
-from .cleaner import FILES, REPORTS, FileReport, Job, Report, Written, clean
+from ..spark.tasks import spread
+from .cleaner import FileReport, Job, Report, Written, clean
 from .duplicates import copies, suspects
 from .files import JournalFile, listed
 from .journal_tables import OPERATIONS
@@ -123,23 +122,20 @@ class TableRun:
     # cleaning
 
     def _cleaned(self) -> list[Report]:
-        groups = self._groups()
-        rows = [(place, file.path, file.day, None) for place, group in enumerate(groups) for file in group]
-        files = self._spark.createDataFrame(rows, FILES)
-        reports = self._clean(files, len(groups))
+        groups = [[(file.path, file.day or date.min, list[int]()) for file in group] for group in self._groups()]
+        reports = spread(self._spark, partial(clean, job=self._job), groups)
         twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
         if not twice:
             return reports
-        again = [each.place for each in reports if any(file.path in twice for file in each.files)]
-        told = files.where(F.col("place").isin(again)).drop("copies")
-        among = self._spark.createDataFrame([(path,) for path in sorted(twice)], "path STRING")
-        found = copies(told.join(F.broadcast(among), "path", "left_semi"), self._job.table)
-        told = told.join(found, "path", "left").select("place", "path", "file_day", "copies")
-        return [each for each in reports if each.place not in again] + self._clean(told, len(groups))
-
-    def _clean(self, files: DataFrame, places: int) -> list[Report]:
-        done = files.repartitionById(places, F.col("place")).mapInArrow(partial(clean, job=self._job), REPORTS)
-        return [_report(json.loads(text)) for text in done.toArrow().column("report").to_pylist()]
+        # What the tasks with such files have written is left aside: they are done again without the copies.
+        again = [number for number, group in enumerate(groups) if any(path in twice for path, _, _ in group)]
+        known = {path: (path, day, rows) for number in again for path, day, rows in groups[number]}
+        among = self._spark.createDataFrame([known[path][:2] for path in sorted(twice)], "path STRING, file_day DATE")
+        found = copies(among, self._job.table).toArrow()
+        for path, row in zip(found.column("path").to_pylist(), found.column("row").to_pylist(), strict=True):
+            known[path][2].append(row)
+        done = spread(self._spark, partial(clean, job=self._job), [groups[number] for number in again])
+        return [report for number, report in enumerate(reports) if number not in again] + done
 
     def _groups(self) -> list[list[JournalFile]]:
         """Files of the same hours together, so that few tasks have sums of the same minute."""
@@ -226,9 +222,3 @@ def _of(table: str) -> tuple[str, ...]:
 def _around(days: Iterable[str]) -> set[str]:
     """*days*, and the days before and after each."""
     return {str(date.fromisoformat(day) + number * _ONE_DAY) for day in days for number in (-1, 0, 1)}
-
-
-def _report(known: dict[str, Any]) -> Report:
-    files = [FileReport(**{**each, "ranges": [tuple(of) for of in each["ranges"]]}) for each in known["files"]]
-    written = [Written(**each) for each in known["written"]]
-    return Report(known["place"], files, written, known["spans"], known["since"])

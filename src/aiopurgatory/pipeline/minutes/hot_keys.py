@@ -22,39 +22,19 @@ HOT_KEYS: Final = pa.schema(
         *((name, pa.float64()) for name in ("operations", "share", "keys_each", "fan_out_mean", "fan_out_peak")),
     ]
 )
-#: Of some keys: the first of each purgatory, and how many operations all of its keys have.
-TOP: Final = (
-    "purgatory STRING, key_hash BIGINT, key STRING, operations DOUBLE, watched DOUBLE, everything DOUBLE, share INT"
-)
-TOP_SCHEMA: Final = pa.schema(
-    [
-        ("purgatory", pa.string()),
-        ("key_hash", pa.int64()),
-        ("key", pa.string()),
-        *((name, pa.float64()) for name in ("operations", "watched", "everything")),
-        ("share", pa.int32()),
-    ]
-)
+Key = tuple[str, int]
 #: Of one key on one day: minutes in which any waited, the sum over its seconds of how many did, and the most.
-FAN_OUT: Final = "purgatory STRING, key_hash BIGINT, minutes BIGINT, held DOUBLE, peak DOUBLE"
-FAN_OUT_SCHEMA: Final = pa.schema(
-    [
-        ("purgatory", pa.string()),
-        ("key_hash", pa.int64()),
-        ("minutes", pa.int64()),
-        ("held", pa.float64()),
-        ("peak", pa.float64()),
-    ]
-)
+FanOut = tuple[Key, int, float, float]
 _READ: Final = ["purgatory", "key_hash", "watched_at", "waited_us", "weight"]
 _PER_DAY: Final = DAY // SECOND
 _PER_MINUTE: Final = MINUTE // SECOND
 
-Key = tuple[str, int]
 
+def top_keys(files: Sequence[str], share: int, *, top: int, shares: int) -> pa.Table:
+    """The first keys of each purgatory, and how many operations all keys have, in the *files* of sums of keys.
 
-def top_keys(files: Sequence[str], top: int, share: int, shares: int) -> pa.Table:
-    """Sums of keys -> TOP: of those keys whose hash is of the *share* of all *shares*."""
+    Args: share: take the keys whose hash is of this one of all *shares*.
+    """
     table = pa.concat_tables([_read(path) for path in files])
     if shares > 1:
         table = table.filter(pa.array(table.column("key_hash").to_numpy() % shares == share))
@@ -66,31 +46,37 @@ def top_keys(files: Sequence[str], top: int, share: int, shares: int) -> pa.Tabl
     everything = np.bincount(codes, ordered.column("operations_sum").to_numpy())
     first = np.searchsorted(codes, codes)
     some = pa.array(np.flatnonzero(np.arange(len(codes)) - first < top))
-    of_share = pa.array(np.full(len(codes), share, np.int32))
-    found = ordered.append_column("everything", pa.array(everything[codes])).append_column("share", of_share).take(some)
-    names = {"operations": "operations_sum", "watched": "watched_sum", "key": "key_min"}
-    return found.select([names.get(name, name) for name in TOP_SCHEMA.names]).rename_columns(TOP_SCHEMA.names)
+    found = ordered.append_column("everything", pa.array(everything[codes])).take(some)
+    return found.rename_columns([name.removesuffix("_sum").removesuffix("_min") for name in found.column_names])
 
 
-def merged(parts: pa.Table, top: int) -> list[dict[str, Any]]:
-    """TOP of all shares -> rows of HOT_KEYS without fan-out, in their order."""
+def merged(shares: Sequence[pa.Table], top: int) -> list[dict[str, Any]]:
+    """What top_keys() found in all shares -> rows of HOT_KEYS without fan-out, in their order."""
     found = []
     by_purgatory: dict[str, list[dict[str, Any]]] = {}
-    for row in parts.to_pylist():
-        by_purgatory.setdefault(row["purgatory"], []).append(row)
+    all_of: dict[str, float] = {}
+    for share in shares:
+        rows = share.to_pylist()
+        for row in rows:
+            by_purgatory.setdefault(row["purgatory"], []).append(row)
+        for name, everything in {row["purgatory"]: row["everything"] for row in rows}.items():
+            all_of[name] = all_of.get(name, 0.0) + everything
     for name, rows in sorted(by_purgatory.items()):
-        everything = sum({row["share"]: row["everything"] for row in rows}.values())
         rows.sort(key=lambda row: (-row["operations"], row["key_hash"]))
         for place, row in enumerate(rows[:top], 1):
             operations, watched = float(row["operations"]), float(row["watched"])
             known = {"purgatory": name, "place": place, "key_hash": row["key_hash"], "key": row["key"]}
-            of_all = {"share": operations / everything, "keys_each": watched / operations}
+            of_all = {"share": operations / all_of[name], "keys_each": watched / operations}
             found.append(known | {"operations": operations} | of_all)
     return found
 
 
-def fan_out_of_day(day: int, files: Sequence[str], wanted: Iterable[Key]) -> Iterator[pa.RecordBatch]:
-    """Clean operations that were waiting on a *day*, in *files* -> FAN_OUT of the *wanted* keys."""
+def fan_out_of_day(task: tuple[int, Sequence[str]], wanted: Iterable[Key]) -> list[FanOut]:
+    """The fan-out of the *wanted* keys.
+
+    Args: task: the number of a day since 1970, and the files of the clean operations that were waiting on it.
+    """
+    day, files = task
     number = {key: place for place, key in enumerate(sorted(wanted))}
     hashes = np.array(sorted({key_hash for _, key_hash in number}), np.int64)
     changes: list[tuple[Array, Array]] = []
@@ -99,7 +85,7 @@ def fan_out_of_day(day: int, files: Sequence[str], wanted: Iterable[Key]) -> Ite
         parquet = pq.ParquetFile(where, filesystem=system, read_dictionary=["purgatory"])
         for rows in parquet.iter_batches(1 << 18, columns=_READ, use_threads=False):
             changes += _changes(rows, hashes, number, day * _PER_DAY)
-    keys, held = list(number), []
+    keys, held = list(number), list[FanOut]()
     cells = np.concatenate([cell for cell, _ in changes]) if changes else np.zeros(0, np.int64)
     weights = np.concatenate([weight for _, weight in changes]) if changes else np.zeros(0)
     order = np.argsort(cells // _PER_DAY, kind="stable")
@@ -110,28 +96,25 @@ def fan_out_of_day(day: int, files: Sequence[str], wanted: Iterable[Key]) -> Ite
         per_minute = np.maximum(level, 0).reshape(-1, _PER_MINUTE)
         minutes = int((per_minute.max(axis=1) > 0).sum())
         if minutes:
-            held.append((*key, minutes, float(per_minute.sum()), float(per_minute.max())))
-    columns = [list(column) for column in zip(*held, strict=True)] or [[]] * len(FAN_OUT_SCHEMA)
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, FAN_OUT_SCHEMA, strict=True)],
-        schema=FAN_OUT_SCHEMA,
-    )
+            held.append((key, minutes, float(per_minute.sum()), float(per_minute.max())))
+    return held
 
 
-def hot_keys(top: list[dict[str, Any]], fan_out: pa.Table) -> pa.Table:
-    """Rows of HOT_KEYS, and FAN_OUT of all days -> HOT_KEYS.
+def hot_keys(top: list[dict[str, Any]], fan_out: Iterable[list[FanOut]]) -> pa.Table:
+    """Rows of HOT_KEYS, and the fan-out on all days -> HOT_KEYS.
 
     Fan-out is how many were waiting under the key at once: so many one event has to try; the mean is over the minutes
     in which any were.
     """
-    days: dict[object, list[dict[str, float]]] = {}
-    for row in fan_out.to_pylist():
-        days.setdefault((row["purgatory"], row["key_hash"]), []).append(row)
+    days: dict[Key, list[FanOut]] = {}
+    for each in fan_out:
+        for of_day in each:
+            days.setdefault(of_day[0], []).append(of_day)
     for key in top:
         own = days.get((key["purgatory"], key["key_hash"]), [])
-        minutes = sum(each["minutes"] for each in own)
-        key["fan_out_mean"] = sum(each["held"] for each in own) / _PER_MINUTE / minutes if minutes else 0.0
-        key["fan_out_peak"] = max((each["peak"] for each in own), default=0.0)
+        minutes = sum(each[1] for each in own)
+        key["fan_out_mean"] = sum(each[2] for each in own) / _PER_MINUTE / minutes if minutes else 0.0
+        key["fan_out_peak"] = max((each[3] for each in own), default=0.0)
     return pa.Table.from_pylist(top, HOT_KEYS)
 
 
