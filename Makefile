@@ -47,7 +47,8 @@ test-forms: test-interpreted test-compiled
 SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2 --ignore tests/benchmarks/test_smoke.py
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
 SLOW_AND_NOT_COMPILED := tests/benchmarks tests/bus tests/examples $(addprefix tests/web/,inspector proxies \
-	test_crowds.py test_events_browser.py test_events_served.py test_servers.py)
+	test_crowds.py test_events_browser.py test_events_served.py test_servers.py) \
+	$(filter-out tests/pipeline/test_replay.py,$(wildcard tests/pipeline/test_*.py))
 
 test-interpreted: $(READY) programs  ## the suite against the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)

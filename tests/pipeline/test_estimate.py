@@ -246,6 +246,7 @@ def test_percentile_is_that_of_the_distribution() -> None:
 TRUE_MU, TRUE_SIGMA = log(200_000), 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("timeouts_ms", "kept", "last_try"),
     [
@@ -301,6 +302,7 @@ def test_log_normal_beyond_the_largest_time_is_extrapolated() -> None:
     assert not whole.extrapolated(99)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_second", "weight"), [(0.01, 1.0), (5.0, 1.0), (5.0, 10.0)])
 def test_rates_intervals_hold_the_truth(per_second: float, weight: float) -> None:
     random = np.random.default_rng(14)
@@ -329,6 +331,7 @@ def test_rates_of_a_silent_hour_have_an_upper_bound() -> None:
     assert found[1].interval == pytest.approx((0.0, 3.69 / HOUR), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "operations", "zipf", "weight", "most"),
     [

@@ -10,9 +10,8 @@ from contextvars import ContextVar
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pyspark.sql import SparkSession
-
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.progress import Progress, TaskID
 
 #: Seconds between two polls of Spark.
