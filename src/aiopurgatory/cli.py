@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what *arguments* say, those of the command line by default; returns the exit status."""
     name, rest = _chosen(arguments)
     out = Path()
+    # Else py4j shows its users a trace of forty lines when they press Ctrl-C.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         stage = importlib.import_module(f"aiopurgatory.pipeline.{name}")
         parser = argparse.ArgumentParser(

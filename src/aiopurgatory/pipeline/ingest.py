@@ -123,9 +123,9 @@ def ingest(
             Then the tables are as they were.
     """
     folders.refuse_overlap(journal, out)
-    journal, out = folders.qualified(spark, journal), folders.qualified(spark, out)
+    given, journal, out = journal, folders.qualified(spark, journal), folders.qualified(spark, out)
     if not folders.exists(spark, f"{journal}/{OPERATIONS.name}"):
-        raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {journal}")
+        raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {given}")
     base = versions.current(spark, out)
     name, folder = versions.begin(out)
     library = aiopurgatory.__version__

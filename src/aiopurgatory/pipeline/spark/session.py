@@ -6,7 +6,10 @@ import argparse
 import locale
 import os
 import shlex
+import signal
 import sys
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.resources import as_file, files
@@ -97,7 +100,11 @@ def session(
             builder = builder.config("spark.driver.extraJavaOptions", " ".join(options).strip())
             builder = builder.config("spark.local.dir", str(folder))
             builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            interrupted = signal.getsignal(signal.SIGINT)
             spark = builder.config(map=dict(settings or {})).getOrCreate()
+            if threading.current_thread() is threading.main_thread():
+                # Spark's own calls Java, in the middle of a call of Java: Ctrl-C would show a trace or two.
+                signal.signal(signal.SIGINT, interrupted)
             with _stopped(spark):
                 yield spark
 
@@ -113,7 +120,8 @@ def _stopped(spark: SparkSession) -> Iterator[SparkSession]:
     try:
         yield spark
     except BaseException:
-        with suppress(Exception):  # the first error counts, and after it the JVM may be gone
+        with suppress(Exception), warnings.catch_warnings():  # the first error counts, and the JVM may be gone
+            warnings.simplefilter("ignore")
             spark.stop()
         raise
     spark.stop()
