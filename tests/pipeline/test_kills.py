@@ -50,7 +50,7 @@ def killed_again_and_again(folder: Path, luck: random.Random, said: list[str]) -
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True)
         assert process.stdout is not None
         said.append(process.stdout.readline().strip())
-        time.sleep(luck.uniform(0.0, 3.0))
+        time.sleep(luck.uniform(0.0, 14.0))  # the first version of a process is there after some 6 s
         os.killpg(process.pid, signal.SIGKILL)
         said += process.communicate()[0].split()
 

@@ -19,7 +19,7 @@ from aiopurgatory.pipeline.cleaning.clean_table import published, read_clean
 from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.cleaning.table_run import Counts, TornJournalError
 from aiopurgatory.pipeline.cleaning.versions import LostRaceError, LostRowsError, Manifest
-from aiopurgatory.pipeline.ingest import UnreadableError, ingest, refuse_unreadable
+from aiopurgatory.pipeline.ingest import LeftOutError, UnreadableError, ingest, refuse_incomplete
 from aiopurgatory.pipeline.spark import folders
 
 from .journals import NOON, operation, write
@@ -175,9 +175,9 @@ def test_ingest_file_unreadable_now_its_days_stay_and_it_is_counted(
     write(journal, [operation(93, watched_at=NOON + 3 * DAY)], "late-3", at=NOON + 3 * DAY)
     counts = ingest(spark, str(journal), str(tmp_path / "out"))
     assert (counts["operations"].unreadable, counts["operations"].torn_files) == (1, 0)
-    assert sequences(spark, tmp_path / "out") == [*range(10), 90]  # that of day 3 comes when its neighbour is back
+    assert sequences(spark, tmp_path / "out") == [*range(10), 90, 93]
     with pytest.raises(UnreadableError, match="1 files or folders of the journal cannot be read now"):
-        refuse_unreadable(counts)
+        refuse_incomplete(counts)
     files[2].unlink()
     write_days(journal, 5)
     assert ingested(spark, tmp_path).unreadable == 0
@@ -214,20 +214,54 @@ def test_ingest_deleted_files_their_rows_stay_until_told_otherwise(spark: SparkS
     ingested(spark, tmp_path)
     shutil.rmtree(journal / "operations" / f"date={NOON:%Y-%m-%d}")  # with a row of the next day in it
     write(journal, [operation(93, watched_at=NOON + 3 * DAY)], "late-3", at=NOON + 3 * DAY)
-    counts = ingested(spark, tmp_path)
-    assert counts.kept_days == [str((NOON + DAY).date())]
-    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 93]
+    write(journal, [operation(91, watched_at=NOON + DAY)], "late-1", at=NOON + DAY)
+    assert ingested(spark, tmp_path).kept_days == [str((NOON + DAY).date())]
+    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 91, 93]
     ingested(spark, tmp_path)
-    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 93]
+    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 91, 93]
     ingested(spark, tmp_path, remake=True)
-    assert sequences(spark, tmp_path / "out") == [*range(8), 93]
+    assert sequences(spark, tmp_path / "out") == [*range(8), 91, 93]
+
+
+def test_ingest_hours_deleted_while_others_come_nothing_freezes(spark: SparkSession, tmp_path: Path) -> None:
+    journal, hour = tmp_path / "journal", timedelta(hours=1)
+    files = []
+    for number in range(40):  # an hour each; those older than a day are deleted
+        at = NOON + number * hour
+        files.append(write(journal, [operation(number, watched_at=at)], f"f-{number}", at=at))
+        if number >= 24:
+            files[number - 24].unlink()
+        if number % 10 == 9:
+            refuse_incomplete(ingest(spark, str(journal), str(tmp_path / "out")))
+    assert sequences(spark, tmp_path / "out") == list(range(40))
+
+
+def test_ingest_as_many_files_as_before_but_others_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
+    files = write_days(tmp_path / "journal", 1)
+    ingested(spark, tmp_path)
+    files[0].unlink()
+    write(tmp_path / "journal", [operation(9)], "late")
+    assert ingested(spark, tmp_path).left_out == 0
+    assert sequences(spark, tmp_path / "out") == [0, 1, 9]
+
+
+def test_ingest_file_renamed_its_rows_are_not_there_twice(spark: SparkSession, tmp_path: Path) -> None:
+    files = write_days(tmp_path / "journal", 1)
+    ingested(spark, tmp_path)
+    files[0].rename(files[0].with_name("renamed.parquet"))
+    counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
+    with pytest.raises(LeftOutError, match="2 rows of new files are left out"):
+        refuse_incomplete(counts)
+    assert sequences(spark, tmp_path / "out") == [0, 1]
+    assert ingested(spark, tmp_path, remake=True).left_out == 0
+    assert sequences(spark, tmp_path / "out") == [0, 1]
 
 
 def test_ingest_too_many_torn_files_nothing_changes(spark: SparkSession, tmp_path: Path) -> None:
     files = write_days(tmp_path / "journal", 4)
     ingested(spark, tmp_path)
     files[0].write_bytes(b"no parquet")
-    with pytest.raises(TornJournalError, match=r"1 of 4 files are torn, more than max_torn allows; the first is .*f-0"):
+    with pytest.raises(TornJournalError, match=r"1 of 4 files are torn or stray, more than max_torn allows.*f-0"):
         ingested(spark, tmp_path)
     assert sequences(spark, tmp_path / "out") == list(range(8))
     assert ingested(spark, tmp_path, max_torn=0.25).torn_files == 1

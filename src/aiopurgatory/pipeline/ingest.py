@@ -9,9 +9,10 @@ unknown outcome) and whole files (torn, or with a column of another type). Nothi
                                                   OUT/manifests/<number>.json: the newest says what the tables are
 
 A run publishes all of its work at once, or nothing. Of two runs at the same time one publishes; the other one fails,
-and says so. A run makes the days anew that the journal has files of. A day stays as it was if one of its files cannot
-be read now (the stage then fails, and says how many), or if the journal has fewer files of it than before, as when old
-ones are deleted. With --first-day and --last-day, only these days are made anew.
+and says so. A run makes the days anew that the journal has files of. If a file is gone, as when old ones are deleted,
+or cannot be read now, its days keep the rows that they have, and new files add theirs. The stage then fails if a file
+could not be read, or if a new one may hold rows that are there already, and says how many; --remake makes such days
+anew from what is there. With --first-day and --last-day, only these days are made anew.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class UnreadableError(PurgatoryError):
     """Files of the journal could not be read now; the days they belong to are as they were."""
 
 
+class LeftOutError(PurgatoryError):
+    """New rows are of days that stay as they were."""
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command line may say."""
     parser.add_argument("journal", help="folder of the journal")
@@ -73,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
             keep=timedelta(hours=args.keep_hours),
         )
     print(*said(counts), sep="\n")
-    refuse_unreadable(counts)
+    refuse_incomplete(counts)
 
 
 def said(counts: dict[str, Counts]) -> Iterator[str]:
@@ -88,8 +93,14 @@ def said(counts: dict[str, Counts]) -> Iterator[str]:
             yield f"  as before, because files of theirs are missing: {', '.join(sorted(of.kept_days))}"
 
 
-def refuse_unreadable(counts: dict[str, Counts]) -> None:
-    """Raises: UnreadableError: some files could not be read."""
+def refuse_incomplete(counts: dict[str, Counts]) -> None:
+    """Raises: LeftOutError, UnreadableError: not all rows that the journal has are in the tables."""
+    left_out = sum(of.left_out for of in counts.values())
+    if left_out:
+        raise LeftOutError(
+            f"{left_out:,} rows of new files are left out: they are of days of which the journal has lost other files; "
+            "--remake makes these days anew, of what is there"
+        )
     unreadable = sum(of.unreadable for of in counts.values())
     if unreadable:
         raise UnreadableError(
@@ -139,7 +150,7 @@ def ingest(
                 manifest.counts[table.name] = asdict(counts[table.name])
         versions.publish(spark, out, manifest)
     except BaseException:
-        if versions.current(spark, out).run != name:
+        if not versions.is_published(spark, out, manifest):
             folders.remove(spark, folder)
         raise
     versions.remove_old(spark, out, keep)

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyspark.sql import SparkSession
 
 import aiopurgatory
@@ -33,6 +32,7 @@ from aiopurgatory.errors import PurgatoryError
 
 from . import advise, fit, generate, ingest, report, simulate
 from .cleaning.clean_table import read_clean
+from .cleaning.files import listed
 from .cleaning.journal_tables import OPERATIONS
 from .page.promises import Limits
 from .replay import results
@@ -190,7 +190,7 @@ class _Run:
         self._out = out
         self._options = options
         self._marks = _Marks.read(out / "run.json")
-        self._unreadable: ingest.UnreadableError | None = None
+        self._incomplete: PurgatoryError | None = None
 
     def all(self) -> str:
         options, out = self._options, self._out
@@ -202,8 +202,8 @@ class _Run:
         trace = self._made("generate", [model, options.rows], out / "trace" / "_SUCCESS", self._generate)
         found = self._made("simulate", [trace, options.settings()], out / "simulations", self._simulate)
         self._made("advise", [found, clean, options.max_lateness_ms], out / "advice.md", self._advise)
-        if self._unreadable:
-            raise self._unreadable
+        if self._incomplete:
+            raise self._incomplete
         return next(line for line in (out / "advice.md").read_text().splitlines() if line and not line.startswith("#"))
 
     def _made(self, name: str, inputs: list[Any], result: Path, make: Callable[[], None]) -> str:
@@ -218,16 +218,17 @@ class _Run:
         self._marks.remove(name)
         with progress.stage(name):
             make()
-        if not (name == "ingest" and self._unreadable):
+        if not (name == "ingest" and self._incomplete):
             self._marks.set(name, made_from)
         return made_from
 
     def _ingest(self) -> None:
         counts = ingest.ingest(self._spark(), self._journal, str(self._out / "clean"))
+        print(*ingest.said(counts), sep="\n")
         try:
-            ingest.refuse_unreadable(counts)
-        except ingest.UnreadableError as error:  # of what can be read, the rest is made first
-            self._unreadable = error
+            ingest.refuse_incomplete(counts)
+        except (ingest.UnreadableError, ingest.LeftOutError) as error:  # of what can be read, the rest is made first
+            self._incomplete = error
 
     def _report(self) -> None:
         self._marks.remove("advise")  # which adds to the page
@@ -259,14 +260,9 @@ class _Run:
 
 
 def journal_state(journal: str) -> str:
-    """What stands for the files of *journal*: their names, sizes and times. Raises: PurgatoryError: there are none."""
-    if "://" in journal:
-        system, root = FileSystem.from_uri(journal)
-    else:
-        system, root = FileSystem.from_uri(Path(journal).resolve().as_uri())
-    files = system.get_file_info(FileSelector(root, recursive=True, allow_not_found=True))
-    known = sorted((each.path, each.size, each.mtime_ns) for each in files if each.type == FileType.File)
-    return _digest(repr(known).encode())
+    """What stands for the files of *journal*: their names, sizes and times, and what cannot be looked at now."""
+    files, unreadable = listed(folders.absolute(journal))
+    return _digest(repr([(file.path, file.size, file.changed) for file in files] + sorted(unreadable)).encode())
 
 
 def newest_manifest(clean: Path) -> str:

@@ -60,6 +60,8 @@ class FileReport:
     duplicates: int = 0
     #: Good rows of days that were not asked for.
     other_days: int = 0
+    #: Good rows by the day to which they belong.
+    days: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     ranges: list[Range] = field(default_factory=list)
 
@@ -163,6 +165,7 @@ class _Task:
         for number in map(int, some):
             day = EPOCH + timedelta(days=number)
             rows = good.where(numbers == number)
+            report.days[day.isoformat()] = report.days.get(day.isoformat(), 0) + len(rows)
             if not self._job.wants(day):
                 report.other_days += len(rows)
                 continue

@@ -20,6 +20,7 @@ from .journal_tables import Table
 LARGE: Final = 512 << 20
 _BATCH: Final = 1 << 18
 _NAMES: Final = ("purgatory", "instance", "kind", "outcome")
+_FIRST_YEAR: Final = 1970
 _FOLDER: Final = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$")
 
 
@@ -39,15 +40,23 @@ class JournalFile:
 
     path: str
     size: int
+    #: When it was written, in nanoseconds.
+    changed: int
 
     @property
     def day(self) -> date | None:
         """That of its folder; None: it lies in no folder of a day and an hour."""
         found = _FOLDER.search(self.path)
-        try:
-            return date.fromisoformat(found[1]) if found else None
-        except ValueError:
-            return None
+        return day_of(found[1]) if found else None
+
+
+def day_of(text: str) -> date | None:
+    """The day that an ISO date names, if it is one that operations may have ended on."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return day if day.year >= _FIRST_YEAR else None
 
 
 def listed(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
@@ -61,30 +70,35 @@ def listed(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
             continue
         seen.add(os.path.realpath(path))
         try:
-            for name, size in _entries(path):
-                if name.startswith((".", "_")):
-                    continue
+            for name, size, changed in _entries(path):
                 if size is None:
                     folders.append(f"{path}/{name}")
                 elif name.endswith(".parquet"):
-                    found.append(JournalFile(f"{path}/{name}", size))
+                    found.append(JournalFile(f"{path}/{name}", size, changed))
         except OSError as error:
             unreadable[path] = one_line(error)
     return sorted(found, key=lambda file: file.path), unreadable
 
 
-def _entries(folder: str) -> Iterator[tuple[str, int | None]]:
-    """The names in a folder, and the sizes of what are files."""
+def _entries(folder: str) -> Iterator[tuple[str, int | None, int]]:
+    """The names in a folder, the sizes of what are files, and when they were written. Hidden ones are left out."""
     if is_local(folder):
         with os.scandir(folder) as entries:
             for entry in entries:
-                # A dangling link is a file that cannot be read now: reading it will say so.
-                size = entry.stat().st_size if entry.is_file() else 0
-                yield entry.name, None if entry.is_dir() else size
+                if entry.name.startswith((".", "_")):
+                    continue
+                try:
+                    found = entry.stat()
+                except OSError:  # a dangling link, or gone meanwhile: reading it will say so
+                    yield entry.name, 0, 0
+                else:
+                    yield entry.name, None if entry.is_dir() else found.st_size, found.st_mtime_ns
         return
     system, place = arrow_place(folder)
     for each in system.get_file_info(FileSelector(place)):
-        yield each.base_name, None if each.type == FileType.Directory else each.size or 0
+        if not each.base_name.startswith((".", "_")):
+            is_folder = each.type == FileType.Directory
+            yield each.base_name, None if is_folder else each.size or 0, each.mtime_ns or 0
 
 
 def read(path: str, table: Table) -> Iterator[pa.Table]:
@@ -95,21 +109,32 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
     system, place = arrow_place(path)
     with system.open_input_file(place) as opened:
         try:
-            parquet = _opened(opened)
-            said = parquet.metadata.num_rows
-            names = _columns(parquet, table)
-            rows = _size(parquet) <= LARGE and parquet.read(list(names.values()), use_threads=False)
-            found = len(rows) if rows else sum(map(len, _batches(parquet, names)))
-            if found != said:
-                raise TornFileError(f"torn: {found} of {said} rows can be read", said)
-        except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+            parquet, names, rows = _checked(opened, table)
+        except pa.ArrowMemoryError:
+            raise
+        except (OSError, pa.ArrowException, ValueError, OverflowError):
             _see_that_bytes_come(system, place)
-            raise TornFileError(f"torn: {one_line(error)}", _rows_said(system, place)) from None
-        if rows:
+            try:  # what failed for a moment is not torn
+                parquet, names, rows = _checked(opened, table)
+            except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+                raise TornFileError(f"torn: {one_line(error)}", _rows_said(system, place)) from None
+        if rows is not None:
             yield _complete(rows, names, table)
         else:
             for batch in _batches(parquet, names):
                 yield _complete(pa.Table.from_batches([batch]), names, table)
+
+
+def _checked(opened: pa.NativeFile, table: Table) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
+    """An open file, its columns, and its rows unless they are LARGE. Raises: TornFileError, or what reading it does."""
+    parquet = _opened(opened)
+    said = parquet.metadata.num_rows
+    names = _columns(parquet, table)
+    rows = parquet.read(list(names.values()), use_threads=False) if _size(parquet) <= LARGE else None
+    found = sum(map(len, _batches(parquet, names))) if rows is None else len(rows)
+    if found != said:
+        raise TornFileError(f"torn: {found} of {said} rows can be read", said)
+    return parquet, names, rows
 
 
 def _see_that_bytes_come(system: FileSystem, path: str) -> None:

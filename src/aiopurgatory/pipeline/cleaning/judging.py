@@ -18,8 +18,10 @@ from .journal_tables import OPERATIONS, Table
 # No process lives that long, and all sums of such times stay in 64 bits.
 LONGEST: Final = 366 * DAY
 LARGEST_WEIGHT: Final = 1e9
+# Minutes of later years do not fit into the sums.
+LAST_YEAR: Final = 2399
 LONGEST_NAME: Final = 255
-_EPOCH: Final = date(1970, 1, 1).toordinal()
+_EPOCH: Final = date(1970, 1, 1)
 
 Rule = tuple[str, Array]
 
@@ -48,8 +50,11 @@ def _rules(columns: Columns, table: Table, file_day: date) -> Iterator[Rule]:
     yield from _common(columns, table)
     yield from _operations(columns) if table is OPERATIONS else _statistics(columns)
     # A file is begun while its rows come in: none is more than a day away, whatever was delivered when.
-    day, ended = (file_day.toordinal() - _EPOCH) * DAY, ended_us(columns, table)
+    day, ended = (file_day - _EPOCH).days * DAY, ended_us(columns, table)
     yield "time not of its file's day", (ended < day - DAY) | (ended >= day + 2 * DAY)
+    first = columns.numbers(table.ended[0])
+    too_late = (date(LAST_YEAR + 1, 1, 1) - _EPOCH).days * DAY
+    yield f"time not of the years 1970 to {LAST_YEAR}", (first < 0) | (ended >= too_late)
 
 
 def _common(columns: Columns, table: Table) -> Iterator[Rule]:

@@ -60,7 +60,7 @@ def new_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _of_file(path: str) -> Iterator[pa.Table]:
-    day = JournalFile(path, 0).day
+    day = JournalFile(path, 0, 0).day
     left_out: dict[str, int] = {}
     try:
         if day is None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import partial
@@ -18,9 +16,9 @@ from ..minutes import sums, work
 from ..spark.tasks import spread
 from .cleaner import FileReport, Job, Report, Written, clean
 from .duplicates import copies, suspects
-from .files import JournalFile, listed
+from .files import JournalFile, day_of, listed
 from .journal_tables import OPERATIONS
-from .versions import NOWHERE, Day, FileDay, LostRowsError, Manifest
+from .versions import NOWHERE, Day, FileDay, Known, LostRowsError, Manifest
 
 _ONE_DAY: Final = timedelta(days=1)
 # A task takes files until they have so many bytes: what it loses when it dies is soon done again.
@@ -51,6 +49,8 @@ class Counts:
     unreadable: int = 0
     #: Days that stay as they were, though some of their files are there.
     kept_days: list[str] = field(default_factory=list)
+    #: Of the rows of such days, those of files that were not there before.
+    left_out: int = 0
 
     def check(self) -> None:
         """Raises: LostRowsError: the counts do not add up."""
@@ -67,6 +67,9 @@ class TableRun:
         self._out = out
         self._job = job
         self._base = base
+        self._path = path
+        #: Files that may hold rows that are in another one, too.
+        self._twice: set[str] = set()
         files, self._folders = listed(path)
         self._stray = [file for file in files if file.day is None]
         self._files = [file for file in files if file.day is not None and self._is_near(file.day)]
@@ -79,11 +82,15 @@ class TableRun:
         """
         reports = self._cleaned() if self._files else []
         seen = [file for report in reports for file in report.files]
-        self._refuse_torn([file for file in seen if file.torn], max_torn * len(seen))
-        lost = set() if remake else self._days_with_fewer_files()
-        kept = self._kept(lost, seen)
-        self._take_days(manifest, reports, kept)
-        self._take_file_days(manifest, reports, seen, lost)
+        self._refuse_torn([file for file in seen if file.torn], max_torn)
+        missing = {} if remake else self._missing()
+        gone = [known for each in missing.values() for known in each]
+        gone += [known for file in seen if file.unreadable and (known := self._known(file.path, file.day))]
+        kept = self._kept(gone, seen)
+        added = [report for report in reports if self._adds(report, gone)]
+        self._take_days(manifest, reports, kept, added)
+        self._take_file_days(manifest, reports, seen, missing)
+        self._counts.left_out = self._left_out(reports, kept, added)
         for file in seen:
             self._count(file)
         self._counts.torn_files += len(self._stray)
@@ -96,27 +103,61 @@ class TableRun:
         """The file in which a day ends has rows of the next one, and the reverse."""
         return any(self._job.wants(day + number * _ONE_DAY) for number in (-1, 0, 1))
 
-    def _days_with_fewer_files(self) -> set[str]:
-        """The days whose folder had more files when it was taken last: those that are missing may have had its rows."""
-        now = Counter(file.day for file in self._files)
-        before = {date.fromisoformat(day): of for day, of in self._base.file_days.items() if day != NOWHERE}
-        name = self._job.table
-        near = {day: of[name].files for day, of in before.items() if name in of and self._is_near(day)}
-        return {str(day) for day, files in near.items() if now[day] < files}
+    def _missing(self) -> dict[str, list[Known]]:
+        """By folder day, what is known of those files that were there and are not any more."""
+        now = {self._name(file.path) for file in self._files}
+        found: dict[str, list[Known]] = {}
+        for name, tables in self._base.file_days.items():
+            day, of = day_of(name), tables.get(self._job.table, FileDay())
+            gone = [known for file, known in of.files.items() if file not in now]
+            if gone and day and self._is_near(day):
+                found[name] = gone
+        return found
 
-    def _kept(self, lost: set[str], seen: list[FileReport]) -> set[str]:
-        """The days that stay as they were: those that were there, and some of whose files cannot be had now."""
-        days = lost | {file.day for file in seen if file.unreadable}
+    def _name(self, path: str) -> str:
+        return path[len(self._path) + 1 :]
+
+    def _known(self, path: str, day: str) -> Known | None:
+        """What is known of a file; None: it was not there."""
+        tables = self._base.file_days.get(day, {})
+        return tables.get(self._job.table, FileDay()).files.get(self._name(path))
+
+    def _kept(self, gone: list[Known], seen: list[FileReport]) -> set[str]:
+        """The days that stay as they were: those that were there, and some of whose rows cannot be had now."""
+        days = {day for known in gone for day in known["days"]}
+        for file in seen:
+            if file.unreadable and self._known(file.path, file.day) is None:
+                days |= _around(file.day)
         for folder in self._folders:
-            found = re.search(r"/date=(\d{4}-\d{2}-\d{2})(/|$)", folder)
-            days |= {found[1]} if found else set(self._base.days)
-        return {day for day in _around(days) if self._job.table in self._base.days.get(day, Day()).files}
+            found = re.search(r"/date=([^/]*)(/|$)", folder)
+            day = day_of(found[1]) if found else None
+            days |= _around(str(day)) if day else set(self._base.days)
+        return {day for day in days if self._job.table in self._base.days.get(day, Day()).files}
+
+    def _adds(self, report: Report, gone: list[Known]) -> bool:
+        """Whether a task had new files alone, none of whose rows may be there already: a file may have been renamed."""
+        if any(file.path in self._twice or self._known(file.path, file.day) for file in report.files):
+            return False
+        before = [(who, first, last) for known in gone for who, first, last, _ in known["ranges"]]
+        return not any(
+            who == name and first <= high and low <= last
+            for file in report.files
+            for name, low, high, _ in file.ranges
+            for who, first, last in before
+        )
+
+    def _left_out(self, reports: list[Report], kept: set[str], added: list[Report]) -> int:
+        """Rows of days that stay as they were, in new files that may hold rows that are there already."""
+        files = [file for report in reports if report not in added for file in report.files]
+        new = [file for file in files if self._known(file.path, file.day) is None]
+        return sum(rows for file in new for day, rows in file.days.items() if day in kept)
 
     def _refuse_torn(self, torn: list[FileReport], most: float) -> None:
-        if len(torn) > most:
+        bad = [(file.path, file.torn) for file in torn] + [(file.path, _STRAY) for file in self._stray]
+        if len(bad) > most * self._counts.files:
             raise TornJournalError(
-                f"{len(torn):,} of {self._counts.files:,} files are torn, more than max_torn allows; the first is "
-                f"{torn[0].path}: {torn[0].torn}"
+                f"{len(bad):,} of {self._counts.files:,} files are torn or stray, more than max_torn allows; the first "
+                f"is {bad[0][0]}: {bad[0][1]}"
             )
 
     # cleaning
@@ -124,7 +165,7 @@ class TableRun:
     def _cleaned(self) -> list[Report]:
         groups = [[(file.path, file.day or date.min, list[int]()) for file in group] for group in self._groups()]
         reports = spread(self._spark, partial(clean, job=self._job), groups)
-        twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
+        self._twice = twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
         if not twice:
             return reports
         # What the tasks with such files have written is left aside: they are done again without the copies.
@@ -144,33 +185,50 @@ class TableRun:
         most = max(min(size // cores + 1, _BYTES_PER_TASK), _LEAST_PER_TASK)
         groups: list[list[JournalFile]] = []
         room = 0
-        for file in self._files:
-            if room <= 0:
+        new = [self._known(file.path, str(file.day)) is None for file in self._files]
+        was_new = False
+        for is_new, file in sorted(zip(new, self._files, strict=True), key=lambda each: each[0]):
+            # Snapshots of a day stay together: their counters are compared with those before.
+            is_next_day = bool(groups) and groups[-1][-1].day != file.day
+            is_full = room <= 0 if self._job.table == OPERATIONS.name else is_next_day
+            if not groups or is_full or is_new != was_new:
                 groups.append([])
                 room = most
+            was_new = is_new
             groups[-1].append(file)
             room -= file.size
         return groups
 
     # afterwards
 
-    def _take_days(self, manifest: Manifest, reports: list[Report], kept: set[str]) -> None:
-        made = {str(file.day): Day() for file in self._files if file.day and self._job.wants(file.day)}
+    def _take_days(self, manifest: Manifest, reports: list[Report], kept: set[str], added: list[Report]) -> None:
+        """Put the days into *manifest*. To those that are *kept*, only what was *added* comes."""
+        every = {str(file.day) for file in self._files if file.day and self._job.wants(file.day)}
+        made = self._days(reports)
+        more = self._days(added)
+        for name in sorted(every | made.keys()):
+            day = made.get(name, Day())
+            rows = day.rows(self._job.table)
+            if name in kept:
+                self._counts.kept_days += [name]
+                day = more.get(name, Day())
+                self._counts.other_days += rows - day.rows(self._job.table)
+                rows = day.rows(self._job.table)
+                day.join(self._base.days[name], _of(self._job.table))
+            self._counts.rows_out += rows
+            manifest.put(name, self._joined(manifest.days.get(name, Day()), day))
+
+    def _days(self, reports: list[Report]) -> dict[str, Day]:
+        """What the tasks have written, by day."""
+        made: dict[str, Day] = {}
         for report in reports:
             for written in report.written:
                 if written.what in _of(self._job.table):
-                    day = made.setdefault(written.day, Day())
-                    day.files.setdefault(written.what, []).append((self._below(written), written.rows))
+                    files = made.setdefault(written.day, Day()).files
+                    files.setdefault(written.what, []).append((self._below(written), written.rows))
             for name, spans in report.spans.items():
                 made[name].add(spans, report.since[name])
-        for name, day in made.items():
-            rows = sum(rows for _, rows in day.files.get(self._job.table, []))
-            if name in kept:
-                self._counts.kept_days += [name]
-                self._counts.other_days += rows
-            else:
-                self._counts.rows_out += rows
-                manifest.put(name, self._joined(manifest.days.get(name, Day()), day))
+        return made
 
     def _joined(self, old: Day, new: Day) -> Day:
         """The day *old*, with what it has of this table replaced by *new*."""
@@ -179,11 +237,14 @@ class TableRun:
         return Day(others | new.files, same.spans, same.since_us)
 
     def _take_file_days(
-        self, manifest: Manifest, reports: list[Report], seen: list[FileReport], lost: set[str]
+        self, manifest: Manifest, reports: list[Report], seen: list[FileReport], missing: dict[str, list[Known]]
     ) -> None:
-        made = {NOWHERE: FileDay(len(self._stray), torn=[(file.path, _STRAY, 0) for file in self._stray])}
+        made = {NOWHERE: FileDay(torn=[(file.path, _STRAY, 0) for file in self._stray])}
         for file in seen:
-            made.setdefault(file.day, FileDay()).add(
+            day = made.setdefault(file.day, FileDay())
+            known = self._known(file.path, file.day) if file.unreadable else None
+            day.add(self._name(file.path), known or Known(days=list(file.days), ranges=file.ranges))
+            day.add_bad(
                 file.path,
                 file.rows_in,
                 torn=file.torn,
@@ -195,8 +256,9 @@ class TableRun:
                 if written.what not in _of(self._job.table):
                     made[written.day].quarantine.append(self._below(written))
         for name, of in made.items():
-            if name not in lost:
-                manifest.file_days[name] = manifest.file_days.get(name, {}) | {self._job.table: of}
+            if name in missing or of.unreadable:
+                of.keep(self._base.file_days.get(name, {}).get(self._job.table, FileDay()))
+            manifest.file_days[name] = manifest.file_days.get(name, {}) | {self._job.table: of}
 
     def _below(self, written: Written) -> str:
         return written.path[len(self._out) + 1 :]
@@ -219,6 +281,6 @@ def _of(table: str) -> tuple[str, ...]:
     return (table, *(sums.NAMES if table == OPERATIONS.name else work.NAMES))
 
 
-def _around(days: Iterable[str]) -> set[str]:
-    """*days*, and the days before and after each."""
-    return {str(date.fromisoformat(day) + number * _ONE_DAY) for day in days for number in (-1, 0, 1)}
+def _around(day: str) -> set[str]:
+    """A day, and those before and after it."""
+    return {str(date.fromisoformat(day) + number * _ONE_DAY) for number in (-1, 0, 1)}

@@ -10,11 +10,12 @@ publish the same number one succeeds; the other one has changed nothing, and say
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 from uuid import uuid4
 
 import pyarrow.parquet as pq
@@ -24,10 +25,13 @@ from aiopurgatory.errors import PurgatoryError
 
 from ..minutes.sums import widen
 from ..spark import folders
+from .duplicates import Range
 
 _FORMAT: Final = 1
 NOWHERE: Final = "none"
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
+_RUN: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+")
+_MANIFEST: Final = re.compile(r"\d{8,}\.json")
 # A version that no run has published is that of a run which still goes on, or it is older than this.
 _ABANDONED: Final = timedelta(days=2)
 
@@ -56,12 +60,31 @@ class Day:
         widen(self.spans, spans)
         self.since_us = since_us if self.since_us is None else min(self.since_us, since_us)
 
+    def join(self, old: Day, what: tuple[str, ...]) -> None:
+        """Add the files of *old* that hold *what*, and its spans."""
+        for name in what:
+            if name in old.files:
+                self.files[name] = [*old.files[name], *self.files.get(name, [])]
+        if old.since_us is not None:
+            self.add(old.spans, old.since_us)
+
+    def rows(self, what: str) -> int:
+        return sum(rows for _, rows in self.files.get(what, []))
+
+
+class Known(TypedDict):
+    """What is known of a file from when it was read."""
+
+    days: list[str]
+    ranges: list[Range]
+
 
 @dataclass
 class FileDay:
     """What became of the files of one table in one day's folder of the journal."""
 
-    files: int = 0
+    #: The files by their paths below the table's folder: the days to which their good rows belong, and their ranges.
+    files: dict[str, Known] = field(default_factory=dict)
     #: Rows by the reason why they are quarantined, and the files that hold them.
     quarantined: dict[str, int] = field(default_factory=dict)
     quarantine: list[str] = field(default_factory=list)
@@ -70,15 +93,26 @@ class FileDay:
     #: Files that could not be read when the version was made, and why.
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
-    def add(self, path: str, rows: int, *, torn: str, unreadable: str, quarantined: Mapping[str, int]) -> None:
-        """Take in what became of one file."""
-        self.files += 1
+    def add(self, name: str, known: Known) -> None:
+        """Take in a file, and what is known of it."""
+        self.files[name] = known
+
+    def add_bad(self, path: str, rows: int, *, torn: str, unreadable: str, quarantined: Mapping[str, int]) -> None:
+        """Take in what was wrong with a file."""
         if torn:
             self.torn.append((path, torn, rows))
         if unreadable:
             self.unreadable.append((path, unreadable))
         for reason, count in quarantined.items():
             self.quarantined[reason] = self.quarantined.get(reason, 0) + count
+
+    def keep(self, old: FileDay) -> None:
+        """Keep of *old* what this one does not know anew: the files that are missing, and what was quarantined."""
+        for name, known in old.files.items():
+            self.files.setdefault(name, known)
+        self.quarantine.extend(old.quarantine)
+        for reason, count in old.quarantined.items():
+            self.quarantined[reason] = max(self.quarantined.get(reason, 0), count)
 
 
 @dataclass
@@ -129,6 +163,7 @@ def publish(spark: SparkSession, out: str, manifest: Manifest) -> None:
 
     Raises: LostRaceError: its number is taken; LostRowsError: some are not.
     """
+    _count(out, manifest)
     manifest.published_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     text = json.dumps({"format": _FORMAT, **asdict(manifest)}, indent=1)
     if not folders.put_first(spark, _path(out, manifest.number), text):
@@ -137,6 +172,11 @@ def publish(spark: SparkSession, out: str, manifest: Manifest) -> None:
             "run it again"
         )
     _count(out, _read(spark, out, manifest.number))
+
+
+def is_published(spark: SparkSession, out: str, manifest: Manifest) -> bool:
+    """Whether *manifest* is there, under its number."""
+    return manifest.number in _numbers(spark, out) and _read(spark, out, manifest.number).run == manifest.run
 
 
 def _count(out: str, manifest: Manifest) -> None:
@@ -169,6 +209,8 @@ def remove_old(spark: SparkSession, out: str, keep: timedelta) -> None:
             kept |= _runs(manifest)
         superseded_at = datetime.fromisoformat(manifest.published_at)
     for run in folders.names(spark, f"{out}/versions"):
+        if not _RUN.fullmatch(run):
+            continue
         begun_at = datetime.strptime(run.split("-")[0], _STAMP).replace(tzinfo=UTC)
         if run not in kept and (run in removed or now - begun_at > _ABANDONED):
             folders.remove(spark, f"{out}/versions/{run}")
@@ -183,7 +225,7 @@ def _runs(manifest: Manifest) -> set[str]:
 
 def _numbers(spark: SparkSession, out: str) -> list[int]:
     names = folders.names(spark, f"{out}/manifests")
-    return [int(name[:-5]) for name in names if name.endswith(".json") and not name.startswith(".")]
+    return [int(name[:-5]) for name in names if _MANIFEST.fullmatch(name)]
 
 
 def _path(out: str, number: int) -> str:

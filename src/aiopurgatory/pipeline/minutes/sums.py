@@ -39,7 +39,7 @@ _COUNTS: Final = {
 _BUCKET: Final = 10
 _OUTCOME: Final = 2
 _WHAT: Final = 3
-_REST: Final = 47
+_REST: Final = 50
 _MOST_SERIES: Final = 1 << (63 - _REST)
 #: The kind of operations, or the purgatory, when there are more than can be told apart.
 OTHERS: Final = "(others)"
@@ -156,7 +156,7 @@ class Sums:
         self._parts[name].append(part)
         self._size += len(part.counts[0])
         if self._size > _MANY:
-            self._parts = {each: [_added_up(parts)] for each, parts in self._parts.items()}
+            self._parts = {each: [_added_up(parts)] if parts else [] for each, parts in self._parts.items()}
             self._size = 0
 
     def _widen(self, batch: Batch) -> None:

@@ -30,8 +30,14 @@ def qualified(spark: SparkSession, path: str) -> str:
     """*path* in full: absolute where it is local, else with its file system."""
     system, place = _place(spark, path)
     if system.getScheme() == "file":
-        return os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
+        return absolute(path)
     return str(place.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
+
+
+def absolute(path: str) -> str:
+    """*path* in full, as far as that can be said without Spark: a local one absolute, another one as it is."""
+    local = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+    return local if "://" in local else os.path.abspath(local)
 
 
 def is_local(path: str) -> bool:
@@ -77,7 +83,7 @@ def remove(spark: SparkSession, path: str) -> None:
     """Remove *path* and all that is in it, if it is there."""
     if is_local(path):
         if os.path.isdir(path):
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # another process may be removing it, too
         else:
             Path(path).unlink(missing_ok=True)
         return
