@@ -109,7 +109,8 @@ def test_torn_checkpoint_says_what_to_remove(spark: SparkSession, tmp_path: Path
 
 
 HUNGRY = """
-import sys
+import logging, sys
+logging.getLogger().addHandler(logging.NullHandler())  # as the command does, or py4j logs a trace on stderr
 from aiopurgatory.pipeline.spark.session import session
 try:
     with session("hungry", scratch=sys.argv[1], master="local[1]", class_archive=False) as spark:
