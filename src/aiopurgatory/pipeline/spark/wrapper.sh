@@ -6,6 +6,7 @@ for option; do
 done
 # Spark calls it twice: first for the launcher, a small program that prints the second command.
 case " $* " in *" org.apache.spark.launcher.Main "*) exec "$java" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "$@" ;; esac
+unset SPARK_HOME
 [ -n "$recorded" ] || exec "$java" "$@"
 
 "$java" "$@"
