@@ -20,14 +20,15 @@ from ..minutes.sums import Batch, Sums
 from ..minutes.units import DAY
 from ..minutes.work import work_sums
 from ..spark.folders import arrow_place
-from .columns import Columns
-from .duplicates import Range, ranges
+from .columns import Array, Columns
+from .duplicates import Range, joined, ranges
 from .files import TornFileError, one_line, read
 from .journal_tables import OPERATIONS, TABLES, Table
 from .judging import ended_us, judge, outcomes
 
 EPOCH: Final = date(1970, 1, 1)
 _ROWS_PER_GROUP: Final = 1 << 20
+_ROWS_TOGETHER: Final = 1 << 16
 # Of values that hardly repeat, a dictionary is made for nothing.
 _DIFFERENCES: Final = ("sequence", "watched_at", "waited_us", "lateness_us")
 
@@ -87,6 +88,18 @@ class Report:
     since: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Rows of one file."""
+
+    report: FileReport
+    #: That of the file's folder.
+    day: date
+    rows: pa.Table
+    #: The numbers of those that are to be dropped, going up.
+    copies: Array
+
+
 #: A file, the day of its folder, and the numbers of its rows that are to be dropped as copies.
 Given = tuple[str, date, list[int]]
 
@@ -95,7 +108,7 @@ def clean(files: Sequence[Given], job: Job) -> Report:
     """Clean a group of files."""
     task = _Task(job)
     for path, day, copies in files:
-        task.take(path, day, copies)
+        task.take(path, day, np.array(sorted(copies), np.int64))
     return task.finish()
 
 
@@ -110,8 +123,11 @@ class _Task:
         self._outputs: dict[tuple[str, str], _Output] = {}
         self._sums: dict[str, Sums] = {}
         self._snapshots: dict[str, list[pa.Table]] = {}
+        #: Rows that are not judged yet, all of files of one day.
+        self._parts: list[_Part] = []
+        self._gathered = 0
 
-    def take(self, path: str, day: date, copies: list[int]) -> None:
+    def take(self, path: str, day: date, copies: Array) -> None:
         report = FileReport(path, day.isoformat())
         self._report.files.append(report)
         source = read(path, self._table)
@@ -128,9 +144,12 @@ class _Task:
                 return
             if rows is None:
                 return
-            self._add(rows, day, copies, report)
+            mine = copies[(copies >= report.rows_in) & (copies < report.rows_in + len(rows))] - report.rows_in
+            report.rows_in += len(rows)
+            self._gather(_Part(report, day, rows, mine))
 
     def finish(self) -> Report:
+        self._clean()
         for day, snapshots in self._snapshots.items():
             for name, table in work_sums(pa.concat_tables(snapshots).unify_dictionaries()).items():
                 self._output(day, name, table.schema).write(table)
@@ -142,46 +161,66 @@ class _Task:
             self._report.written.append(output.close())
         return self._report
 
-    def _add(self, rows: pa.Table, day: date, copies: list[int], report: FileReport) -> None:
-        columns = Columns(rows)
-        broken, rules = judge(columns, self._table, day)
-        bad = broken > 0
-        if bad.any():
-            self._quarantine(columns.where(bad), [rules[number - 1] for number in broken[bad].tolist()], day, report)
-        kept = ~bad
-        if copies:
-            numbers = np.array(copies) - report.rows_in
-            kept[numbers[(numbers >= 0) & (numbers < len(kept))]] = False
-            report.duplicates += len(rows) - int(bad.sum()) - int(kept.sum())
-        report.rows_in += len(rows)
-        good = columns.where(kept)
-        if len(good):
-            report.ranges = ranges(good, self._table, report.ranges)
-            self._by_day(good, report)
+    def _gather(self, part: _Part) -> None:
+        if self._parts and self._parts[0].day != part.day:
+            self._clean()
+        self._parts.append(part)
+        self._gathered += len(part.rows)
+        if self._gathered >= _ROWS_TOGETHER:
+            self._clean()
 
-    def _by_day(self, good: Columns, report: FileReport) -> None:
+    def _clean(self) -> None:
+        """Judge what was gathered, and add it up: for rows of many small files at once, or their number would count."""
+        parts, self._parts, self._gathered = self._parts, [], 0
+        if not parts:
+            return
+        begins = np.cumsum([0, *(len(part.rows) for part in parts)])
+        file = np.repeat(np.arange(len(parts)), np.diff(begins))
+        rows = pa.concat_tables([part.rows for part in parts])
+        columns = Columns(rows.unify_dictionaries().combine_chunks() if len(parts) > 1 else rows)
+        broken, rules = judge(columns, self._table, parts[0].day)
+        for number in np.unique(file[broken > 0]).tolist():
+            self._quarantine(columns, np.where(file == number, broken, 0), rules, parts[number])
+        kept = broken == 0
+        copies = np.concatenate([begin + part.copies for begin, part in zip(begins[:-1], parts, strict=True)])
+        copies = copies[kept[copies]]
+        kept[copies] = False
+        good, file = columns.where(kept), file[kept]
+        for part, duplicates in zip(parts, np.diff(np.searchsorted(copies, begins)).tolist(), strict=True):
+            part.report.duplicates += duplicates
+        if len(good):
+            for number, found in ranges(good, self._table, file):
+                parts[number].report.ranges = joined(parts[number].report.ranges, found)
+            self._by_day(good, file, [part.report for part in parts])
+
+    def _by_day(self, good: Columns, file: Array, reports: list[FileReport]) -> None:
         numbers = ended_us(good, self._table) // DAY
         some = range(int(numbers[0]), int(numbers[0]) + 1) if (numbers == numbers[0]).all() else np.unique(numbers)
         for number in map(int, some):
-            day = EPOCH + timedelta(days=number)
+            name = (EPOCH + timedelta(days=number)).isoformat()
             rows = good.where(numbers == number)
-            report.days[day.isoformat()] = report.days.get(day.isoformat(), 0) + len(rows)
-            if not self._job.wants(day):
-                report.other_days += len(rows)
+            is_wanted = self._job.wants(date.fromisoformat(name))
+            counts = np.bincount(file[numbers == number], minlength=len(reports)).tolist()
+            for report, count in zip(reports, counts, strict=True):
+                if count:
+                    report.days[name] = report.days.get(name, 0) + count
+                    report.other_days += 0 if is_wanted else count
+            if not is_wanted:
                 continue
-            name = day.isoformat()
             self._output(name, self._table.name, rows.rows.schema).write(rows.rows)
             if self._table is OPERATIONS:
                 self._sums.setdefault(name, Sums()).add(batch_of(rows))
             else:
                 self._snapshots.setdefault(name, []).append(rows.rows)
 
-    def _quarantine(self, rows: Columns, reasons: list[str], day: date, report: FileReport) -> None:
+    def _quarantine(self, columns: Columns, broken: Array, rules: list[str], part: _Part) -> None:
+        report, rows = part.report, columns.where(broken > 0).rows
+        reasons = [rules[number - 1] for number in broken[broken > 0].tolist()]
         for reason in reasons:
             report.quarantined[reason] = report.quarantined.get(reason, 0) + 1
-        table = rows.rows.append_column("reason", pa.array(reasons, pa.string()))
+        table = rows.append_column("reason", pa.array(reasons, pa.string()))
         table = table.append_column("file", pa.array([report.path] * len(reasons), pa.string()))
-        self._output(day.isoformat(), f"quarantine/{self._table.name}", table.schema).write(table)
+        self._output(part.day.isoformat(), f"quarantine/{self._table.name}", table.schema).write(table)
 
     def _output(self, day: str, what: str, schema: pa.Schema) -> _Output:
         key = day, what

@@ -38,11 +38,9 @@ class Columns:
         return self._known[name]  # type: ignore[no-any-return]
 
     def codes(self, name: str) -> tuple[Array, list[str]]:
-        """A column of strings: for each row the number of its value, -1 for null, and the values."""
+        """A column of names: for each row the number of its value, -1 for null, and the values."""
         if name not in self._known:
             column = self.rows.column(name)
-            if not pa.types.is_dictionary(column.type):
-                column = column.dictionary_encode()
             column = column.unify_dictionaries().combine_chunks()
             if isinstance(column, pa.ChunkedArray):
                 column = column.chunk(0) if column.num_chunks else pa.array([], pa.string()).dictionary_encode()

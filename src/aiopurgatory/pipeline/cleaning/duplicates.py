@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from .columns import Columns
+from .columns import Array, Columns
 from .files import read
 from .journal_tables import TABLES, Table
 from .judging import judge
@@ -29,20 +29,34 @@ _GOOD_SCHEMA: Final = pa.schema(
 )
 
 
-def ranges(good: Columns, table: Table, known: list[Range]) -> list[Range]:
-    """The ranges of a file so far: those *known* of its first rows, and the good rows that follow."""
-    found = {who: (first, last, goes_up) for who, first, last, goes_up in known}
+def ranges(good: Columns, table: Table, file: Array) -> Iterator[tuple[int, Range]]:
+    """The ranges of good rows of some files: *file* numbers the file of each row. Returns these numbers, and a range.
+
+    A file comes as often as rows of its are of somebody else.
+    """
     codes, names = _who(good, table)
-    numbers = good.numbers(table.counter)
-    for code in np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist():
-        own = numbers if len(names) == 1 else numbers[codes == code]
-        low, high = int(own.min()), int(own.max())
-        goes_up = bool((own[:-1] < own[1:]).all())
-        if names[code] in found:
-            first, last, before = found[names[code]]
-            low, high, goes_up = min(low, first), max(high, last), before and goes_up and int(own[0]) > last
-        found[names[code]] = low, high, goes_up
-    return [(who, *each) for who, each in found.items()]
+    group = file * len(names) + codes
+    order = np.argsort(
+        group.astype(np.min_scalar_type(group.max(initial=0))), kind="stable"
+    )  # by radix, if it is small
+    group, numbers = group[order], good.numbers(table.counter)[order]
+    is_new = np.concatenate([[True], group[1:] != group[:-1]])
+    goes_up = is_new | np.concatenate([[True], numbers[1:] > numbers[:-1]])
+    first = np.flatnonzero(is_new)
+    parts = [np.minimum.reduceat(numbers, first), np.maximum.reduceat(numbers, first)]
+    parts += [np.logical_and.reduceat(goes_up, first)]
+    for each, low, high, up in zip(group[first].tolist(), *(part.tolist() for part in parts), strict=True):
+        yield each // len(names), (names[each % len(names)], low, high, up)
+
+
+def joined(known: list[Range], more: Range) -> list[Range]:
+    """The ranges of the first rows of a file, and one of those that follow."""
+    who, first, last, goes_up = more
+    for number, (name, low, high, before) in enumerate(known):
+        if name == who:
+            both = who, min(low, first), max(high, last), before and goes_up and first > high
+            return [*known[:number], both, *known[number + 1 :]]
+    return [*known, more]
 
 
 def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:

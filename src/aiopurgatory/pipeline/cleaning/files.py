@@ -19,7 +19,6 @@ from .journal_tables import Table
 #: Files with more bytes of rows than this are read in batches, and before that once only to see that they are whole.
 LARGE: Final = 512 << 20
 _BATCH: Final = 1 << 18
-_NAMES: Final = ("purgatory", "instance", "kind", "outcome")
 _FIRST_YEAR: Final = 1970
 _FOLDER: Final = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$")
 
@@ -102,20 +101,21 @@ def _entries(folder: str) -> Iterator[tuple[str, int | None, int]]:
 
 
 def read(path: str, table: Table) -> Iterator[pa.Table]:
-    """The rows of a file, with the columns of the table; those that the file lacks are null.
+    """The rows of a file, with the columns of the table, names as dictionaries; those that the file lacks are null.
 
     Raises: TornFileError: before any row comes; OSError: it cannot be read now.
     """
     system, place = arrow_place(path)
+    ahead = not is_local(path)
     with system.open_input_file(place) as opened:
         try:
-            parquet, names, rows = _checked(opened, table)
+            parquet, names, rows = _checked(opened, table, ahead=ahead)
         except pa.ArrowMemoryError:
             raise
         except (OSError, pa.ArrowException, ValueError, OverflowError):
             _see_that_bytes_come(system, place)
             try:  # what failed for a moment is not torn
-                parquet, names, rows = _checked(opened, table)
+                parquet, names, rows = _checked(opened, table, ahead=ahead)
             except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
                 raise TornFileError(f"torn: {one_line(error)}", _rows_said(system, place)) from None
         if rows is not None:
@@ -125,9 +125,11 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
                 yield _complete(pa.Table.from_batches([batch]), names, table)
 
 
-def _checked(opened: pa.NativeFile, table: Table) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
+def _checked(
+    opened: pa.NativeFile, table: Table, *, ahead: bool
+) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
     """An open file, its columns, and its rows unless they are LARGE. Raises: TornFileError, or what reading it does."""
-    parquet = _opened(opened)
+    parquet = _opened(opened, table, ahead=ahead)
     said = parquet.metadata.num_rows
     names = _columns(parquet, table)
     rows = parquet.read(list(names.values()), use_threads=False) if _size(parquet) <= LARGE else None
@@ -158,11 +160,13 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _opened(file: pa.NativeFile) -> pq.ParquetFile:
-    metadata = pq.read_metadata(file)
-    there = {metadata.schema.column(number).path for number in range(metadata.num_columns)}
-    names = [name for name in _NAMES if name in there]
-    return pq.ParquetFile(file, metadata=metadata, read_dictionary=names, pre_buffer=True)
+def _opened(file: pa.NativeFile, table: Table, *, ahead: bool) -> pq.ParquetFile:
+    """Args: ahead: read columns before they are asked for, which pays where a read is a request to elsewhere."""
+    names = [each.name for each in table.held if pa.types.is_dictionary(each.type)]
+    try:
+        return pq.ParquetFile(file, read_dictionary=names, pre_buffer=ahead)
+    except KeyError:  # it lacks one of them
+        return pq.ParquetFile(file, pre_buffer=ahead)
 
 
 def _size(parquet: pq.ParquetFile) -> int:
@@ -175,7 +179,9 @@ def _batches(parquet: pq.ParquetFile, names: dict[str, str]) -> Iterator[pa.Reco
 
 def _columns(parquet: pq.ParquetFile, table: Table) -> dict[str, str]:
     """For each column of the table that the file has, its name there. Raises: TornFileError: it must be otherwise."""
-    found = parquet.schema_arrow
+    found, held = parquet.schema_arrow, table.held
+    if _is_alike(found, held):
+        return {name: name for name in held.names}
     lower = [name.lower() for name in found.names]
     names = {}
     for each in table.arrow:
@@ -197,11 +203,18 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _complete(rows: pa.Table, names: dict[str, str], table: Table) -> pa.Table:
+    held = table.held
+    if _is_alike(rows.schema, held):
+        return pa.Table.from_arrays(rows.columns, schema=held)
     columns = []
     for each in table.arrow:
         if each.name not in names:
-            columns.append(pa.chunked_array([pa.nulls(len(rows), each.type)]))
-            continue
-        column = rows.column(names[each.name])
-        columns.append(column if each.name in _NAMES or column.type == each.type else column.cast(each.type))
-    return pa.Table.from_arrays(columns, names=table.arrow.names)
+            columns.append(pa.chunked_array([pa.nulls(len(rows), held.field(each.name).type)]))
+        else:
+            columns.append(rows.column(names[each.name]).cast(each.type).cast(held.field(each.name).type))
+    return pa.Table.from_arrays(columns, schema=held)
+
+
+def _is_alike(schema: pa.Schema, held: pa.Schema) -> bool:
+    """Whether they differ in nothing but what may be null."""
+    return bool(schema.names == held.names and schema.types == held.types)

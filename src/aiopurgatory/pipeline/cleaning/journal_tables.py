@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
 
 from aiopurgatory.journal import schema
+
+_NAMES: Final = ("purgatory", "instance", "kind", "outcome")
+_NAME: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,11 @@ class Table:
     counter: str
     #: A row belongs to the day of the sum of these columns, which are microseconds.
     ended: tuple[str, ...]
+
+    @cached_property
+    def held(self) -> pa.Schema:
+        """The columns in memory, where names are dictionaries."""
+        return pa.schema([(each.name, _NAME if each.name in _NAMES else each.type) for each in self.arrow])
 
 
 OPERATIONS: Final = Table("operations", schema.OPERATIONS, ("instance",), "sequence", ("watched_at", "waited_us"))
