@@ -32,7 +32,13 @@ def whole(figure: str, competitor: str, size: int) -> Callable[[Results], float 
 
 
 def files(name: str) -> Callable[[Results], float | None]:
-    return median_of("first_cpu", what="files", competitor=OURS, files=name)
+    """Of the start and the first time, as whoever has such a journal meets them."""
+    return lambda found: _started(found.where(table="pipelines", what="files", competitor=OURS, files=name))
+
+
+def _started(of: Results) -> float | None:
+    start, first = of.median("start_cpu"), of.median("first_cpu")
+    return None if start is None or first is None else start + first
 
 
 TARGETS = [
@@ -45,7 +51,7 @@ TARGETS = [
     ),
     Target("1M rows, one process with the JVM's start, s", 15, 8, whole("whole_wall", OURS, SMALL)),
     Target(
-        "2,000 files of 10 rows / 10 files of as many rows, CPU",
+        "2,000 files of 10 rows / 10 files of as many rows, CPU with the start",
         1.5,
         1.1,
         ratio_of(files("2,000 files"), files("10 files")),
@@ -104,6 +110,8 @@ def process_rows(found: Results) -> Iterable[Row]:
 def files_rows(found: Results) -> Iterable[Row]:
     for (competitor,), of in _each(found, "competitor"):
         many, few = (of.where(files=name) for name in ("2,000 files", "10 files"))
+        compared = ratio(_started(many), _started(few))
+        yield [competitor, "start + first", *(f"{_started(of) or 0:.1f}" for of in (many, few)), f"{compared or 0:.2f}"]
         for name in ("first", "again"):
             compared = ratio(many.median(f"{name}_cpu"), few.median(f"{name}_cpu"))
             text = "" if compared is None else f"{compared:.2f}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import threading
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.pipeline.cleaning import versions
+from aiopurgatory.pipeline.cleaning import cleaner, files, versions
 from aiopurgatory.pipeline.cleaning.clean_table import published, read_clean
+from aiopurgatory.pipeline.cleaning.cleaner import Job, clean
 from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.cleaning.table_run import Counts, TornJournalError
 from aiopurgatory.pipeline.cleaning.versions import LostRaceError, LostRowsError, Manifest
@@ -273,19 +276,38 @@ def test_ingest_too_many_torn_files_nothing_changes(spark: SparkSession, tmp_pat
 
 
 def test_clean_file_larger_than_memory_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aiopurgatory.pipeline.cleaning import files
-    from aiopurgatory.pipeline.cleaning.cleaner import Job, clean
-
     rows = [operation(n, waited_us=-1 if n % 100 == 0 else 5) for n in range(1_000)]
     path = write(tmp_path / "journal", rows)
     monkeypatch.setattr(files, "LARGE", 0)
     monkeypatch.setattr(files, "_BATCH", 64)
+    monkeypatch.setattr(cleaner, "_ROWS_TOGETHER", 1)
     job = Job("operations", str(tmp_path / "out"), None, None)
     report = clean([(str(path), NOON.date(), [1, 63, 64, 999])], job)
     assert (report.files[0].rows_in, report.files[0].duplicates) == (1_000, 4)
+    assert report.files[0].ranges == [("host-1", 2, 998, True)]
     (out,) = (tmp_path / "out" / "operations").rglob("*.parquet")
     expected = [n for n in range(1_000) if n % 100 and n not in (1, 63, 64, 999)]
     assert pq.read_table(out, partitioning=None)["sequence"].to_pylist() == expected
+
+
+def test_clean_small_files_together_same_reports_as_alone(tmp_path: Path) -> None:
+    late = NOON + timedelta(hours=12)
+    contents = [
+        [operation(n) for n in range(5)],
+        [operation(n, instance=f"host-{n % 2}", waited_us=-1 if n == 3 else 5) for n in (2, 1, 3, 4, 3)],
+        [operation(n, weight=math.nan) for n in range(2)],
+        [],
+        [operation(n, watched_at=late if n > 1 else NOON) for n in range(4)],
+    ]
+    copies = [[0, 4], [1], [], [], [3]]
+    paths = [str(write(tmp_path / "journal", rows, f"f-{number}")) for number, rows in enumerate(contents)]
+    given = [(path, NOON.date(), rows) for path, rows in zip(paths, copies, strict=True)]
+    job = Job("operations", str(tmp_path / "out"), NOON.date(), NOON.date())
+    together = clean(given, job)
+    alone = [clean([each], job) for each in given]
+    assert together.files == [file for report in alone for file in report.files]
+    written = Counter({each.what: each.rows for each in together.written})
+    assert (written["operations"], written["quarantine/operations"]) == (7, 4)
 
 
 def test_folders_of_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
