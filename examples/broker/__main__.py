@@ -1,0 +1,73 @@
+"""python -m examples.broker: a broker for Kafka's clients, with its metrics and the live page of what waits in it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import socket
+
+import uvicorn
+from prometheus_client import make_asgi_app
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from aiopurgatory.metrics import Metrics
+from aiopurgatory.web.inspector import Inspector
+
+from .replication import Settings
+from .server import Broker, BrokerSettings
+
+
+class Pages(uvicorn.Server):
+    """/purgatory and /metrics of *broker*. Signals are left to whoever runs it."""
+
+    def __init__(self, broker: Broker) -> None:
+        routes = [
+            Mount("/purgatory", Inspector(broker.purgatories, show_keys=True)),
+            Mount("/metrics", make_asgi_app()),
+        ]
+        super().__init__(uvicorn.Config(Starlette(routes=routes), log_level="warning", lifespan="off"))
+
+    async def run_on(self, listener: socket.socket) -> None:
+        """Serve until `should_exit` is set."""
+        await self._serve([listener])
+
+
+async def serve(host: str, port: int, http_port: int, settings: BrokerSettings) -> None:
+    """Run until SIGTERM or Ctrl-C; then answer what waits, and stop."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    broker = Broker(settings, [Metrics()])
+    await broker.start(host, port)
+    with socket.create_server((host, http_port)) as listener:
+        pages = Pages(broker)
+        serving = asyncio.create_task(pages.run_on(listener))
+        http = f"http://{host}:{listener.getsockname()[1]}"
+        print(f"{host}:{broker.connections.port}  metrics {http}/metrics/  live page {http}/purgatory/", flush=True)
+        await stopped.wait()
+        await broker.close()
+        pages.should_exit = pages.force_exit = True
+        await serving
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.broker", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=0, help="port for Kafka's clients (default: a free one)")
+    parser.add_argument("--http-port", type=int, default=0, help="port of metrics and live page (default: a free one)")
+    parser.add_argument("--partitions", type=int, default=2, help="of a new topic (default: %(default)s)")
+    parser.add_argument("--lag", type=float, default=0.0, help="seconds before each fetch of a follower (default: 0)")
+    parser.add_argument("--min-in-sync", type=int, default=2, help="replicas that acks=all needs (default: %(default)s)")
+    options = parser.parse_args()
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    settings = BrokerSettings(
+        partitions=options.partitions, partition=Settings(lag=options.lag, min_in_sync=options.min_in_sync)
+    )
+    asyncio.run(serve(options.host, options.port, options.http_port, settings))
+
+
+if __name__ == "__main__":
+    main()

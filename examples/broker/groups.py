@@ -1,0 +1,238 @@
+"""Consumer groups: members wait for each other, then for the leader's plan, and beat.
+
+    JoinGroup -> ("join", group)              JoinBarrier: until all members have joined
+    SyncGroup -> ("sync", group)              a WatermarkWait: until the leader has sent what each is to read
+    Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is out, and the others join anew
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import uuid4
+
+from kio.schema.errors import ErrorCode
+
+from aiopurgatory import Purgatory
+from aiopurgatory.operations import (
+    Generation,
+    GroupFullError,
+    Heartbeats,
+    JoinBarrier,
+    JoinError,
+    Watermark,
+    WatermarkWait,
+)
+
+from .errors import KafkaError
+
+
+@dataclass
+class GroupSettings:
+    """Times are in seconds."""
+
+    #: For how long an empty group waits for more members.
+    initial_delay: float = 0.3
+    max_members: int = 1_000
+    #: The shortest and the longest session timeout that a member may ask for.
+    sessions: tuple[float, float] = (0.1, 1_800.0)
+
+
+@dataclass
+class Member:
+    """What a member has said of itself."""
+
+    protocol_type: str
+    #: What it can do, the best first: name -> what it tells the leader.
+    protocols: dict[str, bytes]
+    session_timeout: float
+    rebalance_timeout: float
+
+
+class Joined(NamedTuple):
+    """What a member is told when the barrier opens."""
+
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    #: For the leader alone: of each member what it told.
+    members: Mapping[str, bytes]
+
+
+class Group:
+    """One group."""
+
+    def __init__(self, purgatory: Purgatory, name: str, settings: GroupSettings) -> None:
+        self.name = name
+        #: (topic, partition) -> offset, and what the consumer noted with it.
+        self.offsets: dict[tuple[str, int], tuple[int, str]] = {}
+        self._purgatory = purgatory
+        self._settings = settings
+        self._barrier = JoinBarrier[str](
+            purgatory,
+            ("join", name),
+            rebalance_timeout=60.0,
+            initial_delay=settings.initial_delay,
+            max_members=settings.max_members,
+        )
+        self._sync_key = ("sync", name)
+        self._synced = Watermark()  # the generation that has a plan
+        self._plan: dict[str, bytes] = {}
+        self._members: dict[str, Member] = {}
+        self._sessions: dict[float, Heartbeats[str]] = {}
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return self._barrier.members
+
+    def expect(self, client_id: str, session_timeout: float) -> str:
+        """A name for a member that has none; it is to join with that. Raises: KafkaError: the group is full."""
+        name = f"{client_id}-{uuid4()}"
+        try:
+            self._barrier.expect(name)
+        except GroupFullError:
+            raise KafkaError(ErrorCode.group_max_size_reached) from None
+        self._sessions_of(session_timeout).beat(name)
+        return name
+
+    async def join(self, name: str, member: Member) -> Joined:
+        """Wait until all members have joined. Raises: KafkaError."""
+        self._refuse(name, member)
+        before = self._members.get(name)
+        self._stop_session(name)  # it may ask for another timeout now
+        self._members[name] = member
+        self._beat(name)
+        generation = self._barrier.generation
+        is_leader = name == self._leader(generation)
+        if self._barrier.is_closed or name not in generation.members or is_leader or before != member:
+            self._barrier.rebalance_timeout = max(each.rebalance_timeout for each in self._members.values())
+            self._interrupt_sync()
+            try:
+                generation = await self._barrier.join(name)
+            except GroupFullError:
+                self._forget(name)
+                raise KafkaError(ErrorCode.group_max_size_reached) from None
+            except JoinError:
+                raise KafkaError(ErrorCode.unknown_member_id) from None
+            for each in generation.dropped:
+                self._forget(each)
+            if name not in self._members:  # it left between the barrier and here
+                raise KafkaError(ErrorCode.unknown_member_id)
+            self._beat(name)
+        return self._joined(name, generation)
+
+    async def sync(self, name: str, generation: int, plan: Mapping[str, bytes]) -> bytes:
+        """Wait for the leader's *plan*, which is not empty for the leader. Returns: what is for *name*.
+
+        Raises: KafkaError: also when the group begins anew meanwhile.
+        """
+        self.check(name, generation)
+        if self._barrier.is_closed:
+            raise KafkaError(ErrorCode.rebalance_in_progress)
+        self._beat(name)
+        if name == self._leader(self._barrier.generation) and self._synced.value < generation:
+            self._plan = dict(plan)
+            self._synced.value = generation
+            self._purgatory.check_and_complete(self._sync_key)
+        wait = WatermarkWait(self._synced, generation, self._members[name].rebalance_timeout)
+        try:
+            await self._purgatory.watch(wait, [self._sync_key])
+        except TimeoutError:  # the leader is alive, but has no plan
+            self._remove(self._leader(self._barrier.generation))
+            raise KafkaError(ErrorCode.rebalance_in_progress) from None
+        self._beat(name)
+        return self._plan.get(name, b"")
+
+    def heartbeat(self, name: str, generation: int) -> None:
+        """Raises: KafkaError: also if all are to join again."""
+        self.check(name, generation)
+        self._beat(name)
+        if self._barrier.is_closed:
+            raise KafkaError(ErrorCode.rebalance_in_progress)
+
+    def leave(self, name: str) -> None:
+        """Raises: KafkaError: there is no such member."""
+        if name not in self._barrier.members:
+            raise KafkaError(ErrorCode.unknown_member_id)
+        self._remove(name)
+
+    def check(self, name: str, generation: int) -> None:
+        """Raises: KafkaError: *name* is no member of *generation*, or that is not the latest."""
+        if name not in self._members:
+            raise KafkaError(ErrorCode.unknown_member_id)
+        if generation != self._barrier.generation.number:
+            raise KafkaError(ErrorCode.illegal_generation)
+
+    def commit(self, name: str, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
+        """Note *offsets*. Raises: KafkaError: as check(); or somebody who is no member of a group that has some."""
+        if generation >= 0:
+            self.check(name, generation)
+            self._beat(name)
+        elif self._barrier.members:
+            raise KafkaError(ErrorCode.unknown_member_id)
+        self.offsets.update(offsets)
+
+    def close(self) -> None:
+        """Answer whoever waits: this server stops."""
+        for key in (("join", self.name), self._sync_key):
+            self._purgatory.fail_for_key(key, KafkaError(ErrorCode.coordinator_not_available))
+
+    def _refuse(self, name: str, member: Member) -> None:
+        shortest, longest = self._settings.sessions
+        if not shortest <= member.session_timeout <= longest:
+            raise KafkaError(ErrorCode.invalid_session_timeout)
+        others = [each for other, each in self._members.items() if other != name]
+        is_alike = all(each.protocol_type == member.protocol_type for each in others)
+        if not member.protocols or not is_alike or not set(member.protocols).intersection(*(o.protocols for o in others)):
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+
+    def _joined(self, name: str, generation: Generation[str]) -> Joined:
+        members = [(each, self._members[each]) for each in generation.members if each in self._members]
+        protocol = _elected([member for _, member in members])
+        leader = self._leader(generation)
+        told = {each: member.protocols[protocol] for each, member in members} if name == leader else {}
+        return Joined(generation.number, self._members[name].protocol_type, protocol, leader, told)
+
+    def _leader(self, generation: Generation[str]) -> str:
+        return generation.members[0] if generation.members else ""
+
+    def _beat(self, name: str) -> None:
+        self._sessions_of(self._members[name].session_timeout).beat(name)
+
+    def _sessions_of(self, timeout: float) -> Heartbeats[str]:
+        if timeout not in self._sessions:
+            key = ("session", self.name, timeout)
+            self._sessions[timeout] = Heartbeats[str](
+                self._purgatory, key, timeout=timeout, on_missed=self._remove, excused=self._barrier.is_waiting
+            )
+        return self._sessions[timeout]
+
+    def _interrupt_sync(self) -> None:
+        """The group begins anew: whoever waits for the old plan is to join."""
+        if not self._barrier.is_closed:
+            self._purgatory.fail_for_key(self._sync_key, KafkaError(ErrorCode.rebalance_in_progress))
+
+    def _remove(self, name: str) -> None:
+        """The others are to join again."""
+        if name in self._barrier.generation.members:
+            self._interrupt_sync()
+        self._barrier.leave(name)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._members.pop(name, None)
+        self._stop_session(name)
+
+    def _stop_session(self, name: str) -> None:
+        for sessions in self._sessions.values():
+            sessions.stop(name)
+
+
+def _elected(members: Sequence[Member]) -> str:
+    """Of what all can do, what most like best."""
+    common = set(members[0].protocols).intersection(*(member.protocols for member in members))
+    votes = Counter(next(name for name in member.protocols if name in common) for member in members)
+    return votes.most_common(1)[0][0]

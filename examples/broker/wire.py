@@ -1,0 +1,121 @@
+"""Kafka's wire protocol, as far as kio leaves it to us: which versions, and one answer for all of them."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Final, get_args, get_type_hints
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map
+from kio.serial import entity_reader, entity_writer
+
+#: The oldest and the newest version of each request. Later ones name topics by ids, or want transactions.
+VERSIONS: Final = {
+    "produce": (3, 9),
+    "fetch": (4, 12),
+    "list_offsets": (1, 7),
+    "metadata": (0, 8),
+    "offset_commit": (2, 8),
+    "offset_fetch": (1, 7),
+    "find_coordinator": (0, 3),
+    "join_group": (1, 7),
+    "heartbeat": (0, 4),
+    "leave_group": (0, 4),
+    "sync_group": (0, 5),
+    "api_versions": (0, 4),
+    "create_topics": (2, 5),
+    "delete_topics": (1, 5),
+    "init_producer_id": (0, 4),
+}
+KEYS: Final = {name: key for key, name in api_key_map.items() if name in VERSIONS}
+_NAMES: Final = {key: name for name, key in KEYS.items()}
+_START: Final = struct.Struct(">hhi")
+
+
+class WireError(Exception):
+    """What came is no request of a version that is spoken here. Nothing can be answered, and the connection ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it came."""
+
+    api: str
+    version: int
+    correlation_id: int
+    client_id: str
+    #: Of the class that kio has for this version.
+    body: Any
+
+    @property
+    def is_unknown_version(self) -> bool:
+        """Only ApiVersions is answered then: that is how a client finds a version that both speak."""
+        return self.body is None
+
+
+def parse(frame: bytes) -> Request:
+    """The request in a *frame*, without its length. Raises: WireError."""
+    try:
+        key, version, correlation_id = _START.unpack_from(frame)
+    except struct.error:
+        raise WireError(f"a request has at least {_START.size} bytes, got {len(frame)}") from None
+    api = _NAMES.get(key)
+    if api is None:
+        raise WireError(f"request {key} is not known here")
+    oldest, newest = VERSIONS[api]
+    if not oldest <= version <= newest:
+        if api == "api_versions":
+            return Request(api, 0, correlation_id, "", None)
+        raise WireError(f"{api} is spoken in versions {oldest} to {newest}, got {version}")
+    schema = load_request_schema(key, version)
+    try:
+        header, begin = entity_reader(schema.__header_schema__)(frame, 0)
+        body, size = entity_reader(schema)(frame, begin)
+    except Exception as error:  # kio raises whatever the bytes make it stumble over
+        raise WireError(f"{api} version {version} cannot be read: {type(error).__name__}: {error}") from None
+    if begin + size != len(frame):
+        raise WireError(f"{api} version {version} has {len(frame) - begin - size} bytes after its end")
+    return Request(api, version, correlation_id, header.client_id or "", body)
+
+
+def answer(request: Request, values: Mapping[str, Any]) -> bytes:
+    """The frame of an answer with its length. Of *values*, those are sent that the request's version has."""
+    schema = load_response_schema(KEYS[request.api], request.version)
+    header_schema = schema.__header_schema__
+    out = io.BytesIO(bytes(4))
+    out.seek(4)
+    entity_writer(header_schema)(out, header_schema(correlation_id=request.correlation_id))
+    entity_writer(schema)(out, _entity(schema, values))
+    with out.getbuffer() as frame:
+        frame[:4] = struct.pack(">i", len(frame) - 4)
+    return out.getvalue()
+
+
+def _entity(kind: Any, values: Mapping[str, Any]) -> Any:
+    return kind(**{name: _value(of, values[name]) for name, of in _parts(kind).items() if name in values})
+
+
+def _value(kind: Any, value: Any) -> Any:
+    """What is a mapping, or a list of such, becomes an entity of *kind*, or a tuple of such."""
+    if kind is None or value is None:
+        return value
+    return tuple(_entity(kind, each) for each in value)
+
+
+@cache
+def _parts(kind: type) -> dict[str, Any]:
+    """The fields of an entity; of those that hold other entities, the class of these."""
+    hints = get_type_hints(kind)
+    return {field.name: _class_in(hints[field.name]) for field in fields(kind)}
+
+
+def _class_in(hint: Any) -> Any:
+    for each in get_args(hint):
+        found = each if is_dataclass(each) else _class_in(each)
+        if found is not None:
+            return found
+    return None
