@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--http-port", type=int, default=0, help="port of metrics and live page (default: a free one)")
     parser.add_argument("--partitions", type=int, default=2, help="of a new topic (default: %(default)s)")
     parser.add_argument("--lag", type=float, default=0.0, help="seconds before each fetch of a follower (default: 0)")
-    parser.add_argument("--min-in-sync", type=int, default=2, help="replicas that acks=all needs (default: %(default)s)")
+    parser.add_argument("--min-in-sync", type=int, default=2, help="replicas for acks=all (default: %(default)s)")
     options = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
     settings = BrokerSettings(

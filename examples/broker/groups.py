@@ -1,8 +1,8 @@
 """Consumer groups: members wait for each other, then for the leader's plan, and beat.
 
-    JoinGroup -> ("join", group)              JoinBarrier: until all members have joined
-    SyncGroup -> ("sync", group)              a WatermarkWait: until the leader has sent what each is to read
-    Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is out, and the others join anew
+JoinGroup -> ("join", group)              JoinBarrier: until all members have joined
+SyncGroup -> ("sync", group)              a WatermarkWait: until the leader has sent what each is to read
+Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is out, and the others join anew
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ class Group:
             raise KafkaError(ErrorCode.invalid_session_timeout)
         others = [each for other, each in self._members.items() if other != name]
         is_alike = all(each.protocol_type == member.protocol_type for each in others)
-        if not member.protocols or not is_alike or not set(member.protocols).intersection(*(o.protocols for o in others)):
+        common = set(member.protocols).intersection(*(each.protocols for each in others))
+        if not common or not is_alike:
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
 
     def _joined(self, name: str, generation: Generation[str]) -> Joined:

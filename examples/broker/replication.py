@@ -1,8 +1,8 @@
 """Partitions: a leader's log, two followers that fetch from it, and who waits for what.
 
-    append -> the log's end      -> ("end", topic, partition)        followers' fetches
-           -> followers fetch on -> Replicas                         produce requests with acks=all
-           -> high watermark     -> ("committed", topic, partition)  consumers' fetches
+append -> the log's end      -> ("end", topic, partition)        followers' fetches
+       -> followers fetch on -> Replicas                         produce requests with acks=all
+       -> high watermark     -> ("committed", topic, partition)  consumers' fetches
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from aiopurgatory import Purgatory
-from aiopurgatory.operations import DelayedFetch, Heartbeats, Replicas
+from aiopurgatory.operations import DelayedFetch, Heartbeats, Replicas, SourceError
 
 from .errors import KafkaError
 from .log import Batch, Log
@@ -24,6 +24,9 @@ LEADER: Final = 0
 FOLLOWERS: Final = (1, 2)
 # A follower that has nothing to fetch asks again after so many seconds, as Kafka's do after half a second.
 _FOLLOWER_WAIT: Final = 30.0
+_FOLLOWER_BYTES: Final = 1 << 20
+
+What = Literal["end", "committed"]
 
 
 @dataclass
@@ -67,7 +70,7 @@ class Partition:
         self.followers = [Follower(self, name, settings.lag) for name in FOLLOWERS]
 
     def append(self, data: bytes | None, *, is_for_all: bool) -> tuple[int, int]:
-        """Append one batch. Returns: the offset of the first record, and that which all replicas must reach to have all of them.
+        """Append one batch. Returns: the offset of its first record, and the one that replicas reach by having all.
 
         Raises: KafkaError: it is not appended. With *is_for_all*, also while too few replicas are in sync.
         """
@@ -78,7 +81,7 @@ class Partition:
                 raise KafkaError(ErrorCode.not_enough_replicas)
             base = self.log.append(batch)
             self.note(LEADER, self.log.end)
-            self._fetches.check_and_complete(self.key("end"))
+            self.tell("end")
         return base, base + batch.records
 
     def note(self, replica: int, offset: int) -> None:
@@ -101,12 +104,22 @@ class Partition:
             self.in_sync.stop(follower.name)
             follower.stop()
         self.replicas.fail(KafkaError(ErrorCode.unknown_topic_or_partition))
-        for what in ("end", "committed"):
-            self._fetches.check_and_complete(self.key(what))
+        self.tell("end")
+        self.tell("committed")
 
-    def key(self, what: Literal["end", "committed"]) -> Hashable:
-        """The watch key of those who wait for more records *what* of."""
+    def key(self, what: What) -> Hashable:
+        """The watch key of who waits for more: followers at the log's end, consumers at what is committed."""
         return what, self.topic, self.number
+
+    def tell(self, what: What) -> None:
+        """There is more, or an error."""
+        self._fetches.check_and_complete(self.key(what))
+
+    async def read(self, what: What, offset: int, max_bytes: int, timeout: float) -> Read | SourceError:
+        """Wait until there is something to read from *offset* on."""
+        key = self.key(what)
+        fetch = DelayedFetch({key: (View(self, what, max_bytes), offset)}, timeout=timeout)
+        return (await self._fetches.watch(fetch, [key]))[key]
 
     def _drop(self, follower: int) -> None:
         before = self.replicas.high_watermark
@@ -119,13 +132,13 @@ class Partition:
 
     def _tell_consumers(self, before: int) -> None:
         if self.replicas.high_watermark > before:
-            self._fetches.check_and_complete(self.key("committed"))
+            self.tell("committed")
 
 
 class View:
     """A partition as one fetch reads it: consumers up to the high watermark, followers up to the end."""
 
-    def __init__(self, partition: Partition, what: Literal["end", "committed"], max_bytes: int) -> None:
+    def __init__(self, partition: Partition, what: What, max_bytes: int) -> None:
         self._partition = partition
         self._what = what
         self._max_bytes = max_bytes
@@ -166,17 +179,16 @@ class Follower:
         self._task.cancel()
 
     async def _follow(self, fetches: Purgatory) -> None:
-        partition, key = self._partition, self._partition.key("end")
-        view, offset = View(partition, "end", 1 << 20), partition.log.end
+        partition = self._partition
+        offset = partition.log.end
         while not partition.is_gone:
             if self._stalled:
                 await fetches.wait_for(lambda: not self._stalled, [self], None)
             partition.note(self.name, offset)
-            fetch = DelayedFetch({key: (view, offset)}, timeout=_FOLLOWER_WAIT)
-            found = (await fetches.watch(fetch, [key]))[key]
-            if isinstance(found, KafkaError):  # its records are gone: it begins anew with what there is
+            found = await partition.read("end", offset, _FOLLOWER_BYTES, _FOLLOWER_WAIT)
+            if isinstance(found, SourceError):  # its records are gone: it begins anew with what there is
                 offset = partition.log.start
-            elif isinstance(found, Read):
+            else:
                 offset = self._end_of(found.records, offset)
             if self.lag:
                 await asyncio.sleep(self.lag)

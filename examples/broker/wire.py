@@ -12,6 +12,7 @@ from typing import Any, Final, get_args, get_type_hints
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i32
 
 #: The oldest and the newest version of each request. Later ones name topics by ids, or want transactions.
 VERSIONS: Final = {
@@ -88,7 +89,7 @@ def answer(request: Request, values: Mapping[str, Any]) -> bytes:
     header_schema = schema.__header_schema__
     out = io.BytesIO(bytes(4))
     out.seek(4)
-    entity_writer(header_schema)(out, header_schema(correlation_id=request.correlation_id))
+    entity_writer(header_schema)(out, header_schema(correlation_id=i32(request.correlation_id)))
     entity_writer(schema)(out, _entity(schema, values))
     with out.getbuffer() as frame:
         frame[:4] = struct.pack(">i", len(frame) - 4)

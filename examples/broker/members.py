@@ -1,0 +1,112 @@
+"""Requests of the members of consumer groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from .answers import OK, Values, by_topic, code_of_step, partitions
+from .errors import KafkaError
+from .groups import Member
+from .wire import Request
+
+if TYPE_CHECKING:
+    from .server import Broker
+
+# The first version in which a member without a name is given one, and joins with that.
+_NAMES_FIRST: Final = 4
+# Of what a consumer notes with an offset.
+_LONGEST_METADATA: Final = 4096
+
+
+async def join_group(broker: Broker, request: Request) -> Values:
+    body, name = request.body, request.body.member_id
+    session = body.session_timeout.total_seconds()
+    try:
+        group = broker.group(body.group_id, makes=True)
+        if not name:
+            name = group.expect(request.client_id, session)
+            if request.version >= _NAMES_FIRST:
+                raise KafkaError(ErrorCode.member_id_required)
+        elif name not in group.members:
+            raise KafkaError(ErrorCode.unknown_member_id)
+        protocols = {each.name: bytes(each.metadata) for each in body.protocols}
+        member = Member(body.protocol_type, protocols, session, body.rebalance_timeout.total_seconds())
+        joined = await group.join(name, member)
+    except KafkaError as error:
+        nothing = {"generation_id": -1, "protocol_type": None, "protocol_name": "", "leader": "", "members": ()}
+        return {"error_code": error.code, "member_id": name, **nothing}
+    return {
+        "error_code": OK,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol,
+        "leader": joined.leader,
+        "member_id": name,
+        "members": [{"member_id": each, "metadata": metadata} for each, metadata in joined.members.items()],
+    }
+
+
+async def sync_group(broker: Broker, request: Request) -> Values:
+    body = request.body
+    plan = {each.member_id: bytes(each.assignment) for each in body.assignments}
+    try:
+        part = await broker.group(body.group_id).sync(body.member_id, body.generation_id, plan)
+    except KafkaError as error:
+        return {"error_code": error.code, "assignment": b""}
+    names = {name: getattr(body, name, None) for name in ("protocol_type", "protocol_name")}
+    return {"error_code": OK, "assignment": part, **names}
+
+
+def heartbeat(broker: Broker, request: Request) -> Values:
+    body = request.body
+
+    def beat() -> None:
+        broker.group(body.group_id).heartbeat(body.member_id, body.generation_id)
+
+    return {"error_code": code_of_step(beat)}
+
+
+def leave_group(broker: Broker, request: Request) -> Values:
+    body = request.body
+
+    def leave(name: str) -> None:
+        broker.group(body.group_id).leave(name)
+
+    names = [each.member_id for each in body.members] if hasattr(body, "members") else [body.member_id]
+    codes = {name: code_of_step(leave, name) for name in names}
+    answers = [{"member_id": name, "group_instance_id": None, "error_code": code} for name, code in codes.items()]
+    return {"error_code": OK if hasattr(body, "members") else codes[body.member_id], "members": answers}
+
+
+def offset_commit(broker: Broker, request: Request) -> Values:
+    body = request.body
+    offsets = {
+        (topic, part.partition_index): (part.committed_offset, (part.committed_metadata or "")[:_LONGEST_METADATA])
+        for topic, part in partitions(body.topics)
+    }
+    codes = {key: code_of_step(broker.partition, *key) for key in offsets}
+    known = {key: offset for key, offset in offsets.items() if codes[key] == OK}
+
+    def commit() -> None:
+        generation = getattr(body, "generation_id_or_member_epoch", -1)
+        broker.group(body.group_id, makes=generation < 0).commit(body.member_id, generation, known)
+
+    code = code_of_step(commit)
+    answers = {key: {"partition_index": key[1], "error_code": codes[key] if code == OK else code} for key in offsets}
+    return {"topics": by_topic(answers)}
+
+
+def offset_fetch(broker: Broker, request: Request) -> Values:
+    body = request.body
+    known = broker.groups[body.group_id].offsets if body.group_id in broker.groups else {}
+    wanted = list(known)
+    if body.topics is not None:
+        wanted = list(partitions(body.topics, parts="partition_indexes"))
+    answers = {}
+    for key in wanted:
+        offset, metadata = known.get(key, (-1, ""))
+        values = {"partition_index": key[1], "committed_offset": offset, "metadata": metadata, "error_code": OK}
+        answers[key] = values
+    return {"topics": by_topic(answers), "error_code": OK}

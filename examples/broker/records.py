@@ -1,0 +1,129 @@
+"""Requests for records: produce waits for acks, fetch for enough to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from aiopurgatory.operations import Replicas, SourceError
+
+from .answers import OK, Key, Values, by_topic, partitions
+from .errors import KafkaError, code_of
+from .replication import Partition, Read, View
+from .wire import Request
+
+if TYPE_CHECKING:
+    from .server import Broker
+
+# What a client may ask for in place of a timestamp.
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+
+
+async def produce(broker: Broker, request: Request) -> Values | None:
+    body, bases = request.body, dict[Key, int]()
+    required: dict[Key, tuple[Replicas, int] | Exception] = {}
+    for topic, part in partitions(body.topic_data, parts="partition_data"):
+        key = topic, part.index
+        try:
+            if body.acks not in (-1, 0, 1):
+                raise KafkaError(ErrorCode.invalid_required_acks)
+            partition = broker.partition(*key)
+            bases[key], reach = partition.append(part.records, is_for_all=body.acks == -1)
+            required[key] = partition.replicas, reach
+        except KafkaError as error:
+            required[key] = error
+    is_for_all = body.acks == -1 and bool(required)
+    errors = await broker.acked(required, body.timeout.total_seconds()) if is_for_all else _refused(required)
+    if body.acks == 0:
+        return None
+    answers = {key: _produced(key[1], code_of(error), bases.get(key, -1)) for key, error in errors.items()}
+    return {"responses": by_topic(answers, parts="partition_responses")}
+
+
+def _refused(required: Mapping[Key, object]) -> dict[Key, Exception | None]:
+    return {key: need if isinstance(need, Exception) else None for key, need in required.items()}
+
+
+def _produced(number: int, code: ErrorCode, base: int) -> Values:
+    values: Values = {"index": number, "error_code": code, "base_offset": base if code == OK else -1}
+    return values | {"log_append_time": None, "log_start_offset": -1, "record_errors": ()}
+
+
+async def fetch(broker: Broker, request: Request) -> Values:
+    body = request.body
+    if getattr(body, "session_id", 0):  # there are no sessions: the client asks again, for all of its partitions
+        return {"error_code": ErrorCode.fetch_session_id_not_found, "session_id": 0, "responses": ()}
+    views = {
+        (topic, part.partition): (_view(broker, topic, part), part.fetch_offset)
+        for topic, part in partitions(body.topics, name="topic")
+    }
+    found: dict[Key, Read | SourceError] = {}
+    if views:
+        found = await broker.read(views, body.max_wait.total_seconds(), max(body.min_bytes, 0), max(body.max_bytes, 0))
+    answers = {key: {"partition_index": key[1], **_read_values(read)} for key, read in found.items()}
+    return {"error_code": OK, "session_id": 0, "responses": by_topic(answers, name="topic")}
+
+
+class _Nothing:
+    """A partition that is not here, for a fetch."""
+
+    def __init__(self, error: KafkaError) -> None:
+        self._error = error
+
+    def readable(self, offset: int, /) -> int:
+        raise self._error
+
+    def read(self, offset: int, max_bytes: int, /) -> Read:
+        raise self._error
+
+
+def _view(broker: Broker, topic: str, part: Any) -> View | _Nothing:
+    try:
+        return View(broker.partition(topic, part.partition), "committed", max(part.partition_max_bytes, 0))
+    except KafkaError as error:
+        return _Nothing(error)
+
+
+def _read_values(read: Read | SourceError) -> Values:
+    values: Values = {"aborted_transactions": None, "preferred_read_replica": -1}
+    if isinstance(read, SourceError):
+        values |= {"error_code": code_of(read), "records": b""}
+        high, start = -1, -1
+    else:
+        values |= {"error_code": OK, "records": read.records}
+        high, start = read.high_watermark, read.start
+    return values | {"high_watermark": high, "last_stable_offset": high, "log_start_offset": start}
+
+
+def list_offsets(broker: Broker, request: Request) -> Values:
+    answers = {}
+    for topic, part in partitions(request.body.topics):
+        values = {"partition_index": part.partition_index, "error_code": OK, "offset": -1, "timestamp": -1}
+        try:
+            found = _offset_at(broker.partition(topic, part.partition_index), part.timestamp)
+            values |= dict(zip(("offset", "timestamp"), found, strict=True))
+        except KafkaError as error:
+            values["error_code"] = error.code
+        answers[topic, part.partition_index] = values
+    return {"topics": by_topic(answers)}
+
+
+def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
+    """Offset and timestamp of what a consumer asks for."""
+    if timestamp == _LATEST:
+        return partition.replicas.high_watermark, -1
+    if timestamp == _EARLIEST:
+        return partition.log.start, -1
+    if timestamp < 0:
+        raise KafkaError(ErrorCode.unsupported_version)
+    return partition.log.offset_at(timestamp, partition.replicas.high_watermark) or (-1, -1)
+
+
+def init_producer_id(broker: Broker, request: Request) -> Values:
+    if request.body.transactional_id is not None:  # there are no transactions: final for a client
+        code = ErrorCode.transactional_id_authorization_failed
+        return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+    return {"error_code": OK, "producer_id": next(broker.producer_ids), "producer_epoch": 0}
