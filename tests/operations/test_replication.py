@@ -30,7 +30,8 @@ async def test_acked_is_up_to_the_replicas_alone(purgatory: Purgatory) -> None:
     orders = partition(purgatory, followers=1)
     orders.update("leader", 1)
     public = {name for name in dir(orders) if not name.startswith("_")}
-    assert public == {"acked", "add", "drop", "fail", "high_watermark", "in_sync", "key", "purgatory", "update"}
+    known = {"acked", "add", "drop", "error_for", "fail", "high_watermark", "in_sync", "key", "purgatory", "update"}
+    assert public == known
     with pytest.raises(TimeoutError):
         await orders.acked(1, timeout=0)
 
@@ -140,6 +141,26 @@ async def test_too_few_from_the_start_ends_at_once(purgatory: Purgatory) -> None
     orders = partition(purgatory, followers=0, min_in_sync=2)
     with pytest.raises(NotEnoughReplicasError):
         await orders.acked(1, timeout=30.0)
+
+
+async def test_error_for_is_what_a_wait_would_raise(purgatory: Purgatory) -> None:
+    orders = partition(purgatory, followers=1, min_in_sync=2, start=2)
+    assert orders.error_for(3) is None
+    with pytest.raises(TimeoutError):  # of which it does not tell
+        await orders.acked(3, timeout=0)
+    orders.drop(0)
+    error = orders.error_for(3)
+    assert isinstance(error, NotEnoughReplicasError)
+    assert str(error) == "1 of the replicas of 'orders' are in sync, and min_in_sync is 2"
+    assert orders.error_for(2) is None  # is safe
+    orders.add(0, 2)
+    assert orders.error_for(3) is None
+    orders.fail(lost := LeadershipError("moved"))
+    assert orders.error_for(3) is orders.error_for(2) is lost
+    for offset in (9.5, True, None):
+        with pytest.raises(TypeError, match="offset must be an int"):
+            orders.error_for(offset)  # type: ignore[arg-type]
+    assert purgatory.statistics().checks == 0
 
 
 async def test_leadership_lost_ends_waits_with_error(purgatory: Purgatory) -> None:

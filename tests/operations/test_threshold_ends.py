@@ -150,7 +150,7 @@ async def test_timeout_is_a_required_keyword(log: ThresholdWatchers) -> None:
 # other threads
 
 
-@pytest.mark.parametrize("end", ["advance", "advance_soon", "fail"])
+@pytest.mark.parametrize("end", ["advance", "advance_soon", "fail", "complete_all"])
 async def test_call_from_another_thread_is_refused_and_loses_nothing(
     log: ThresholdWatchers, clock: ManualClock, end: str
 ) -> None:
@@ -159,7 +159,7 @@ async def test_call_from_another_thread_is_refused_and_loses_nothing(
 
     def call() -> None:
         try:
-            getattr(log, end)(LeadershipError() if end == "fail" else 5)
+            getattr(log, end)(*{"fail": [LeadershipError()], "complete_all": []}.get(end, [5]))
         except BaseException as exc:
             found.append(exc)
 
@@ -168,6 +168,7 @@ async def test_call_from_another_thread_is_refused_and_loses_nothing(
     thread.join()
     assert [type(exc) for exc in found] == [RuntimeError]
     assert (log.value, log.error_for(5), op.done()) == (0, None, False)
+    log.purgatory.check_and_complete(("offset", "log", 5))
     assert log.advance(5) == 1
 
 
@@ -243,6 +244,48 @@ async def test_advance_from_a_hook_neither_recurses_nor_loses(clock: ManualClock
         check_waiting(log)
 
 
+async def test_complete_all_from_a_hook_is_put_off(clock: ManualClock) -> None:
+    nested: list[int] = []
+    later: list[Any] = []
+    at_each_end = WhenEnded()
+    async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
+        log = ThresholdWatchers(purgatory, "log")
+
+        def end_all() -> None:
+            nested.append(log.complete_all())
+            if len(nested) == 1:
+                later.append(log.watch(10**9, timeout=None))  # begun after the first call, but before the next ones
+
+        at_each_end.do = end_all
+        ops = [log.watch(offset, timeout=None) for offset in range(1, 201)]
+        assert log.advance(1) == 1
+        assert all(op.done() for op in ops)
+        assert set(nested) == {0}
+        at_each_end.do = dict
+        assert later[0].done()  # by the second
+        assert {op.result() for op in [*ops, *later]} == {1}
+        check_waiting(log)
+
+
+async def test_complete_all_from_a_hook_spares_later_waits(clock: ManualClock) -> None:
+    later: list[Any] = []
+    at_each_end = WhenEnded()
+    async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
+        log = ThresholdWatchers(purgatory, "log")
+
+        def end_all() -> None:
+            at_each_end.do = dict
+            log.complete_all()
+            later.append(log.watch(2, timeout=None))
+
+        ops = [log.watch(offset, timeout=None) for offset in (1, 2, 3)]
+        at_each_end.do = end_all
+        assert log.advance(1) == 1
+        assert [op.result() for op in ops] == [1, 1, 1]
+        assert (later[0].done(), log.waiting) == (False, 1)
+        check_waiting(log)
+
+
 class Interrupting(DelayedOperation[None]):
     """Its hook lets a CancelledError out, as soon as it may."""
 
@@ -259,7 +302,7 @@ class Interrupting(DelayedOperation[None]):
         raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize("end", ["advance", "fail"])
+@pytest.mark.parametrize("end", ["advance", "fail", "complete_all"])
 async def test_hook_raising_base_exception_cuts_nobody_off(
     log: ThresholdWatchers, clock: ManualClock, end: str
 ) -> None:
@@ -267,11 +310,11 @@ async def test_hook_raising_base_exception_cuts_nobody_off(
     ops = [log.watch(offset, timeout=None) for offset in (1, 2, 3, 9)]
     interrupting.may_end = True
     with pytest.raises(asyncio.CancelledError):
-        log.advance(3) if end == "advance" else log.fail(LeadershipError())
+        getattr(log, end)(*{"fail": [LeadershipError()], "complete_all": []}.get(end, [3]))
     with pytest.raises(asyncio.CancelledError):
         interrupting.result()
     await clock.advance(0.0)
-    assert [op.done() for op in ops] == [True, True, True, end == "fail"]
+    assert [op.done() for op in ops] == [True, True, True, end != "advance"]
     for op in ops:
         op.exception() if op.done() else None
     check_waiting(log)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
-from aiopurgatory.operations import ThresholdWatchers
+from aiopurgatory.operations import ThresholdWatchers, produce
 from aiopurgatory.testing import ManualClock
 
-from .helpers import LeadershipError, check_waiting
+from .helpers import LeadershipError, begun, check_waiting
 
 
 async def test_advance_tries_only_whom_it_satisfies(log: ThresholdWatchers) -> None:
@@ -128,6 +128,58 @@ async def test_two_partitions_of_one_purgatory_are_apart(purgatory: Purgatory) -
     ops[1].exception()
 
 
+# all of them
+
+
+async def test_complete_all_ends_every_wait_with_the_value(log: ThresholdWatchers) -> None:
+    waits = [asyncio.create_task(log.reached(offset, timeout=30.0)) for offset in (9, 4, 7, 4)]
+    await asyncio.sleep(0)
+    order: list[int] = []
+    for offset, wait in zip((9, 4, 7, 4), waits, strict=True):
+        wait.add_done_callback(lambda _, offset=offset: order.append(offset))  # type: ignore[misc]
+    log.advance(3)
+    assert log.complete_all() == 4
+    assert await asyncio.gather(*waits) == [3] * 4
+    assert order == [4, 4, 7, 9]  # as an advance
+    assert (log.value, log.waiting, log.purgatory.statistics().completed) == (3, 0, 4)
+    check_waiting(log)
+
+
+async def test_complete_all_leaves_later_waits_waiting(log: ThresholdWatchers) -> None:
+    assert log.complete_all() == 0
+    early = log.watch(5, timeout=None)
+    assert log.complete_all() == 1
+    later = log.watch(5, timeout=None)
+    assert (early.result(), later.done(), log.waiting) == (0, False, 1)
+    assert log.advance(5) == 1
+    assert later.result() == 5
+
+
+async def test_complete_all_then_one_try_still_times_out(log: ThresholdWatchers) -> None:
+    log.complete_all()
+    with pytest.raises(TimeoutError):
+        await log.reached(1, timeout=0)
+
+
+async def test_complete_all_leaves_a_produce_waiting(log: ThresholdWatchers) -> None:
+    """What is not acked must not be answered as if it were."""
+    task = await begun(produce(log.purgatory, {"log": (log, 5)}, timeout=None))
+    op = log.watch(5, timeout=None)
+    assert log.complete_all() == 1
+    assert (op.done(), log.waiting) == (True, 1)
+    assert log.advance(5) == 1
+    assert await task == {"log": None}
+
+
+async def test_complete_all_after_advance_soon_ends_all(log: ThresholdWatchers, clock: ManualClock) -> None:
+    ops = [log.watch(offset, timeout=None) for offset in range(1, 2_001)]
+    log.advance_soon(1_000)
+    log.complete_all()
+    await clock.advance(0.0)
+    assert {op.result() for op in ops} == {1_000}
+    check_waiting(log)
+
+
 # in slices
 
 
@@ -213,7 +265,7 @@ async def test_random_steps_agree_with_a_list(log: ThresholdWatchers, clock: Man
     random_ = random.Random(seed)
     waiting: list[Any] = []
     for _ in range(500):
-        step = random_.choices(["watch", "advance", "cancel", "time"], [60, 8, 30, 2])[0]
+        step = random_.choices(["watch", "advance", "cancel", "time", "complete_all"], [60, 8, 30, 2, 1])[0]
         if step == "watch":
             op = log.watch(log.value + random_.randint(-2, 60), timeout=random_.choice([None, 1.0, 5.0]))
             assert op.done() == (op.target <= log.value)
@@ -223,6 +275,9 @@ async def test_random_steps_agree_with_a_list(log: ThresholdWatchers, clock: Man
             assert log.advance(value) == sum(op.target <= value for op in waiting)
         elif step == "cancel" and waiting:
             random_.choice(waiting).cancel()
+        elif step == "complete_all":
+            assert log.complete_all() == len(waiting)
+            assert [op.result() for op in waiting] == [log.value] * len(waiting)
         elif step == "time":
             await clock.advance(1.0)
         for op in waiting:

@@ -1,6 +1,6 @@
 """Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats, waits for a number."""
 
-from .barrier import Generation, JoinBarrier, JoinError
+from .barrier import Generation, GroupFullError, JoinBarrier, JoinError
 from .fetch import DelayedFetch, Feed
 from .heartbeat import Heartbeats
 from .in_sync import NotEnoughReplicasError
@@ -13,6 +13,7 @@ __all__ = [
     "DelayedFetch",
     "Feed",
     "Generation",
+    "GroupFullError",
     "Heartbeats",
     "JoinBarrier",
     "JoinError",

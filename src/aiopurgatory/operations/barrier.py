@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, TypeVar, final
 
-from ..arguments import require_seconds
+from ..arguments import require_int, require_seconds
 from ..core.outcome import Outcome
+from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
@@ -19,6 +20,12 @@ M = TypeVar("M", bound=Hashable)
 
 class JoinError(PurgatoryError):
     """A join that ends without a generation: its member has left, or has joined again meanwhile."""
+
+
+class GroupFullError(PurgatoryError):
+    """The group has ``max_members`` members, and one more was refused. Nothing has changed."""
+
+    # No JoinError: after one of those a member may join anew at once, and after this it would be refused again.
 
 
 @final
@@ -56,7 +63,7 @@ class DelayedJoin(DelayedOperation[None]):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The barrier of a group without members: a delay, and another one if a member joined during it."""
+    """The barrier of a group without members: a delay, and another one if a member joined during it or is missing."""
 
     __slots__ = ("_remaining", "_seen")
 
@@ -64,7 +71,7 @@ class InitialDelayedJoin(DelayedJoin):
         delay = min(group.initial_delay, remaining)
         super().__init__(group, delay)
         self._remaining = remaining - delay
-        self._seen = frozenset(group.members)
+        self._seen = frozenset(filter(group.is_waiting, group.members))
 
     def try_complete(self) -> bool:
         return False
@@ -72,7 +79,8 @@ class InitialDelayedJoin(DelayedJoin):
     def on_complete(self) -> None:
         # In one step, so that no join comes between this barrier and the next.
         group = self._group
-        if group._barrier is self and self._remaining > 0 and not self._seen.issuperset(group.members):
+        goes_on = self._remaining > 0 and (group._missing > 0 or not self._seen.issuperset(group.members))
+        if group._barrier is self and goes_on:
             group._close(InitialDelayedJoin(group, self._remaining))
         else:
             super().on_complete()
@@ -131,6 +139,8 @@ class JoinBarrier(Generic[M]):
     barrier opens when all have joined, or at its deadline; members that have not joined by then are dropped. A group
     without members waits for ``initial_delay``, and again while members join.
 
+    Announce a member that has its name already, and has not joined yet, with expect(): the barrier waits for it, too.
+
     ``purgatory.cancel_for_key(key)`` cancels every waiting join, and ``fail_for_key(key, exc)`` fails each with *exc*,
     on the next loop iteration: when another server has taken over the group, say.
 
@@ -139,13 +149,17 @@ class JoinBarrier(Generic[M]):
         key: the watch key of the barrier.
         rebalance_timeout: seconds, >= 0, that a barrier stays closed at most. None: until all members have joined.
         initial_delay: seconds, >= 0, that a group without members waits for others. It is repeated while members join,
-            for rebalance_timeout in all. 0 (default): no delay.
+            or are missing, for rebalance_timeout in all. 0 (default): no delay.
         expected: the members to wait for the first time. With these there is no initial delay.
+        max_members: the largest group, >= 1. A new member beyond it is refused with GroupFullError; known ones may
+            always join again, and *expected* may be more. None (default): no limit.
 
-    Raises: TypeError: an argument of another type. ValueError: a number of seconds is negative or NaN.
+    Raises: TypeError: an argument of another type. ValueError: a number of seconds is negative or NaN, or *max_members*
+        < 1.
     Cost: of a join, that of watch(). Of opening the barrier, O(members).
 
-    Source: Kafka DelayedJoin, InitialDelayedJoin and GroupCoordinator (KIP-134).
+    Source: Kafka DelayedJoin, InitialDelayedJoin and GroupCoordinator (KIP-134), group.max.size (KIP-389); differs:
+    members that are missing count, too.
     """
 
     __slots__ = (
@@ -153,10 +167,12 @@ class JoinBarrier(Generic[M]):
         "_generation",
         "_members",
         "_missing",
+        "_pending",
+        "_rebalance_timeout",
         "initial_delay",
         "key",
+        "max_members",
         "purgatory",
-        "rebalance_timeout",
     )
 
     def __init__(
@@ -167,10 +183,12 @@ class JoinBarrier(Generic[M]):
         rebalance_timeout: float | None,
         initial_delay: float = 0.0,
         expected: Iterable[M] = (),
+        max_members: int | None = None,
     ) -> None:
-        if rebalance_timeout is not None:
-            require_seconds("rebalance_timeout", rebalance_timeout)
+        self.rebalance_timeout = rebalance_timeout
         require_seconds("initial_delay", initial_delay)
+        if max_members is not None:
+            require_int("max_members", max_members, 1)
         if isinstance(expected, (str, bytes)):
             raise TypeError(
                 f"expected must be an iterable of members, got the single member {expected!r}; pass [member]"
@@ -178,12 +196,13 @@ class JoinBarrier(Generic[M]):
         hash(key)
         self.purgatory = purgatory
         self.key = key
-        self.rebalance_timeout = rebalance_timeout
         self.initial_delay = initial_delay
+        self.max_members = max_members
         self._generation: Generation[M] = Generation(0, (), ())
         self._barrier: DelayedJoin | None = None  # while it is closed
         self._members: dict[M, MemberJoin[M] | None] = dict.fromkeys(expected)  # None: has not joined
         self._missing = len(self._members)  # how many have not; all of them, while the barrier is open
+        self._pending: set[M] = set()  # members that expect() announced, and that have been in no generation yet
 
     def __repr__(self) -> str:
         state = f"closed, {self._missing} missing" if self.is_closed else "open"
@@ -193,6 +212,23 @@ class JoinBarrier(Generic[M]):
     def generation(self) -> Generation[M]:
         """The latest. Before the first, number 0 without members."""
         return self._generation
+
+    @property
+    def rebalance_timeout(self) -> float | None:
+        """Seconds, >= 0, that a barrier stays closed at most. None: until all members have joined.
+
+        It may be set at any time, to the largest timeout of the members, say. The barrier uses it when it next closes:
+        set it before the join or leave that does so.
+
+        Raises: TypeError: it is set to another type. ValueError: to a negative number, or NaN.
+        """
+        return self._rebalance_timeout
+
+    @rebalance_timeout.setter
+    def rebalance_timeout(self, rebalance_timeout: float | None) -> None:
+        if rebalance_timeout is not None:
+            require_seconds("rebalance_timeout", rebalance_timeout)
+        self._rebalance_timeout = rebalance_timeout
 
     @property
     def members(self) -> tuple[M, ...]:
@@ -214,25 +250,54 @@ class JoinBarrier(Generic[M]):
         If this is cancelled before, it is as if *member* had not joined.
 
         Returns: the generation that it is in, the same object for all.
-        Raises: JoinError: *member* left meanwhile, or joined again. TypeError: it is not hashable. What watch() of the
-            purgatory raises.
+        Raises: JoinError: *member* left meanwhile, or joined again. GroupFullError: it is new, and the group has
+            max_members. TypeError: it is not hashable. What watch() of the purgatory raises.
         """
         return await self._watch(member)
 
+    def expect(self, member: M) -> None:
+        """Announce *member*, which has been given its name and has not joined yet. If it is a member, nothing changes.
+
+        A closed barrier waits for *member* now: until it joins or leaves, or the deadline drops it. An open barrier
+        stays open, and waits for *member* when it is next closed. In a group that has only such members, the first
+        join closes the barrier, and begins the initial delay.
+
+        A join that is cancelled leaves *member* expected. If it is not going to join, call leave(): nothing else
+        removes it while the barrier is open.
+
+        Raises: GroupFullError: the group has max_members. TypeError: *member* is not hashable. RuntimeError: called
+            from another thread.
+        Cost: O(1).
+        Source: Kafka's pending members (KIP-394); differs: the deadline drops them, the initial delay waits for them.
+        """
+        self._admit(member)
+        # atomic: no await
+        if member not in self._members:
+            self._members[member] = None
+            self._missing += 1
+            self._pending.add(member)
+            return
+        join = self._members[member]
+        if join is not None and not join.known:
+            join.known = True
+            self._pending.add(member)
+
     def leave(self, member: M) -> bool:
-        """Remove *member*. The others must join again.
+        """Remove *member*. The others must join again, unless expect() announced it and it has been in no generation.
 
         Returns: False if it is no member.
         Raises: PurgatoryFullError: the barrier cannot be closed, and *member* stays. RuntimeError: called from another
             thread, or event loop.
         """
+        self._catch_up()
         if member not in self._members:
             return False
-        if not self.is_closed:
+        if not self.is_closed and member not in self._pending:
             with suppress(PurgatoryClosedError):
                 self._close(DelayedJoin(self, self.rebalance_timeout))
         # atomic: no await
         join = self._members.pop(member)
+        self._pending.discard(member)
         if join is None:
             self._missing -= 1
         else:
@@ -241,9 +306,10 @@ class JoinBarrier(Generic[M]):
         return True
 
     def _watch(self, member: M) -> MemberJoin[M]:
+        self._admit(member)
         join = self.purgatory.watch(MemberJoin(self, member), [("join", self.key, member)])
         # atomic: no await
-        is_first = not self._members
+        is_first = len(self._members) == len(self._pending)
         earlier = self._members.get(member)
         join.known = member in self._members if earlier is None else earlier.known
         self._missing -= join.known and earlier is None
@@ -260,6 +326,18 @@ class JoinBarrier(Generic[M]):
             raise
         return join
 
+    def _catch_up(self) -> None:
+        """Come to what has happened. Raises: RuntimeError: called from another thread."""
+        parts_of(self.purgatory).loop.check_thread()
+        self._pass_on_failure()
+
+    def _admit(self, member: M) -> None:
+        """Raises: GroupFullError: *member* is new, and the group has max_members. RuntimeError: as _catch_up()."""
+        self._catch_up()
+        count, most = len(self._members), self.max_members
+        if member not in self._members and most is not None and count >= most:
+            raise GroupFullError(f"{member!r} cannot join {self.key!r}: {count} members (max_members={most})")
+
     def _barrier_of_nobody(self) -> DelayedJoin:
         if self.initial_delay == 0:
             return DelayedJoin(self, self.rebalance_timeout)
@@ -272,7 +350,7 @@ class JoinBarrier(Generic[M]):
         except BaseException:
             self._barrier = None
             raise
-        barrier.add_done_callback(self._barrier_ended)
+        barrier.add_done_callback(self._pass_on_failure)
 
     def _open(self) -> None:
         """Every member that has joined continues."""
@@ -283,6 +361,7 @@ class JoinBarrier(Generic[M]):
         dropped = tuple(member for member, join in self._members.items() if join is None)
         self._members = dict.fromkeys(members)
         self._missing = len(members)
+        self._pending.clear()
         self._generation = Generation(self._generation.number + bool(members), members, dropped)
         for join in joins:
             join.pass_on(self._generation)
@@ -294,18 +373,23 @@ class JoinBarrier(Generic[M]):
             if join is not None:
                 join.cancel()
 
-    def _barrier_ended(self, barrier: DelayedJoin) -> None:
-        """If it has failed, so has every join: no hook tells of that."""
-        if barrier.outcome is not Outcome.FAILED or barrier is not self._barrier:
+    def _pass_on_failure(self, _: object = None) -> None:
+        """If the barrier has failed, so has every join: no hook tells of that, but a callback on the next iteration.
+
+        A call that would close another barrier before that does it first.
+        """
+        barrier = self._barrier
+        if barrier is None or barrier.outcome is not Outcome.FAILED:
             return
         exc = barrier.exception()
         assert isinstance(exc, Exception)
         # atomic: no await
         self._barrier = None
-        for join in list(self._members.values()):
-            if join is not None:
-                self._withdraw(join)
-                join.fail(exc)
+        joins = [join for join in self._members.values() if join is not None]
+        for join in joins:
+            self._withdraw(join)
+        for join in joins:
+            join.fail(exc)
 
     def _withdraw(self, join: MemberJoin[M]) -> None:
         """*join* does not count any more."""

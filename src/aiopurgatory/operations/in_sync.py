@@ -10,12 +10,16 @@ from mypy_extensions import mypyc_attr
 from ..arguments import require_int
 from ..errors import PurgatoryError
 from ..purgatory import Purgatory
-from .offsets import Offsets, has_failed, raise_value, refuse_other_thread, set_obstacle
+from .offsets import Offsets, error_at, has_failed, raise_value, refuse_other_thread, set_obstacle
 from .watermark import as_int
 
 
 class NotEnoughReplicasError(PurgatoryError):
-    """Fewer replicas are in sync than ``min_in_sync``: what was appended is not safe, though it may survive."""
+    """Fewer replicas are in sync than ``min_in_sync``.
+
+    From error_for(), before an append: nothing is appended. From a wait: what was appended is not safe, though it may
+    survive.
+    """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -68,6 +72,16 @@ class InSync:
     def in_sync(self) -> Mapping[Hashable, int]:
         """The offset of each replica in sync; a copy."""
         return self._offsets.copy()
+
+    def error_for(self, offset: SupportsIndex) -> Exception | None:
+        """What a wait for *offset* would raise now, apart from TimeoutError; None if nothing.
+
+        Ask before an append, with the offset that it would reach: what cannot be acked is better refused.
+
+        Raises: TypeError: *offset* is no int.
+        Source: Kafka Partition.appendRecordsToLeader.
+        """
+        return error_at(self._waits, as_int("offset", offset))
 
     def update(self, replica: Hashable, offset: SupportsIndex) -> int:
         """Note that *replica* has every record before *offset*, and complete the waits that this satisfies.

@@ -27,7 +27,7 @@ class Offsets:
     up by name at each call.
     """
 
-    __slots__ = ("_failure", "_marking", "_obstacle", "_queue", "_reached", "key", "purgatory")
+    __slots__ = ("_failure", "_marking", "_obstacle", "_queue", "_reached", "_round", "key", "purgatory")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
         hash(key)
@@ -38,6 +38,7 @@ class Offsets:
         self._failure: Failure | None = None
         self._obstacle: Failure | None = None
         self._queue: Final = OffsetQueue()
+        self._round = 0  # calls of complete_all(): operations of an earlier round end
         self._marking: object = None  # the loop in which the next slice of advance_soon() is to be marked
 
     def __repr__(self) -> str:
@@ -87,6 +88,21 @@ class Offsets:
         begin_raise(self, as_int("value", value))
         mark_slice(self)
 
+    def complete_all(self) -> int:
+        """Complete every wait that has begun, with the value as it is. Waits that begin later wait.
+
+        Called from a hook during a check, it completes them when that check finishes, and returns 0 (I7). A produce()
+        that waits here goes on, as it is not acked.
+
+        Returns: how many operations ended.
+        Raises: RuntimeError: called from another thread, while something waits.
+        Cost: O(offsets log offsets), and one check per offset that something waits for.
+        Source: Kafka raft ThresholdPurgatory.completeAll.
+        """
+        refuse_other_thread(self)
+        self._round += 1
+        return check_every_offset(self)
+
     def fail(self, exc: Exception) -> int:
         """End every wait, now and later, with *exc*: leadership is lost, say. Only the first call has an effect.
 
@@ -105,11 +121,12 @@ class Offsets:
 class ThresholdWait(WatermarkWait):
     """One wait for one offset; see ThresholdWatchers.watch()."""
 
-    __slots__ = ("_entered", "_offsets")
+    __slots__ = ("_entered", "_offsets", "_round")
 
     def __init__(self, offsets: Offsets, offset: int, timeout: Any) -> None:
         super().__init__(offsets._reached, offset, timeout)
         self._offsets: Final = offsets
+        self._round: Final = offsets._round
         self._entered = False
 
     def enter(self) -> None:
@@ -123,6 +140,8 @@ class ThresholdWait(WatermarkWait):
             error = error_at(self._offsets, self.target)
             if error is not None:
                 return self.fail(error)
+        if self._round != self._offsets._round:
+            return self.force_complete()
         return super().try_complete()
 
     def on_complete(self) -> int:

@@ -28,6 +28,9 @@ class Replicas(InSync):
     watermark is the lowest offset of the replicas in sync. It never moves back, and stands still while fewer than
     ``min_in_sync`` are in sync. A leader alone has nothing to wait for.
 
+    For acks=all, ask error_for() before an append: while it returns NotEnoughReplicasError, append nothing. produce()
+    shows how.
+
     Args:
         purgatory: where the requests wait.
         key: of the partition; for messages and watch keys, as in ThresholdWatchers.
@@ -67,14 +70,23 @@ async def produce(
     """Answer a request that has appended to several partitions, once all of them are acked.
 
         async with Purgatory("produce") as purgatory:
-            orders = Replicas(purgatory, "orders", ["leader"])
-            payments = Replicas(purgatory, "payments", ["leader", "follower"])
-            orders.update("leader", 1)
-            payments.update("leader", 1)
-            required = {"orders": (orders, 1), "payments": (payments, 1)}
+            partitions = {
+                "orders": Replicas(purgatory, "orders", ["leader"]),
+                "payments": Replicas(purgatory, "payments", ["leader", "follower"]),
+                "users": Replicas(purgatory, "users", ["leader"], min_in_sync=2),
+            }
+            required = {}
+            for name, replicas in partitions.items():
+                end = replicas.in_sync["leader"] + 1  # after the append of one record
+                error = replicas.error_for(end)
+                if error is None:  # else it could not be acked, and nothing is appended
+                    replicas.update("leader", end)
+                required[name] = (replicas, end) if error is None else error
             answers = await produce(purgatory, required, timeout=0.01)
             assert answers["orders"] is None
             assert isinstance(answers["payments"], TimeoutError)
+            assert isinstance(answers["users"], NotEnoughReplicasError)
+            assert partitions["users"].in_sync["leader"] == 0
 
     Args:
         purgatory: the one that the partitions wait in.
