@@ -16,7 +16,7 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workers pipeline test test-all test-forms test-interpreted test-compiled test-chaos \
+.PHONY: help setup demo demo-workers demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-chaos \
 	test-spark test-pipeline check lint types programs bench bench-full bench-smoke clean
 
 help:  ## this list
@@ -32,6 +32,9 @@ demo-workers: PROGRAMS := initdb redis-server
 demo-workers: PACKAGES := postgresql redis-server
 demo-workers: $(READY) $(FASTEST_READY) programs  ## long polls in three workers that share a bus, on PostgreSQL or Redis: 40 s
 	@$(FASTEST) $(BIN)/python examples/demo_workers.py $(ARGS)
+
+demo-broker: $(READY) $(FASTEST_READY)  ## Kafka's own clients at work on the example's broker: 30 s
+	@$(FASTEST) $(BIN)/python examples/demo_broker.py $(ARGS)
 
 PIPELINE := $(BUILD)/pipeline
 pipeline: $(READY) $(FASTEST_READY)  ## a journal of the demo's server under load, and of that a report, a model, and advice: 2 minutes

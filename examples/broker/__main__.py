@@ -6,33 +6,12 @@ import argparse
 import asyncio
 import logging
 import signal
-import socket
-
-import uvicorn
-from prometheus_client import make_asgi_app
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 from aiopurgatory.metrics import Metrics
-from aiopurgatory.web.inspector import Inspector
 
+from .pages import pages
 from .replication import Settings
 from .server import Broker, BrokerSettings
-
-
-class Pages(uvicorn.Server):
-    """/purgatory and /metrics of *broker*. Signals are left to whoever runs it."""
-
-    def __init__(self, broker: Broker) -> None:
-        routes = [
-            Mount("/purgatory", Inspector(broker.purgatories, show_keys=True)),
-            Mount("/metrics", make_asgi_app()),
-        ]
-        super().__init__(uvicorn.Config(Starlette(routes=routes), log_level="warning", lifespan="off"))
-
-    async def run_on(self, listener: socket.socket) -> None:
-        """Serve until `should_exit` is set."""
-        await self._serve([listener])
 
 
 async def serve(host: str, port: int, http_port: int, settings: BrokerSettings) -> None:
@@ -42,15 +21,10 @@ async def serve(host: str, port: int, http_port: int, settings: BrokerSettings) 
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     broker = Broker(settings, [Metrics()])
     await broker.start(host, port)
-    with socket.create_server((host, http_port)) as listener:
-        pages = Pages(broker)
-        serving = asyncio.create_task(pages.run_on(listener))
-        http = f"http://{host}:{listener.getsockname()[1]}"
-        print(f"{host}:{broker.connections.port}  metrics {http}/metrics/  live page {http}/purgatory/", flush=True)
+    async with pages(broker, host, http_port) as url:
+        print(f"{host}:{broker.port}  metrics {url}/metrics/  live page {url}/purgatory/", flush=True)
         await stopped.wait()
         await broker.close()
-        pages.should_exit = pages.force_exit = True
-        await serving
 
 
 def main() -> None:

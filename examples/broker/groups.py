@@ -88,6 +88,11 @@ class Group:
     def members(self) -> tuple[str, ...]:
         return self._barrier.members
 
+    @property
+    def generation(self) -> int:
+        """The number of the latest one."""
+        return self._barrier.generation.number
+
     def expect(self, client_id: str, session_timeout: float) -> str:
         """A name for a member that has none; it is to join with that. Raises: KafkaError: the group is full."""
         name = f"{client_id}-{uuid4()}"

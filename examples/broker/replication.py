@@ -186,17 +186,16 @@ class Follower:
                 await fetches.wait_for(lambda: not self._stalled, [self], None)
             partition.note(self.name, offset)
             found = await partition.read("end", offset, _FOLLOWER_BYTES, _FOLLOWER_WAIT)
-            if isinstance(found, SourceError):  # its records are gone: it begins anew with what there is
-                offset = partition.log.start
-            else:
-                offset = self._end_of(found.records, offset)
+            # What it wanted may be gone: then it begins anew with what there is.
+            offset = partition.log.start if isinstance(found, SourceError) else _end_of(found.records, offset)
             if self.lag:
                 await asyncio.sleep(self.lag)
 
-    def _end_of(self, records: bytes, offset: int) -> int:
-        """Where batches end that begin at *offset*."""
-        place = 0
-        while place < len(records):
-            offset = int.from_bytes(records[place : place + 8]) + int.from_bytes(records[place + 57 : place + 61])
-            place += 12 + int.from_bytes(records[place + 8 : place + 12])
-        return offset
+
+def _end_of(records: bytes, offset: int) -> int:
+    """Where batches end that begin at *offset*."""
+    place = 0
+    while place < len(records):
+        offset = int.from_bytes(records[place : place + 8]) + int.from_bytes(records[place + 57 : place + 61])
+        place += 12 + int.from_bytes(records[place + 8 : place + 12])
+    return offset

@@ -147,6 +147,8 @@ def _alone(out: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(f"another run works in {out}: wait for it, or take another folder") from None
+        except OSError as error:
+            raise PurgatoryError(f"{out} cannot be locked ({error.strerror}): take a folder on another disk") from None
         yield
     finally:
         os.close(lock)

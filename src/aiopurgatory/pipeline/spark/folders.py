@@ -135,6 +135,8 @@ def put_first(spark: SparkSession, path: str, text: str) -> bool:
     Of several that try at once, one succeeds: by a link on a local disk, by HDFS's rename, which replaces nothing, and
     by a conditional write in object stores that have one (S3 since Hadoop 3.4.2, Google's, Azure's). Where there is
     none, two at once may both succeed, and the later one stays.
+
+    Raises: PurgatoryError: a local disk that has no links, such as exFAT.
     """
     if not is_local(path) and path.split(":", 1)[0] in _STORES:
         return _put_in_store(spark, path, text)
@@ -142,7 +144,7 @@ def put_first(spark: SparkSession, path: str, text: str) -> bool:
     _create(spark, new, text)
     try:
         if is_local(path):
-            os.link(new, path)
+            _link(new, path)
             return True
         system, place = _place(spark, path)
         return not system.exists(place) and bool(system.rename(_place(spark, new)[1], place))
@@ -150,6 +152,15 @@ def put_first(spark: SparkSession, path: str, text: str) -> bool:
         return False
     finally:
         remove(spark, new)
+
+
+def _link(there: str, path: str) -> None:
+    try:
+        os.link(there, path)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise PurgatoryError(f"{path} cannot be linked ({error.strerror}): take a folder on another disk") from None
 
 
 def _put_in_store(spark: SparkSession, path: str, text: str) -> bool:

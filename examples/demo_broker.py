@@ -1,0 +1,211 @@
+"""A broker, and Kafka's own clients at work on it, for 30 s: make demo-broker.
+
+    python examples/demo_broker.py [--seconds 30] [--rate 300]
+
+A producer waits for all replicas. A group of consumers grows to three and shrinks to one. A follower stalls for a
+while: none of its partition's records is acked until it goes on. At the end every record is
+accounted for. It exits with 0 if all is as it must be.
+"""
+
+import signal
+import sys
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))  # Ctrl-C while the rest is imported
+
+import argparse
+import asyncio
+import contextlib
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+from broker.pages import pages
+from broker.server import Broker, BrokerSettings
+from confluent_kafka import Consumer, Producer
+from demo_display import Row, console, exit_code, form, in_ms, verdict
+from rich.live import Live
+from rich.table import Table
+
+TOPIC = "orders"
+PARTITIONS = 4
+MEMBERS = 3
+
+
+class Clients:
+    """Kafka's clients, each in a thread of its own, and what they have seen."""
+
+    def __init__(self, address: str, rate: float) -> None:
+        self.sent = 0
+        self.errors: list[str] = []
+        #: Seconds from sending a record to its ack.
+        self.acked_after: list[float] = []
+        #: By partition: offset and number of each record, as it was consumed.
+        self.consumed: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._servers = {"bootstrap.servers": address, "log_level": 0}
+        self._rate = rate
+        self._stops: list[tuple[threading.Event, threading.Thread]] = []
+
+    def start(self, work: Callable[[threading.Event], None]) -> None:
+        stop = threading.Event()
+        thread = threading.Thread(target=work, args=(stop,), daemon=True)
+        self._stops.append((stop, thread))
+        thread.start()
+
+    async def stop(self, number: int = -1) -> None:
+        """End the one that was started as *number*."""
+        stop, thread = self._stops.pop(number)
+        stop.set()
+        await asyncio.to_thread(thread.join, 15.0)
+
+    async def stop_all(self) -> None:
+        while self._stops:
+            await self.stop()
+
+    @property
+    def members(self) -> int:
+        return len(self._stops) - 1
+
+    def produce(self, stop: threading.Event) -> None:
+        producer = Producer(self._servers | {"acks": "all", "enable.idempotence": True, "linger.ms": 2})
+        while not stop.is_set():
+            producer.produce(
+                TOPIC, str(self.sent), key=str(self.sent % 50), on_delivery=partial(self._acked, time.monotonic())
+            )
+            self.sent += 1
+            producer.poll(1 / self._rate)
+        if left := producer.flush(15.0):
+            self.errors.append(f"{left} records never acked")
+
+    def consume(self, stop: threading.Event) -> None:
+        consumer = Consumer(
+            self._servers
+            | {
+                "group.id": "shop",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        consumer.subscribe([TOPIC], on_revoke=lambda member, _: self._commit(member))
+        while not stop.is_set():
+            for message in consumer.consume(100, timeout=0.1):
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                if message.error() or partition is None or offset is None or value is None:
+                    self.errors.append(str(message.error()))
+                else:
+                    self.consumed[partition].append((offset, int(value)))
+        consumer.close()  # gives its partitions back, and so commits
+
+    def _acked(self, begun: float, error: object, _: object) -> None:
+        if error:
+            self.errors.append(str(error))
+        else:
+            self.acked_after.append(time.monotonic() - begun)
+
+    def _commit(self, member: Consumer) -> None:
+        with contextlib.suppress(Exception):  # nothing was consumed since
+            member.commit(asynchronous=False)
+
+
+def figures(broker: Broker, clients: Clients) -> Table:
+    """What is shown while it runs."""
+    grid = Table.grid(padding=(0, 2))
+    consumed = sum(map(len, clients.consumed.values()))
+    grid.add_row("records sent", f"{clients.sent:,}", f"acked {len(clients.acked_after):,}, consumed {consumed:,}")
+    grid.add_row("members", f"{clients.members}", "")
+    for purgatory in broker.purgatories:
+        found = purgatory.statistics()
+        ended = f"completed {found.completed:,}, expired {found.expired:,}"
+        grid.add_row(f"wait in {found.name}", f"[bold]{found.pending:,}", ended)
+    return grid
+
+
+async def story(broker: Broker, clients: Clients, seconds: float) -> None:
+    """What happens, in shares of the time."""
+    part = seconds / 15
+    clients.start(clients.produce)
+    for _ in range(MEMBERS):
+        console.print("a consumer joins the group")
+        clients.start(clients.consume)
+        await asyncio.sleep(2 * part)
+    follower = broker.topics[TOPIC][0].followers[0]
+    console.print("a follower of partition 0 stalls: its records are not acked")
+    follower.stall(True)
+    await asyncio.sleep(2 * part)
+    console.print("it goes on")
+    follower.stall(False)
+    for _ in range(MEMBERS - 1):
+        await asyncio.sleep(2 * part)
+        console.print("a consumer leaves the group")
+        await clients.stop()
+    await asyncio.sleep(2 * part)
+    await clients.stop(0)  # the producer
+    await asyncio.sleep(part)
+
+
+async def show(broker: Broker, clients: Clients) -> None:
+    if not console.is_interactive:
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            live.update(figures(broker, clients), refresh=True)
+            await asyncio.sleep(0.2)
+
+
+async def run(seconds: float, rate: float) -> bool:
+    """Returns: whether every figure is as it must be."""
+    broker = Broker(BrokerSettings(partitions=PARTITIONS))
+    await broker.start()
+    broker.make_topic(TOPIC)
+    clients = Clients(f"{broker.host}:{broker.port}", rate)
+    async with pages(broker, broker.host, 0) as url:
+        console.print(f"Kafka's clients at {broker.host}:{broker.port}; live page {url}/purgatory/; Ctrl-C ends it.")
+        showing = asyncio.create_task(show(broker, clients))
+        try:
+            await story(broker, clients, seconds)
+        finally:
+            showing.cancel()
+            await clients.stop_all()
+            await broker.close()
+    return report(broker, clients, seconds)
+
+
+def report(broker: Broker, clients: Clients, seconds: float) -> bool:
+    """Print the audit. Returns: whether all is as it must be."""
+    numbers = Counter(number for records in clients.consumed.values() for _, number in records)
+    lost = clients.sent - len(numbers)
+    doubled = numbers.total() - len(numbers)
+    disordered = sum(a >= b for records in clients.consumed.values() for (a, _), (b, _) in pairwise(records))
+    stalled = max(clients.acked_after, default=0.0)
+    generations = broker.groups["shop"].generation
+    pending = sum(purgatory.statistics().pending for purgatory in broker.purgatories)
+    rows: list[Row] = [
+        ("records sent, acked by all", f"{len(clients.acked_after):,} of {clients.sent:,}", "all", not clients.errors),
+        ("sent to acked, p50 / p99", in_ms(clients.acked_after, 0.5, 0.99), "", True),
+        ("the longest: a follower stalled", f"{stalled:.1f} s", f">= {seconds / 10:.1f} s", stalled >= seconds / 10),
+        ("generations of the group", f"{generations}", f">= {MEMBERS}", generations >= MEMBERS),
+        ("lost", f"{lost:,}", "0", lost == 0),
+        ("consumed twice", f"{doubled:,}", "0", doubled == 0),
+        ("out of order in a partition", f"{disordered:,}", "0", disordered == 0),
+        ("waits left behind", f"{pending:,}", "0", pending == 0),
+    ]
+    for error in clients.errors[:3]:
+        console.print(error, markup=False)
+    return verdict(rows, f"{form()}, librdkafka")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kafka's clients at work on the example's broker.")
+    parser.add_argument("--seconds", type=float, default=30, help="how long (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=300, help="records per second (default: %(default)s)")
+    options = parser.parse_args()
+    return exit_code(partial(run, options.seconds, options.rate))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
