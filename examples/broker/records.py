@@ -24,7 +24,7 @@ _EARLIEST: Final = -2
 
 async def produce(broker: Broker, request: Request) -> Values | None:
     body, bases = request.body, dict[Key, int]()
-    required: dict[Key, tuple[Replicas, int] | Exception] = {}
+    required: dict[Key, tuple[Replicas[int], int] | Exception] = {}
     for topic, part in partitions(body.topic_data, parts="partition_data"):
         key = topic, part.index
         try:

@@ -111,7 +111,7 @@ class Broker:
     # waits
 
     async def acked(
-        self, required: Mapping[Key, tuple[Replicas, int] | Exception], timeout: float
+        self, required: Mapping[Key, tuple[Replicas[int], int] | Exception], timeout: float
     ) -> dict[Key, Exception | None]:
         """Wait until all replicas in sync have what is *required*; returns the error of each partition."""
         return await produce(self.acks, required, timeout=timeout)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 from .arguments import (
@@ -29,6 +29,9 @@ from .core.parking import CLOSED, FORKED
 from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .handover import Handover
 from .waits import PredicateWait, ReadWait, read_until
+
+if TYPE_CHECKING:
+    from .operation import DelayedOperation
 
 R = TypeVar("R")
 
@@ -68,6 +71,14 @@ class Purgatory(SyncPurgatory):
     """
 
     __slots__ = ("__weakref__", "_clock", "_clock_task", "_given_clock", "_handover")
+
+    if TYPE_CHECKING:  # the same methods, with the type of what they return
+
+        def waiting(self, key: Hashable) -> list[DelayedOperation[Any]]: ...
+
+        def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]: ...
+
+        def fail_for_key(self, key: Hashable, exc: Exception) -> list[DelayedOperation[Any]]: ...
 
     def __init__(
         self,

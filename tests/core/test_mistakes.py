@@ -315,6 +315,14 @@ async def test_repr_while_pending_shows_its_keys(purgatory: Purgatory) -> None:
     assert "('orders', 0)" in repr(tupled)
 
 
+async def test_repr_while_pending_shows_how_long_it_has_waited(clock: ManualClock, purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(60.0), ["orders"])
+    await clock.advance(2.5)
+    assert "waited=2.5 s" in repr(op)
+    op.force_complete()
+    assert "waited" not in repr(op)
+
+
 # nobody checked
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Outcome, Purgatory
+from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import Boom, Op, fate, turns
@@ -177,7 +177,7 @@ async def test_waiting_with_deferred_purging_shows_pending_only(clock: ManualClo
 async def test_waiting_inside_a_hook_spares_the_ended(
     purgatory: Purgatory, call: Callable[[Purgatory, str], object]
 ) -> None:
-    seen: list[list[Op]] = []
+    seen: list[list[DelayedOperation[Any]]] = []
     hooks: dict[str, Any] = dict.fromkeys(("on_complete", "on_cancel"), lambda _: seen.append(purgatory.waiting("key")))
     ops = watch_ready(purgatory, 1, **hooks) + watch_ready(purgatory, 2)
     call(purgatory, "key")

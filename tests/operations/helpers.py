@@ -30,7 +30,7 @@ def check_waiting(watchers: ThresholdWatchers) -> None:
 # replicas
 
 
-def partition(purgatory: Purgatory, key: str = "orders", *, followers: int = 2, **options: Any) -> Replicas:
+def partition(purgatory: Purgatory, key: str = "orders", *, followers: int = 2, **options: Any) -> Replicas[Any]:
     return Replicas(purgatory, key, ["leader", *range(followers)], **options)
 
 
@@ -41,14 +41,14 @@ async def begun(answers: Any) -> Answers:
     return task
 
 
-async def acked(replicas: Replicas, offset: int, timeout: float | None = None) -> asyncio.Task[int]:
+async def acked(replicas: Replicas[Any], offset: int, timeout: float | None = None) -> asyncio.Task[int]:
     """A wait that has begun."""
     task = asyncio.create_task(replicas.acked(offset, timeout=timeout))
     await asyncio.sleep(0)
     return task
 
 
-def advance(replicas: Replicas, offset: int, names: tuple[Hashable, ...] = ("leader", 0, 1)) -> int:
+def advance(replicas: Replicas[Any], offset: int, names: tuple[Hashable, ...] = ("leader", 0, 1)) -> int:
     """All of them have everything before *offset*. Returns: how many waits that ended."""
     return sum([replicas.update(name, offset) for name in names])
 

@@ -340,3 +340,10 @@ async def test_fetch_past_one_end_takes_nothing_from_the_others(purgatory: Purga
 async def test_fetch_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="positions must name at least one source, got none"):
         DelayedFetch({}, timeout=1.0)
+
+
+async def test_feed_repr_names_its_key_and_who_waits(purgatory: Purgatory, feed: Feed[str, bytes]) -> None:
+    waiting = asyncio.create_task(feed.fetch(0, timeout=30.0))
+    await asyncio.sleep(0)
+    assert repr(feed) == f"<Feed {feed.key!r} waiting=1>"
+    waiting.cancel()

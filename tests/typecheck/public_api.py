@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from collections.abc import Mapping
+from typing import Any, assert_type
 
 from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, Statistics
 from aiopurgatory.operations import DelayedFetch as DelayedReads
@@ -57,6 +58,7 @@ async def use() -> None:
         assert_type(await purgatory.wait_for(lambda: 42, ["key"], 1.0), int)
         assert_type(purgatory.check_and_complete(("orders", 0)), int)
         assert_type(purgatory.reschedule(op, None), bool)
+        assert_type(purgatory.cancel_for_key("other"), list[DelayedOperation[Any]])
         assert_type(purgatory.statistics(), Statistics)
 
 
@@ -101,16 +103,21 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     assert_type(reading, Reading)
     assert_type(await reading, int)
 
-    replicas = Replicas(purgatory, "orders", ["leader", 1], min_in_sync=2)
+    replicas = Replicas(purgatory, "orders", ["leader", "follower"], min_in_sync=2)
+    assert_type(replicas, Replicas[str])
+    assert_type(replicas.in_sync, Mapping[str, int])
+    assert_type(replicas.error_for(7), Exception | None)
     assert_type(await replicas.acked(7, timeout=30.0), int)
     watchers = ThresholdWatchers(purgatory, "log")
     assert_type(await watchers.reached(7, timeout=None), int)
+    assert_type(watchers.complete_all(), int)
     assert_type(await watchers.watch(7, timeout=None), int)
     required = {"orders": (replicas, 7)}
     assert_type(await produce(purgatory, required, timeout=1.0), dict[str, Exception | None])
     assert_type(await produce(purgatory, {1: OSError(), 2: (watchers, 7)}, timeout=1.0), dict[int, Exception | None])
 
     barrier = JoinBarrier[str](purgatory, "billing", rebalance_timeout=None, expected=["ann"])
+    barrier.expect("bob")
     assert_type(await barrier.join("ann"), Generation[str])
     assert_type(
         Heartbeats(purgatory, "x", timeout=1.0, on_missed=barrier.leave, excused=barrier.is_waiting), Heartbeats[str]

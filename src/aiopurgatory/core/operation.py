@@ -179,6 +179,8 @@ class Operation(Entry):
         if outcome is not None:
             state = outcome.value
         keys = f" keys={self._op_keys!r}" if self._op_keys else ""
+        if self._op_owner is not None and self._op_state == PENDING and is_parked(self):
+            keys += f" waited={waited(self, self._op_owner.loop.time()):.3g} s"
         return f"<{type(self).__name__} {state} timeout={self.timeout}{keys}>"
 
 

@@ -9,7 +9,12 @@ from typing import Protocol
 
 
 class Outcome(Enum):
-    """The four ways to end; an operation takes exactly one (I5)."""
+    """The four ways to end; an operation takes exactly one (I5).
+
+    COMPLETED: its condition held, or force_complete() was called. EXPIRED: its time was up. CANCELLED: by cancel(), by
+    cancel_for_key(), or with the task that awaited it. FAILED: by fail(), by an exception of a hook, or because the
+    purgatory was closed.
+    """
 
     COMPLETED = "completed"
     EXPIRED = "expired"

@@ -144,6 +144,9 @@ class Feed(Generic[K, T]):
         self.source = source
         self._end = None if end is None else as_watermark("end", end)
 
+    def __repr__(self) -> str:
+        return f"<Feed {self.key!r} waiting={len(self.purgatory.waiting(self.key))}>"
+
     async def fetch(self, offset: int, *, min_bytes: int = 1, max_bytes: int | None = None, timeout: float | None) -> T:
         """Wait until *min_bytes* can be read from *offset* on.
 

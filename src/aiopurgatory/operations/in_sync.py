@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Final, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 from mypy_extensions import mypyc_attr
 
@@ -32,7 +32,7 @@ class InSync:
         self,
         purgatory: Purgatory,
         key: Hashable,
-        replicas: Iterable[Hashable],
+        replicas: Iterable[Any],
         *,
         min_in_sync: SupportsIndex = 1,
         start: SupportsIndex = 0,
@@ -69,7 +69,7 @@ class InSync:
         return self._waits.value
 
     @property
-    def in_sync(self) -> Mapping[Hashable, int]:
+    def in_sync(self) -> Mapping[Any, int]:
         """The offset of each replica in sync; a copy."""
         return self._offsets.copy()
 
@@ -83,7 +83,7 @@ class InSync:
         """
         return error_at(self._waits, as_int("offset", offset))
 
-    def update(self, replica: Hashable, offset: SupportsIndex) -> int:
+    def update(self, replica: Any, offset: SupportsIndex) -> int:
         """Note that *replica* has every record before *offset*, and complete the waits that this satisfies.
 
         Returns: how many ended; 0 from a hook during a check, which puts it off (I7).
@@ -95,7 +95,7 @@ class InSync:
         move(self, replica, as_int("offset", offset))
         return recount(self)
 
-    def drop(self, replica: Hashable) -> int:
+    def drop(self, replica: Any) -> int:
         """Do not wait for the follower *replica* any longer: it has fallen behind.
 
         Returns: how many waits ended, as update().
@@ -110,7 +110,7 @@ class InSync:
         del self._offsets[replica]
         return recount(self)
 
-    def add(self, replica: Hashable, offset: SupportsIndex) -> int:
+    def add(self, replica: Any, offset: SupportsIndex) -> int:
         """Wait for *replica*, too: it has caught up to *offset*.
 
         Returns: how many waits ended, as update().
@@ -139,7 +139,7 @@ def waits_of(replicas: InSync) -> Offsets:
     return replicas._waits
 
 
-def move(replicas: InSync, replica: Hashable, offset: int) -> None:
+def move(replicas: InSync, replica: Any, offset: int) -> None:
     leader = replicas._leader
     end = replicas._offsets[leader]
     if replica == leader:

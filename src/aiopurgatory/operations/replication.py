@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import TypeVar, cast
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
 from ..purgatory import Purgatory
 from .in_sync import InSync, waits_of
@@ -11,9 +11,10 @@ from .produce_wait import DelayedProduce
 from .thresholds import ThresholdWatchers
 
 K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Hashable)
 
 
-class Replicas(InSync):
+class Replicas(InSync, Generic[R]):
     """The offsets of the replicas of a partition, as its leader knows them, and the requests that wait for them.
 
         async with Purgatory("produce") as purgatory:
@@ -49,6 +50,27 @@ class Replicas(InSync):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # the same methods, with the type of the replicas' names
+
+        def __init__(
+            self,
+            purgatory: Purgatory,
+            key: Hashable,
+            replicas: Iterable[R],
+            *,
+            min_in_sync: SupportsIndex = 1,
+            start: SupportsIndex = 0,
+        ) -> None: ...
+
+        @property
+        def in_sync(self) -> Mapping[R, int]: ...
+
+        def update(self, replica: R, offset: SupportsIndex) -> int: ...
+
+        def drop(self, replica: R) -> int: ...
+
+        def add(self, replica: R, offset: SupportsIndex) -> int: ...
+
     async def acked(self, offset: int, *, timeout: float | None) -> int:
         """Wait until every replica in sync has every record before *offset*.
 
@@ -62,7 +84,7 @@ class Replicas(InSync):
 
 async def produce(
     purgatory: Purgatory,
-    required: Mapping[K, tuple[Replicas | ThresholdWatchers, int] | Exception],
+    required: Mapping[K, tuple[Replicas[Any] | ThresholdWatchers, int] | Exception],
     *,
     timeout: float | None,
     acks: int = -1,
