@@ -24,7 +24,7 @@ def api_versions(broker: Broker, request: Request) -> Values:
 def metadata(broker: Broker, request: Request) -> Values:
     body = request.body
     wants_all = body.topics is None or (request.version == 0 and not body.topics)
-    names = list(broker.topics) if wants_all else [topic.name for topic in body.topics]
+    names = list(broker.topics) if wants_all else [topic.name for topic in body.topics or ()]
     makes = getattr(body, "allow_auto_topic_creation", True)
     return {
         "brokers": [{"node_id": LEADER, "host": broker.host, "port": broker.port, "rack": None}],
