@@ -48,12 +48,14 @@ class Process:
     def close(self) -> None:
         """Let it end; kill it if it does not."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(10.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
 
 
 class Fleet:

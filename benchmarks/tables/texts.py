@@ -47,6 +47,12 @@ A day of requests in files of 250,000 rows; a tenth expires. *ours* is `ingest` 
 same rules, writes the same clean rows and makes minutes, days, hot keys and work, which were compared: the same. It
 makes no changes, page or versions. CPU time is that of all processes, user and system; peak MB adds up the peaks of the
 processes, so pages that they share count in each. *start* is the session with a trivial job in it.""",
+    "brokers": """\
+The broker of `examples/broker` in a process of its own, and the load in another. *event* is the same broker whose
+requests wait with `asyncio.Event` and `asyncio.timeout()` (`benchmarks/brokers/with_event.py`). Parsing, encoding and
+sockets are the same in both, and take most of the time. *parked* counts operations that had to wait in any of the
+three purgatories; those of *fetch* include the followers' fetches. CPU time is that of the broker's process, user and
+system; *load cpu share* is what the load took of a core. The last column has the median of the rounds' ratios.""",
     "fleets": """\
 CPU time of 1, 2, 4 and 8 workers that share polls and events. Each event ends one poll, in any of the workers, and
 reaches all of them. The model (`benchmarks/buses/model.py`) is fitted to all but the largest run.""",

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from . import buses, fleets, losses, pipelines, plots, targets, texts
+from . import brokers, buses, fleets, losses, pipelines, plots, targets, texts
 from .results import Results, read
 from .results import markdown_table as table
 
@@ -18,6 +18,7 @@ OWN_COMMANDS = {
     "buses": "python benchmarks/bench_bus.py --compiled build/compiled --json build/bus.json",
     "fleets": "python benchmarks/fleet.py --compiled build/compiled --json build/fleet.json",
     "pipelines": "python benchmarks/bench_pipeline.py --compiled build/compiled --json build/pipeline.json",
+    "brokers": "python benchmarks/bench_broker.py --compiled build/compiled --json build/broker.json",
 }
 
 
@@ -180,6 +181,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "buses": ("Buses", buses_section),
     "fleets": ("Fleets", fleets.markdown),
     "pipelines": ("Pipeline", pipelines.section),
+    "brokers": ("Broker", brokers.section),
 }
 
 

@@ -35,6 +35,8 @@ VERSIONS: Final = {
 KEYS: Final = {name: key for key, name in api_key_map.items() if name in VERSIONS}
 _NAMES: Final = {key: name for name, key in KEYS.items()}
 _START: Final = struct.Struct(">hhi")
+_request_schema: Final = cache(load_request_schema)  # each call of kio's imports a module anew
+_response_schema: Final = cache(load_response_schema)
 
 
 class WireError(Exception):
@@ -72,7 +74,7 @@ def parse(frame: bytes) -> Request:
         if api == "api_versions":
             return Request(api, 0, correlation_id, "", None)
         raise WireError(f"{api} is spoken in versions {oldest} to {newest}, got {version}")
-    schema = load_request_schema(key, version)
+    schema = _request_schema(key, version)
     try:
         header, begin = entity_reader(schema.__header_schema__)(frame, 0)
         body, size = entity_reader(schema)(frame, begin)
@@ -85,7 +87,7 @@ def parse(frame: bytes) -> Request:
 
 def answer(request: Request, values: Mapping[str, Any]) -> bytes:
     """The frame of an answer with its length. Of *values*, those are sent that the request's version has."""
-    schema = load_response_schema(KEYS[request.api], request.version)
+    schema = _response_schema(KEYS[request.api], request.version)
     header_schema = schema.__header_schema__
     out = io.BytesIO(bytes(4))
     out.seek(4)
@@ -97,21 +99,20 @@ def answer(request: Request, values: Mapping[str, Any]) -> bytes:
 
 
 def _entity(kind: Any, values: Mapping[str, Any]) -> Any:
-    return kind(**{name: _value(of, values[name]) for name, of in _parts(kind).items() if name in values})
-
-
-def _value(kind: Any, value: Any) -> Any:
-    """What is a mapping, or a list of such, becomes an entity of *kind*, or a tuple of such."""
-    if kind is None or value is None:
-        return value
-    return tuple(_entity(kind, each) for each in value)
+    known, inner = _fields(kind)
+    made = {name: values[name] for name in known & values.keys()}
+    for name, of in inner.items():
+        if made.get(name) is not None:
+            made[name] = tuple([_entity(of, each) for each in made[name]])
+    return kind(**made)
 
 
 @cache
-def _parts(kind: type) -> dict[str, Any]:
-    """The fields of an entity; of those that hold other entities, the class of these."""
+def _fields(kind: type) -> tuple[set[str], dict[str, Any]]:
+    """The fields of an entity; and of those that hold other entities, the class of these."""
     hints = get_type_hints(kind)
-    return {field.name: _class_in(hints[field.name]) for field in fields(kind)}
+    names = {field.name for field in fields(kind)}
+    return names, {name: of for name in names if (of := _class_in(hints[name])) is not None}
 
 
 def _class_in(hint: Any) -> Any:

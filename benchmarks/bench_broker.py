@@ -1,0 +1,147 @@
+"""python benchmarks/bench_broker.py --compiled build/compiled --json broker.json: a broker with our waits or Events.
+
+*ours* is examples/broker; *event* is the same broker whose requests wait with asyncio.Event and asyncio.timeout
+(brokers/with_event.py). The rest is the same: kio reads and writes the requests, asyncio's streams carry them.
+
+    clients  confluent-kafka: records/s produced with acks=all and consumed, 100 bytes each; latency from produce() to
+             the consumer at 200 records/s without linger, and the operations that waited meanwhile
+    parked   1,000 consumers on 50 partitions wait up to 500 ms for 1 byte; 100 acks=all produce requests/s come in for
+             random partitions. Appends complete two thirds of the fetches, and a third expires
+    many     the same, and they wait up to 30 s for 4,096 bytes, which takes 9 appends
+    idle     the same, and nothing comes: each fetch expires after 500 ms
+
+Of the last three: CPU us of the broker's process, user and system, for each request answered. Prints a line of JSON for
+each, round by round; then the figures to reach, and medians with their ranges. Broker and load are processes that share
+the machine; the load's own CPU share is in each line, and must stay below that of a core. Each has uvloop, if it is
+installed, and the broker has the collector as the README advises. Cores are kept awake (buses/awake.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from brokers.processes import python_path, serving, started
+from buses.awake import cores_awake
+from tables import brokers
+from tables.machine import Printer
+from tables.results import Results
+
+Line = dict[str, Any]
+
+PACKAGES = ["aiopurgatory", "uvloop", "kio", "confluent-kafka"]
+
+
+@dataclass(frozen=True)
+class Size:
+    rounds: int = 3
+    #: Of clients.
+    records: int = 200_000
+    paced: float = 5.0
+    #: Of the others.
+    consumers: int = 1_000
+    partitions: int = 50
+    rate: float = 100.0
+    warm_up: float = 2.0
+    seconds: float = 9.0
+
+
+SMOKE = Size(rounds=1, records=2_000, paced=0.3, consumers=20, partitions=5, rate=50.0, warm_up=0.2, seconds=0.6)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "parked": {},
+    # Each partition gets 2 batches of 470 bytes per second in the mean, and 9 make it enough.
+    "many": {"min_bytes": 4096, "value_bytes": 400, "wait": 30.0, "stagger": 9},
+    "idle": {"rate": 0},
+}
+
+
+def clients(broker: str, size: Size) -> Iterator[Line]:
+    config = {"records": size.records, "rate": 200.0, "seconds": size.paced}
+    with (
+        serving(broker, counts=True) as (worker, port),
+        started("brokers.clients", {"port": port, **config}) as load,
+    ):
+        load.answer()
+        worker.ask("calm")
+        before = worker.ask("report")
+        fast = load.ask("throughput")
+        middle = worker.ask("report")
+        slow = load.ask("latency")
+        after = worker.ask("report")
+    cpu = (middle["cpu"] - before["cpu"]) / size.records
+    line = {**fast, "broker_cpu_us_per_record": cpu * 1e6, **slow}
+    if broker == "ours":
+        names = [name for name in after if name == "parked" or name.endswith(("completed", "expired"))]
+        line |= {name: after[name] - middle[name] for name in names}
+    yield {"what": "clients", "broker": broker, "form": after["form"], "loop": after["loop"], **line}
+
+
+def parked(what: str, broker: str, size: Size) -> Iterator[Line]:
+    config = {"min_bytes": 1, "value_bytes": 100, "wait": 0.5, "stagger": 1, "rate": size.rate}
+    config |= {"consumers": size.consumers, "partitions": size.partitions, **VARIANTS[what]}
+    with serving(broker) as (worker, port), started("brokers.parked", {"port": port, **config}) as load:
+        load.answer()
+        worker.ask("calm")
+        time.sleep(size.warm_up)
+        start, before, counted = time.monotonic(), worker.ask("report"), load.ask("report")
+        time.sleep(size.seconds)
+        elapsed, after, counted_last = time.monotonic() - start, worker.ask("report"), load.ask("report")
+    found = {name: counted_last[name] - counted[name] for name in counted}
+    cpu, answers = after["cpu"] - before["cpu"], found["fetched"] + found["produced"]
+    line = {
+        "broker_cpu_us_per_answer": cpu / max(answers, 1) * 1e6,
+        "answers_per_second": answers / elapsed,
+        "produced_per_second": found["produced"] / elapsed,
+        "expired_share": found["fetched_nothing"] / max(found["fetched"], 1),
+        "broker_cpu_share": cpu / elapsed,
+        "load_cpu_share": found["cpu"] / elapsed,
+        "load_average": os.getloadavg()[0],
+    }
+    yield {"what": what, "broker": broker, "form": after["form"], "loop": after["loop"], **line}
+
+
+MEASURES: dict[str, Callable[[str, Size], Iterator[Line]]] = {
+    "clients": clients,
+    **{what: lambda broker, size, what=what: parked(what, broker, size) for what in VARIANTS},  # type: ignore[misc]
+}
+
+
+def measure(size: Size, chosen: Sequence[str], told: Printer) -> None:
+    """The brokers take turns, and begin in turn, so that what disturbs the machine disturbs both alike."""
+    for number in range(size.rounds):
+        for what in chosen:
+            for broker in brokers.NAMES if number % 2 == 0 else reversed(brokers.NAMES):
+                told.lines({"round": number, **line} for line in MEASURES[what](broker, size))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=MEASURES, action="append", help="only this, or these")
+    parser.add_argument("--rounds", type=int, help="default: 3")
+    parser.add_argument("--seconds", type=float, help="of parked, many and idle; default: 9")
+    parser.add_argument("--compiled", metavar="DIR", help="the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="write the lines there, too")
+    parser.add_argument("--lines", action="store_true", help="print no tables")
+    parser.add_argument("--smoke", action="store_true", help="tiny: does everything run?")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    os.environ["PYTHONPATH"] = python_path(args.compiled)
+    given = {name: getattr(args, name) for name in ("rounds", "seconds")}
+    size = replace(SMOKE if args.smoke else Size(), **{name: each for name, each in given.items() if each is not None})
+    with cores_awake(), Printer("brokers", args.json) as told:
+        told.machine(PACKAGES, [])
+        measure(size, args.only or list(MEASURES), told)
+    if not args.lines:
+        found = Results(told.found).where(table="brokers")
+        print(brokers.section(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The tables of the broker: what was to be reached, and what each form of it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from .results import Results, markdown_table
+from .targets import HEAD, Target, rows
+
+Row = Sequence[object]
+
+OURS, PEER = NAMES = ("ours", "event")
+COST = "broker_cpu_us_per_answer"
+
+
+def ratio_of(what: str, figure: str) -> Callable[[Results], float | None]:
+    """The median of the rounds' ratios: within one round, both meet the same disturbances."""
+
+    def measured(found: Results) -> float | None:
+        ratios = _ratios(found.where(table="brokers", what=what), figure)
+        return median(ratios) if ratios else None
+
+    return measured
+
+
+TARGETS = [
+    Target("1,000 parked, 100 produced/s: broker's CPU per answer, ours / Event", 0.9, 0.6, ratio_of("parked", COST)),
+]
+
+TITLES = {
+    "clients": "Real clients (confluent-kafka)",
+    "parked": "1,000 consumers wait for 1 byte, 100 produce requests/s",
+    "many": "The same, and they wait for 4,096 bytes",
+    "idle": "Nothing comes: each fetch expires after 500 ms",
+}
+HIDDEN = {"table", "size", "round", "what", "broker", "form", "loop", "versions"}
+
+
+def section(found: Results) -> str:
+    """The body of the section Broker of RESULTS.md."""
+    text = markdown_table(HEAD, rows(found, TARGETS))
+    for what, title in TITLES.items():
+        of = found.where(what=what)
+        if of.lines:
+            text += f"\n### {title}\n\n" + markdown_table(["", *NAMES, "ours / event"], figure_rows(of))
+    return text
+
+
+def figure_rows(found: Results) -> Iterable[Row]:
+    """Of one measurement: medians and ranges, and those of the rounds' ratios."""
+    for name in dict.fromkeys(name for line in found.lines for name in line if name not in HIDDEN):
+        ratios = Results({"ratio": each} for each in _ratios(found, name))
+        cells = [found.where(broker=broker).text(name, "{:,.4g}") for broker in NAMES]
+        yield [name.replace("_", " "), *cells, ratios.text("ratio", "{:.3f}")]
+
+
+def _ratios(found: Results, figure: str) -> list[float]:
+    """Of each round."""
+    ratios = []
+    for number in found.each("round"):
+        both = [found.where(round=number, broker=broker).median(figure) for broker in NAMES]
+        if both[0] is not None and both[1]:
+            ratios.append(both[0] / both[1])
+    return ratios
