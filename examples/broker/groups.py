@@ -94,7 +94,11 @@ class Group:
         return self._barrier.generation.number
 
     def expect(self, client_id: str, session_timeout: float) -> str:
-        """A name for a member that has none; it is to join with that. Raises: KafkaError: the group is full."""
+        """A name for a member that has none; it is to join with that.
+
+        Raises: KafkaError: the group is full, or the timeout too short or too long.
+        """
+        self._check_session(session_timeout)
         name = f"{client_id}-{uuid4()}"
         try:
             self._barrier.expect(name)
@@ -105,7 +109,12 @@ class Group:
 
     async def join(self, name: str, member: Member) -> Joined:
         """Wait until all members have joined. Raises: KafkaError."""
-        self._refuse(name, member)
+        try:
+            self._refuse(name, member)
+        except KafkaError:
+            if name not in self._members:  # it has but a name, and nobody is to wait for it
+                self._remove(name)
+            raise
         before = self._members.get(name)
         self._stop_session(name)  # it may ask for another timeout now
         self._members[name] = member
@@ -185,10 +194,13 @@ class Group:
         for key in (("join", self.name), self._sync_key):
             self._purgatory.fail_for_key(key, KafkaError(ErrorCode.coordinator_not_available))
 
-    def _refuse(self, name: str, member: Member) -> None:
+    def _check_session(self, timeout: float) -> None:
         shortest, longest = self._settings.sessions
-        if not shortest <= member.session_timeout <= longest:
+        if not shortest <= timeout <= longest:
             raise KafkaError(ErrorCode.invalid_session_timeout)
+
+    def _refuse(self, name: str, member: Member) -> None:
+        self._check_session(member.session_timeout)
         others = [each for other, each in self._members.items() if other != name]
         is_alike = all(each.protocol_type == member.protocol_type for each in others)
         common = set(member.protocols).intersection(*(each.protocols for each in others))

@@ -97,11 +97,16 @@ class Partition:
             self._ends[replica] = self.log.end
         self._tell_consumers(before)
 
+    def excuse_followers(self) -> None:
+        """None is dropped for lagging behind, until it fetches again."""
+        for follower in self.followers:
+            self.in_sync.stop(follower.name)
+
     def remove(self) -> None:
         """The topic is deleted: whoever waits is told."""
         self.is_gone = True
+        self.excuse_followers()
         for follower in self.followers:
-            self.in_sync.stop(follower.name)
             follower.stop()
         self.replicas.fail(KafkaError(ErrorCode.unknown_topic_or_partition))
         self.tell("end")

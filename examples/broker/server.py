@@ -93,6 +93,8 @@ class Broker:
         """Take no more connections, answer every request that waits, and stop."""
         self.connections.stop_listening()
         self.fetches.expire_all()  # with what there is
+        for partition in itertools.chain.from_iterable(self.topics.values()):
+            partition.excuse_followers()  # to drop them here would ack what they do not have
         self.acks.expire_all()  # the records may be safe, or not: a producer sends them again
         for group in self.groups.values():
             group.close()

@@ -1,0 +1,129 @@
+"""A group whose members come, go and are killed reads every record once, in order."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from .members import ConfluentMember, KafkaPythonMember, Ledger, Member
+from .served import PATIENCE, Served, wait_until
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 4
+#: How often a member joins or leaves, and how many seconds pass between.
+CHANGES, PAUSE = 16, 0.6
+KINDS: Final[list[type[Member]]] = [ConfluentMember, KafkaPythonMember]
+
+
+def create(address: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})  # kept: its going would end the request
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE)
+
+
+class Writer:
+    """Writes numbers to each partition, 0 first, until it is stopped."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.written = 0
+        self._topic = topic
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": address, "enable.idempotence": True})
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        while not self._stopped.wait(0.01):
+            for partition in range(PARTITIONS):
+                self._producer.produce(self._topic, b"%d" % self.written, partition=partition)
+            self._producer.poll(0)
+            self.written += 1
+        assert self._producer.flush(PATIENCE) == 0
+
+
+def churn(address: str, topic: str, ledger: Ledger) -> list[Member]:
+    """Let 1 to 4 members join and leave. Returns: those that stay."""
+    chosen = random.Random(4)
+    members: list[Member] = []
+    for _ in range(CHANGES):
+        if len(members) < 2 or (len(members) < 4 and chosen.random() < 0.5):
+            members.append(chosen.choice(KINDS)(address, topic, ledger))
+            members[-1].start()
+        else:
+            members.pop(chosen.randrange(len(members))).leave()
+        time.sleep(PAUSE)
+    return members
+
+
+def test_group_that_changes_reads_each_record_once_in_order(served: Served) -> None:
+    ledger = Ledger()
+    create(served.address, "churn")
+    with Writer(served.address, "churn") as writer:
+        members = churn(served.address, "churn", ledger)
+    total = PARTITIONS * writer.written
+    wait_until(lambda: ledger.count >= total, "all records are read")
+    for member in members:
+        member.leave()
+    assert total > 1_000
+    for partition in range(PARTITIONS):
+        assert ledger.offsets[partition] == list(range(writer.written))
+        assert ledger.values[partition] == [b"%d" % number for number in range(writer.written)]
+
+
+# a member that is killed
+
+VICTIM = """
+import sys, confluent_kafka
+settings = {"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 1500}
+consumer = confluent_kafka.Consumer(settings | {"heartbeat.interval.ms": 100, "partition.assignment.strategy": "range"})
+consumer.subscribe([sys.argv[2]])
+while True:
+    consumer.poll(0.1)
+    if consumer.assignment():
+        print(len(consumer.assignment()), flush=True)
+"""
+
+
+@pytest.fixture
+def victim(served: Served) -> Iterator[subprocess.Popen[str]]:
+    """A member in a process of its own."""
+    create(served.address, "killed")
+    command = [sys.executable, "-c", VICTIM, served.address, "killed"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def test_group_goes_on_after_a_member_is_killed(served: Served, victim: subprocess.Popen[str]) -> None:
+    assert victim.stdout is not None
+    assert victim.stdout.readline() == f"{PARTITIONS}\n"
+    settings = {"bootstrap.servers": served.address, "group.id": "killed", "auto.offset.reset": "earliest"}
+    survivor = confluent_kafka.Consumer(settings | {"heartbeat.interval.ms": 100})
+    survivor.subscribe(["killed"])
+
+    def share() -> int:
+        survivor.poll(0.05)
+        return len(survivor.assignment())
+
+    wait_until(lambda: share() == PARTITIONS // 2, "they share")
+    assert [share() for _ in range(60)] == [PARTITIONS // 2] * 60  # 3 s, twice the victim's session: it is alive
+    victim.kill()
+    wait_until(lambda: share() == PARTITIONS, "the survivor has all")
+    survivor.close()

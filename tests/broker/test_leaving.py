@@ -1,0 +1,86 @@
+"""A client that leaves takes along what it waits for. What others wait for stays."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from aiopurgatory import Purgatory, Statistics
+
+from .conftest import Start
+from .inside import Broker, BrokerSettings, Settings
+from .parking import LONG, PREPARED
+from .waits import until
+from .wires import Wire
+
+
+@pytest.fixture
+async def lagging(start: Start) -> Broker:
+    """A broker that acks nothing for long."""
+    return await start(BrokerSettings(partition=Settings(lag=LONG, max_lag=LONG)))
+
+
+@pytest.fixture
+async def helper(lagging: Broker) -> AsyncIterator[Wire]:
+    async with await Wire.open(lagging.port) as helper:
+        yield helper
+
+
+def named(broker: Broker, name: str) -> Purgatory:
+    return next(purgatory for purgatory in broker.purgatories if purgatory.statistics().name == name)
+
+
+async def park(broker: Broker, api: str, wire: Wire, helper: Wire) -> Statistics:
+    """Send a request on *wire* that waits. Returns: what its purgatory tells then."""
+    name, prepare = PREPARED[api]
+    values = await prepare(wire, helper)
+    purgatory = named(broker, name)
+    before = purgatory.statistics().pending
+    await wire.send(api, **values)
+    await until(lambda: purgatory.statistics().pending > before, f"{api} waits")
+    return purgatory.statistics()
+
+
+def reset(wire: Wire) -> None:
+    wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wire.writer.transport.abort()
+
+
+def shut_down(wire: Wire) -> None:
+    wire.writer.write_eof()
+
+
+def close(wire: Wire) -> None:
+    wire.writer.close()
+
+
+@pytest.mark.parametrize("api", PREPARED)
+@pytest.mark.parametrize("leave", [close, reset, shut_down])
+async def test_client_that_leaves_while_it_waits_leaves_nothing(
+    lagging: Broker, helper: Wire, api: str, leave: Callable[[Wire], None]
+) -> None:
+    purgatory = named(lagging, PREPARED[api][0])
+    async with await Wire.open(lagging.port) as wire:
+        parked = await park(lagging, api, wire, helper)
+        leave(wire)
+        await until(lambda: purgatory.statistics().cancelled > parked.cancelled, f"{api} is gone")
+    end = purgatory.statistics()
+    assert (end.pending, end.cancelled) == (parked.pending - 1, parked.cancelled + 1)
+
+
+async def test_client_that_stays_keeps_what_it_waits_for(lagging: Broker, helper: Wire) -> None:
+    port = lagging.port
+    async with await Wire.open(port) as stays, await Wire.open(port) as leaves:
+        await park(lagging, "fetch", stays, helper)
+        begin = await park(lagging, "produce", leaves, helper)
+        waiting = lagging.fetches.statistics().pending
+        close(leaves)
+        await until(lambda: lagging.acks.statistics().pending == begin.pending - 1, "one is gone")
+        assert lagging.fetches.statistics().pending == waiting
+        await helper.call("delete_topics", topic_names=["to-fetch"])
+        answer = (await stays.receive()).responses[0].partitions[0]
+        assert answer.error_code == ErrorCode.unknown_topic_or_partition
