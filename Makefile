@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-workers demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-chaos \
-	test-spark test-pipeline check lint types programs bench bench-full bench-smoke clean
+	test-broker test-spark test-pipeline check lint types docs wheels programs bench bench-full bench-smoke clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,16 +40,16 @@ PIPELINE := $(BUILD)/pipeline
 pipeline: $(READY) $(FASTEST_READY)  ## a journal of the demo's server under load, and of that a report, a model, and advice: 2 minutes
 	@rm -rf $(PIPELINE)
 	@$(FASTEST) $(BIN)/python examples/demo.py --seconds 60 --journal $(PIPELINE)/journal
-	@$(FASTEST) $(BIN)/python -m aiopurgatory pipeline run $(PIPELINE)/journal $(PIPELINE)
+	@$(FASTEST) $(BIN)/python -m aiopurgatory pipeline run $(PIPELINE)/journal $(PIPELINE)/out
 
 test: check test-forms test-spark  ## lint, types, the suite against the interpreted and the compiled form, and on Spark
 
 test-forms: test-interpreted test-compiled
 
 # Every competitor at once takes more than a minute: make bench-smoke.
-SUITE := $(BIN)/pytest -m "not spark and not chaos" -n 2 --ignore tests/benchmarks/test_smoke.py
+SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 2 --ignore tests/benchmarks/test_smoke.py
 # Servers, pages and competitors bring forms and processes of their own: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/bus tests/examples $(addprefix tests/web/,inspector proxies \
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples $(addprefix tests/web/,inspector proxies \
 	test_crowds.py test_events_browser.py test_events_served.py test_servers.py) \
 	$(filter-out tests/pipeline/test_replay.py,$(wildcard tests/pipeline/test_*.py))
 
@@ -97,6 +97,9 @@ test-pipeline: $(READY)  ## what takes longer: a cluster whose worker is killed,
 test-chaos: $(READY) programs  ## buses while servers are killed, stopped and cut off: 5 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus $(ARGS)
 
+test-broker: $(READY)  ## the broker of the examples under crowds, noise and churn: a minute
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
+
 test-all: test  ## the suite on every Python from 3.11 to 3.13 that is installed
 	@for version in 3.11 3.12 3.13; do \
 	  if python$$version -c '' 2>/dev/null; then \
@@ -113,6 +116,14 @@ lint: $(READY)  ## ruff
 types: $(READY)  ## mypy --strict and pyright
 	$(BIN)/mypy
 	$(BIN)/basedpyright
+
+docs: $(READY)  ## the documentation, as pages in build/docs that load nothing from elsewhere
+	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict
+	@! grep -rnoE '<(script|link|img|source|iframe)[^>]+(src|href)="?(https?:)?//[^ >]+' build/docs --include '*.html' \
+	  || { echo "A page loads something from elsewhere."; exit 1; }
+
+wheels: $(READY)  ## what a release uploads, into dist/: built, looked into, installed and tested on every Python found: 10 minutes
+	@$(BIN)/python .ci/wheels.py $(ARGS)
 
 bench: $(READY) $(FASTEST_BENCH_READY)  ## every design side by side, and the figures of the README: 20 to 25 minutes
 	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH)

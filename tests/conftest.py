@@ -6,13 +6,12 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
 import aiopurgatory
-from aiopurgatory import Purgatory
-from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.testing import ManualClock
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 try:
@@ -64,14 +63,6 @@ def leave(request: pytest.FixtureRequest) -> Callable[[socket.socket], None]:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def purgatory(clock: ManualClock) -> AsyncIterator[Purgatory]:
-    """A started purgatory on a manual clock, checked and closed afterwards."""
-    async with Purgatory("test", clock=clock) as purgatory:
-        yield purgatory
-        check_invariants(purgatory)
-    check_invariants(purgatory)
+def clock(manual_clock: ManualClock) -> ManualClock:
+    """The plugin's, as that of ``purgatory``."""
+    return manual_clock

@@ -1,30 +1,97 @@
-"""Every program in the README runs, and prints what the README says it prints."""
+"""Every program in the README and in docs/ runs, and prints what the page says it prints."""
 
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-PROGRAMS = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", README, re.DOTALL | re.MULTILINE)
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def test_readme_has_programs() -> None:
-    assert len(PROGRAMS) >= 2
+def has_python(page: Path) -> bool:
+    return re.search(r"^(```|<!-- )python", page.read_text("utf-8"), re.MULTILINE) is not None
 
 
-@pytest.mark.parametrize(("program", "output"), PROGRAMS)
-def test_readme_program_prints_what_it_says(program: str, output: str) -> None:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == output
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
-def test_readme_names_every_make_target_it_uses() -> None:
-    makefile = (Path(__file__).parent.parent / "Makefile").read_text()
-    for target in re.findall(r"(?:`|\$ )make ([a-z][a-z-]+)", README):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"the README names make {target}"
+@pytest.mark.parametrize("page", [page for page in PAGES if has_python(page)], ids=name)
+def test_programs_of_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
+    # Whoever copies from the README copies one block; a page of docs/ is read from its beginning.
+    apart = ["--apart"] if page == README else []
+    command = [sys.executable, "-W", "error", str(ROOT / "tests" / "run_page.py"), str(page), *apart]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_drawings_are_those_of_their_program(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(ROOT / "docs" / "drawings.py"), str(tmp_path)], timeout=30, check=True)
+    drawings = list(tmp_path.iterdir())
+    assert len(drawings) == 3
+    for drawing in drawings:
+        assert drawing.read_text() == (ROOT / "docs" / "assets" / drawing.name).read_text()
+
+
+def test_readme_has_its_programs_and_its_size() -> None:
+    text = README.read_text("utf-8")
+    assert text.count("```python") == 3
+    assert 120 <= text.count("\n") <= 150
+
+
+def poll(url: str, version: str, wait: float = 20) -> httpx.Response:
+    return httpx.get(url, headers={"If-None-Match": version, "Prefer": f"wait={wait}"}, timeout=30)
+
+
+def test_long_poll_of_readme_is_answered_by_a_post(tmp_path: Path) -> None:
+    (app,) = re.findall(r'^```python title="app.py"\n(.*?)^```$', README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    (tmp_path / "app.py").write_text(app)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/orders/berlin"
+        command = [sys.executable, "-m", "uvicorn", "app:app", "--log-level", "warning", "--fd", str(listener.fileno())]
+        server = subprocess.Popen(command, cwd=tmp_path, pass_fds=[listener.fileno()])
+    with ThreadPoolExecutor() as threads:
+        try:
+            first = httpx.get(url, timeout=30)
+            assert (first.status_code, first.json(), first.headers["etag"]) == (200, [], '"0"')
+            waiting = threads.submit(poll, url, '"0"')
+            time.sleep(0.5)
+            assert not waiting.done()
+            assert httpx.post(url, params={"item": "apples"}).json() == {"answered": 1}
+            answer = waiting.result(timeout=10)
+            assert (answer.status_code, answer.json(), answer.headers["etag"]) == (200, ["apples"], '"1"')
+            assert poll(url, '"1"', wait=0.1).status_code == 304
+            assert [poll(url, unknown).status_code for unknown in ['"2"', '"x"', '"-1"']] == [410] * 3
+        finally:
+            server.terminate()
+            server.wait(timeout=10)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_page_names_make_targets_that_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:`|\$ )make ([a-z][a-z-]+)", page.read_text("utf-8")):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name} names make {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_page_names_files_that_exist(page: Path) -> None:
+    found = re.findall(r"(?:`|\bpython )((?:examples|benchmarks|tests|src)/[\w./-]+)", page.read_text("utf-8"))
+    for path in found:
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_page_links_lead_to_files_that_exist(page: Path) -> None:
+    for path in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8")):
+        assert (page.parent / path).exists(), f"{page.name} links to {path}"

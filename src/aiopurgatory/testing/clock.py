@@ -10,9 +10,7 @@ from weakref import WeakSet
 
 from ..clock_task import ClockTask
 from ..core.nanoseconds import NS, ceil_ns, floor_ns
-
-#: Loop iterations that advance() gives to whatever was woken, and to what that wakes in turn.
-SETTLE_ITERATIONS = 10
+from .settling import settle
 
 
 class ManualClock:
@@ -58,7 +56,7 @@ class ManualClock:
     async def advance(self, seconds: float) -> None:
         """Move the time on by *seconds*, stopping at every expiration on the way.
 
-        Returns when everything due has run, and tasks that it woke have had a few loop iterations.
+        Returns when everything due has run, and every task that it woke, too: see settle().
 
         Args: seconds: rounded to the nearest nanosecond.
         Raises: ValueError: *seconds* is negative or NaN.
@@ -66,25 +64,33 @@ class ManualClock:
         if not seconds >= 0:
             raise ValueError(f"seconds must be >= 0, got {seconds!r}")
         target = self._now + round(seconds * NS)
-        await self._settle()
+        await self.settle()
         while self._handles and self._handles[0][0] <= target:
             self._now = max(self._now, self._handles[0][0])
             self._fire()
-            await self._settle()
+            await self.settle()
         self._now = target
+
+    async def settle(self) -> None:
+        """Let the tasks of this loop run until none can go on by itself. Time stands still meanwhile.
+
+            poll = asyncio.create_task(client.get("/messages"))
+            await clock.settle()  # the request is parked now
+            assert purgatory.num_delayed == 1
+
+        A task that waits for a thread, a socket or real time counts as one that cannot go on: see until_pending(). A
+        task that never waits, but yields by ``sleep(0)`` in a loop, gets 1,000 loop iterations.
+        """
+        await settle(self._is_idle)
+
+    def _is_idle(self) -> bool:
+        return all(clock_task.is_idle() for clock_task in self._clock_tasks)
 
     def _fire(self) -> None:
         while self._handles and self._handles[0][0] <= self._now:
             handle = heappop(self._handles)[2]
             if handle.callback is not None:
                 handle.callback()
-
-    async def _settle(self) -> None:
-        quiet = 0
-        while quiet < SETTLE_ITERATIONS:
-            await asyncio.sleep(0)
-            asleep = all(clock_task.is_idle() for clock_task in self._clock_tasks)
-            quiet = quiet + 1 if asleep else 0
 
 
 class _ManualHandle:

@@ -1,0 +1,78 @@
+"""What a test has left behind at its end: broken invariants, pending operations, tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any
+
+from ..core.purgatory import parts_of
+from ..purgatory import Purgatory
+from .invariants import check_invariants
+from .settling import settle
+
+#: Operations and tasks that a message names.
+_NAMED = 5
+
+
+@asynccontextmanager
+async def checked(purgatory: Purgatory) -> AsyncIterator[Purgatory]:
+    """Start *purgatory*, and close it at the end; check its invariants before and after that."""
+    async with purgatory:
+        yield purgatory
+        check_invariants(purgatory)
+    check_invariants(purgatory)
+
+
+@asynccontextmanager
+async def left_empty(purgatory: Purgatory) -> AsyncIterator[Leftovers]:
+    """Like checked(), and nothing may be left behind: no pending operation, and no task that the test has begun.
+
+    Raises: AssertionError: names what is left.
+    """
+    async with checked(purgatory):
+        leftovers = Leftovers(purgatory)
+        yield leftovers
+        await leftovers.check()
+
+
+class Leftovers:
+    """Made when a test begins, in its event loop."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self.purgatory = purgatory
+        self._loop = asyncio.get_running_loop()
+        self._before = asyncio.all_tasks()
+        self._begun: set[asyncio.Task[Any]] = set()
+
+    def test_has_ended(self) -> None:
+        """Call this while the loop does not run: the tasks are the test's then, and none is that of a test runner."""
+        self._begun = asyncio.all_tasks(self._loop) - self._before
+
+    async def check(self) -> None:
+        """Let what was just cancelled or completed come to its end, and find what does not."""
+        check_invariants(self.purgatory)
+        await settle(lambda: True)
+        left = [*self._operations(), *self._tasks()]
+        assert not left, f"left behind by the test: {'; '.join(left)}"
+
+    def _operations(self) -> Iterator[str]:
+        if count := self.purgatory.num_delayed:
+            keys = list(parts_of(self.purgatory).watchers.by_key)
+            # By identity, for an operation under several keys is found several times, and may define __eq__.
+            found = {id(op): repr(op) for key in keys for op in self.purgatory.waiting(key)}
+            yield f"{count} pending: {_first(found.values())}"
+
+    def _tasks(self) -> Iterator[str]:
+        # The purgatory has a new clock task if the test has closed and started it again.
+        clock_task = f"aiopurgatory-clock-{self.purgatory.name}"
+        left = [repr(task) for task in self._begun if not task.done() and task.get_name() != clock_task]
+        if left:
+            yield f"{len(left)} running: {_first(left)}"
+
+
+def _first(found: Iterable[str]) -> str:
+    names = list(found)
+    return ", ".join(islice(names, _NAMED)) + (", ..." if len(names) > _NAMED else "")

@@ -1,0 +1,110 @@
+"""Fixtures for tests of code that waits: ``manual_clock``, ``purgatory`` and ``real_purgatory``.
+
+    async def test_poll_gives_up_after_30_seconds(purgatory, manual_clock):
+        poll = asyncio.create_task(purgatory.wait_for(lambda: False, ["orders"], timeout=30.0))
+        await manual_clock.advance(30.0)
+        assert isinstance(poll.exception(), TimeoutError)
+
+pytest finds this plugin by itself. It stands beside the package, so that nothing of aiopurgatory is imported until a
+test uses a fixture: a coverage measurement, for instance, begins before that.
+
+pytest-asyncio (0.26 or newer, both modes) or anyio's plugin runs the fixtures, in the event loop of the test. Neither
+is imported here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from aiopurgatory import Purgatory
+    from aiopurgatory.testing import ManualClock
+    from aiopurgatory.testing.leftovers import Leftovers
+
+#: pytest-asyncio runs a test in the loop of one of these, and a fixture in that which its definition names.
+LOOP_SCOPES = ("function", "class", "module", "package", "session")
+
+
+@pytest.fixture
+def manual_clock() -> ManualClock:
+    """A clock at 0 s that moves only by ``await manual_clock.advance(seconds)``."""
+    from aiopurgatory.testing import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def purgatory(request: pytest.FixtureRequest) -> Purgatory:
+    """A started purgatory on *manual_clock*. At the end, its invariants are checked and it is closed."""
+    made: Purgatory = request.getfixturevalue(_name_for(request, "purgatory"))
+    return made
+
+
+@pytest.fixture
+def real_purgatory(request: pytest.FixtureRequest) -> Iterator[Purgatory]:
+    """A started purgatory on real time. At the end, nothing may be left behind.
+
+    The test fails in its teardown if an operation is pending, if a task that began during the test still runs, or if
+    an invariant does not hold. What the test has just cancelled gets some loop iterations to end.
+    """
+    leftovers: Leftovers = request.getfixturevalue(_name_for(request, "real_purgatory"))
+    yield leftovers.purgatory
+    leftovers.test_has_ended()
+
+
+def _name_for(request: pytest.FixtureRequest, name: str) -> str:
+    """The fixture that makes *name* in the event loop of the test."""
+    marker = request.node.get_closest_marker("asyncio")  # pytest-asyncio's; in auto mode, it has set it by itself
+    is_anyio = marker is None and "anyio_backend" in request.fixturenames
+    if is_anyio and request.getfixturevalue("anyio_backend_name") != "asyncio":
+        pytest.fail(
+            f"{name} runs on asyncio alone: define a fixture anyio_backend that returns 'asyncio'", pytrace=False
+        )
+    if is_anyio:
+        return f"_{name}_of_anyio"
+    if _pytest_asyncio(request.config) is None:
+        pytest.fail(f"{name} needs pytest-asyncio, or a test with @pytest.mark.anyio", pytrace=False)
+    scope = marker.kwargs.get("loop_scope") if marker is not None else None
+    return f"_{name}_of_{scope or request.config.getini('asyncio_default_test_loop_scope')}"
+
+
+def _pytest_asyncio(config: pytest.Config) -> Any:
+    """The package pytest-asyncio, if pytest has loaded its plugin."""
+    plugin = sys.modules.get("pytest_asyncio.plugin")
+    is_used = plugin is not None and config.pluginmanager.is_registered(plugin)
+    return sys.modules["pytest_asyncio"] if is_used else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Define the async fixtures as each plugin wants them. anyio's takes any, pytest-asyncio's strict mode its own."""
+    made = ModuleType("pytest_aiopurgatory.made")
+    _define(made, "anyio", pytest.fixture)
+    pytest_asyncio = _pytest_asyncio(config)
+    if pytest_asyncio is not None:
+        for scope in LOOP_SCOPES:
+            _define(made, scope, pytest_asyncio.fixture(loop_scope=scope))
+    config.pluginmanager.register(made, made.__name__)
+
+
+def _define(made: ModuleType, loop: str, fixture: Callable[[Any], object]) -> None:
+    async def purgatory(manual_clock: ManualClock) -> AsyncIterator[Purgatory]:
+        from aiopurgatory import Purgatory
+        from aiopurgatory.testing.leftovers import checked
+
+        async with checked(Purgatory("test", clock=manual_clock)) as started:
+            yield started
+
+    async def real_purgatory() -> AsyncIterator[Leftovers]:
+        from aiopurgatory import Purgatory
+        from aiopurgatory.testing.leftovers import left_empty
+
+        async with left_empty(Purgatory("test")) as leftovers:
+            yield leftovers
+
+    for function in (purgatory, real_purgatory):
+        setattr(made, f"_{function.__name__}_of_{loop}", fixture(function))

@@ -1,0 +1,106 @@
+"""Other tasks settle: the manual clock goes on when none can move by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import ManualClock, until_pending
+
+
+async def hop(times: int, then: asyncio.Event) -> None:
+    """Yield *times* to the loop, as a request does in layers of middleware."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+    then.set()
+
+
+async def relay(events: list[asyncio.Event]) -> None:
+    """A chain of tasks, each of which wakes the next."""
+    async with asyncio.TaskGroup() as group:
+        for first, second in pairwise(events):
+            group.create_task(pass_on(first, second))
+
+
+async def pass_on(first: asyncio.Event, second: asyncio.Event) -> None:
+    await first.wait()
+    second.set()
+
+
+async def test_settle_waits_for_a_task_of_many_steps(clock: ManualClock) -> None:
+    done = asyncio.Event()
+    task = asyncio.create_task(hop(200, done))
+    await clock.settle()
+    assert done.is_set()
+    assert task.done()
+    assert clock.time() == 0.0
+
+
+async def test_settle_waits_for_a_chain_of_tasks(clock: ManualClock) -> None:
+    events = [asyncio.Event() for _ in range(200)]
+    task = asyncio.create_task(relay(events))
+    await clock.settle()
+    assert not task.done()
+    events[0].set()
+    await clock.settle()
+    assert task.done()
+
+
+async def test_advance_settles_between_instants(clock: ManualClock, purgatory: Purgatory) -> None:
+    seen: list[float] = []
+
+    async def poll_again() -> None:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await purgatory.wait_for(lambda: False, ["key"], timeout=1.0)
+            await hop(50, asyncio.Event())
+            seen.append(clock.time())
+
+    task = asyncio.create_task(poll_again())
+    await clock.advance(3.0)
+    assert seen == [1.0, 2.0, 3.0]
+    assert task.done()
+
+
+async def test_settle_leaves_a_task_that_never_waits(clock: ManualClock) -> None:
+    async def spin() -> None:
+        while True:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(spin())
+    async with asyncio.timeout(10):
+        await clock.settle()
+        await clock.advance(1.0)
+    assert not task.done()
+    task.cancel()
+
+
+async def test_settle_does_not_wait_for_real_time(clock: ManualClock) -> None:
+    task = asyncio.create_task(asyncio.sleep(30.0))
+    async with asyncio.timeout(10):
+        await clock.settle()
+    task.cancel()
+
+
+async def test_until_pending_waits_for_a_thread(real_purgatory: Purgatory) -> None:
+    loop = asyncio.get_running_loop()
+
+    def ask_from_a_thread() -> bool:
+        wait = real_purgatory.wait_for(lambda: is_ready, ["key"], timeout=None)
+        answer: bool = asyncio.run_coroutine_threadsafe(wait, loop).result(10)
+        return answer
+
+    is_ready = False
+    asking = asyncio.create_task(asyncio.to_thread(ask_from_a_thread))
+    await until_pending(real_purgatory)
+    is_ready = True
+    assert real_purgatory.check_and_complete("key") == 1
+    assert await asking
+
+
+async def test_until_pending_in_vain_says_how_many(purgatory: Purgatory) -> None:
+    with pytest.raises(TimeoutError, match=r"has 0 of 2 operations after 0\.01 s"):
+        await until_pending(purgatory, 2, timeout=0.01)
