@@ -136,7 +136,7 @@ bench-smoke: $(READY) $(FASTEST_BENCH_READY)  ## tiny: every competitor runs and
 	$(BIN)/pytest tests/benchmarks
 
 clean:  ## remove everything that was built or installed here
-	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) must be Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -16,6 +17,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+#: The programs run in folders of their own, and the Makefile's path to the compiled form is relative.
+ENV = os.environ | {
+    "PYTHONPATH": os.pathsep.join(
+        os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path
+    )
+}
 
 
 def has_python(page: Path) -> bool:
@@ -31,7 +38,7 @@ def test_programs_of_page_print_what_it_says(page: Path, tmp_path: Path) -> None
     # Whoever copies from the README copies one block; a page of docs/ is read from its beginning.
     apart = ["--apart"] if page == README else []
     command = [sys.executable, "-W", "error", str(ROOT / "tests" / "run_page.py"), str(page), *apart]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -59,7 +66,7 @@ def test_long_poll_of_readme_is_answered_by_a_post(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/orders/berlin"
         command = [sys.executable, "-m", "uvicorn", "app:app", "--log-level", "warning", "--fd", str(listener.fileno())]
-        server = subprocess.Popen(command, cwd=tmp_path, pass_fds=[listener.fileno()])
+        server = subprocess.Popen(command, cwd=tmp_path, env=ENV, pass_fds=[listener.fileno()])
     with ThreadPoolExecutor() as threads:
         try:
             first = httpx.get(url, timeout=30)
