@@ -71,9 +71,9 @@ def delete_topics(broker: Broker, request: Request) -> Values:
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:
-    if getattr(request.body, "key_type", 0):  # of transactions
+    if getattr(request.body, "key_type", 0):  # of transactions: there are none, and a client is not to try again
         return {
-            "error_code": ErrorCode.coordinator_not_available,
+            "error_code": ErrorCode.transactional_id_authorization_failed,
             "error_message": None,
             "node_id": -1,
             "host": "",

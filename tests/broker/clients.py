@@ -7,6 +7,7 @@ from typing import Any
 
 import aiokafka
 import confluent_kafka
+import pytest
 
 from .served import PATIENCE
 
@@ -72,3 +73,24 @@ async def read_aiokafka(address: str, topic: str, count: int) -> list[Any]:
         await consumer.seek_to_beginning()
         found = [await consumer.getone() for _ in range(count)]
         return [(message.key, message.value, list(message.headers)) for message in found]
+
+
+def begin_confluent(address: str) -> str:
+    """The error with which a producer's first transaction ends."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": "confluent"})
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        producer.init_transactions(PATIENCE)
+    return str(refused.value)
+
+
+def begin_kafka_python(address: str) -> str:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=address, transactional_id="kafka-python", max_block_ms=PATIENCE * 1000
+    )
+    with pytest.raises(kafka.errors.KafkaError) as refused:
+        producer.init_transactions()
+    producer.close(PATIENCE)
+    return str(refused.value)
+
+
+TRANSACTIONS = [begin_confluent, begin_kafka_python]

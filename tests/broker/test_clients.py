@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from .clients import (
+    TRANSACTIONS,
     WRITTEN,
     read_aiokafka,
     read_confluent,
@@ -16,7 +18,7 @@ from .clients import (
     write_confluent,
     write_kafka_python,
 )
-from .served import Served
+from .served import PATIENCE, Served
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -49,3 +51,10 @@ async def test_aiokafka_and_confluent_read_each_other(served: Served) -> None:
 def test_produce_without_acks_is_read(served: Served) -> None:
     write_confluent(served.address, "no-acks", acks=0)
     assert read_confluent(served.address, "no-acks", 3) == WRITTEN
+
+
+@pytest.mark.parametrize("begin", TRANSACTIONS)
+def test_begin_of_a_transaction_is_refused_at_once(served: Served, begin: Callable[[str], str]) -> None:
+    start = time.monotonic()
+    assert "transactional" in begin(served.address).lower()
+    assert time.monotonic() - start < PATIENCE / 2
