@@ -1,4 +1,7 @@
-"""Photographs the live page at work, for docs/observing.md: python docs/pictures.py (needs Chromium and its driver)."""
+"""python docs/pictures.py: photographs for the docs, by Chromium and its driver.
+
+The live page at work, and the report of the last ``make pipeline``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from starlette.applications import Starlette
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector
 
-PICTURE = Path(__file__).parent / "assets" / "live-page.png"
+ASSETS = Path(__file__).parent / "assets"
+REPORT = ASSETS.parents[1] / "build" / "pipeline" / "out" / "report" / "report.html"
 SECONDS, WAITERS = 12, 2_000
 
 
@@ -35,14 +39,14 @@ async def events(purgatory: Purgatory, dice: random.Random) -> None:
         await asyncio.sleep(0.01)
 
 
-def photograph(address: str) -> None:
+def photograph(address: str, name: str, *, after: float = 0.0) -> None:
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1000"):
         options.add_argument(argument)
     with webdriver.Chrome(options=options) as browser:
         browser.get(address)
-        time.sleep(SECONDS)
-        browser.save_screenshot(str(PICTURE))
+        time.sleep(after)
+        browser.save_screenshot(str(ASSETS / name))
 
 
 async def main() -> None:
@@ -55,7 +59,8 @@ async def main() -> None:
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             tasks = [asyncio.create_task(wait(purgatory, dice)) for _ in range(WAITERS)]
             tasks.append(asyncio.create_task(events(purgatory, dice)))
-            await asyncio.to_thread(photograph, f"http://127.0.0.1:{listener.getsockname()[1]}/purgatory/")
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}/purgatory/"
+            await asyncio.to_thread(photograph, address, "live-page.png", after=SECONDS)
             for task in tasks:
                 task.cancel()
             server.should_exit = True
@@ -63,4 +68,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if not REPORT.exists():
+        raise SystemExit(f"{REPORT} is not there: make pipeline makes it")
+    photograph(REPORT.as_uri(), "report.png")
     asyncio.run(main())
