@@ -12,7 +12,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Columns:
-    """The columns of *rows*, each converted once, when it is asked for."""
+    """The columns of *rows*, as they are held in memory, each converted once, when it is asked for."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
