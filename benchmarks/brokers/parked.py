@@ -11,6 +11,7 @@ import json
 import struct
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from random import Random
 from typing import Any, Final, TypeVar, cast
@@ -28,7 +29,7 @@ _OFFSET: Final = struct.Struct(">q")
 _SENTINEL: Final = 0x0123_4567_89AB_CDEF
 
 
-class Client(asyncio.Protocol):
+class Client(asyncio.Protocol, ABC):
     """One connection; hands each answer to answered()."""
 
     def __init__(self) -> None:
@@ -43,8 +44,9 @@ class Client(asyncio.Protocol):
             frame, self.buffer = self.buffer[4:size], self.buffer[size:]
             self.answered(frame)
 
+    @abstractmethod
     def answered(self, frame: bytes) -> None:
-        raise NotImplementedError
+        """Take an answer, without its length."""
 
 
 C = TypeVar("C", bound=Client)

@@ -174,14 +174,12 @@ class Operation(Entry):
         return self._op_keys
 
     def __repr__(self) -> str:
-        state = "new" if self._op_owner is None else "pending"
-        outcome = OUTCOMES[self._op_state]
-        if outcome is not None:
-            state = outcome.value
-        keys = f" keys={self._op_keys!r}" if self._op_keys else ""
-        if self._op_owner is not None and self._op_state == PENDING and is_parked(self):
-            keys += f" waited={waited(self, self._op_owner.loop.time()):.3g} s"
-        return f"<{type(self).__name__} {state} timeout={self.timeout}{keys}>"
+        outcome, owner = OUTCOMES[self._op_state], self._op_owner
+        state = outcome.value if outcome is not None else "new" if owner is None else "pending"
+        waits = ""
+        if owner is not None and self._op_keys:
+            waits = f" keys={self._op_keys!r} waited={waited(self, owner.loop.time()):.3g} s"
+        return f"<{type(self).__name__} {state} timeout={self.timeout}{waits}>"
 
 
 # its life before the end
