@@ -4,17 +4,53 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from datetime import timedelta
+from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
 from .errors import KafkaError
 
-Values = dict[str, Any]
 #: The name of a topic and the number of a partition.
 Key = tuple[str, int]
 
 OK: Final = ErrorCode.none
+_UNKNOWN: Final = -1 << 31
+
+
+class Values:
+    """The values of an answer, or of a part of it. These are the same in all answers here, or go without saying."""
+
+    throttle_time: ClassVar = timedelta()
+    error_message: ClassVar = None
+    # produce, fetch and list_offsets
+    log_append_time: ClassVar = None
+    log_start_offset: ClassVar = -1
+    record_errors: ClassVar = ()
+    aborted_transactions: ClassVar = None
+    preferred_read_replica: ClassVar = -1
+    leader_epoch: ClassVar = -1
+    # metadata, create_topics
+    rack: ClassVar = None
+    is_internal: ClassVar = False
+    offline_replicas: ClassVar = ()
+    cluster_authorized_operations: ClassVar = _UNKNOWN
+    topic_authorized_operations: ClassVar = _UNKNOWN
+    topic_config_error_code: ClassVar = 0
+    configs: ClassVar = ()
+    # groups
+    group_instance_id: ClassVar = None
+    protocol_type: ClassVar = None
+    protocol_name: ClassVar = None
+    committed_leader_epoch: ClassVar = -1
+    # api_versions
+    supported_features: ClassVar = ()
+    finalized_features_epoch: ClassVar = -1
+    finalized_features: ClassVar = ()
+    zk_migration_ready: ClassVar = False
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
 
 
 def by_topic(answers: Mapping[Key, Values], name: str = "name", parts: str = "partitions") -> list[Values]:
@@ -22,7 +58,7 @@ def by_topic(answers: Mapping[Key, Values], name: str = "name", parts: str = "pa
     topics = defaultdict(list)
     for (topic, _), values in answers.items():
         topics[topic].append(values)
-    return [{name: topic, parts: tuple(values)} for topic, values in topics.items()]
+    return [Values(**{name: topic, parts: values}) for topic, values in topics.items()]
 
 
 def partitions(topics: Iterable[Any], name: str = "name", parts: str = "partitions") -> Iterator[tuple[str, Any]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from . import wire
+from .answers import Values
 
 _LENGTH: Final = 4
 #: Seconds in which all that waits is to be answered when the broker stops.
@@ -15,7 +16,7 @@ _DRAIN: Final = 5.0
 
 logger = logging.getLogger("broker")
 
-Answer = Callable[[wire.Request], Awaitable[Mapping[str, Any] | None]]
+Answer = Callable[[wire.Request], Awaitable[Values | None]]
 
 
 class Connections:

@@ -100,9 +100,9 @@ class Log:
         Raises: KafkaError: *offset* is not in the log.
         """
         first = self._find(offset)
-        last = bisect_left(self._bases, until)
-        if first >= last:
+        if offset >= until:
             return 0
+        last = bisect_left(self._bases, until)
         return self._kept[last - 1].place + len(self._kept[last - 1].data) - self._kept[first].place
 
     def read(self, offset: int, until: int, max_bytes: int) -> bytes:

@@ -35,17 +35,16 @@ async def join_group(broker: Broker, request: Request) -> Values:
         member = Member(body.protocol_type, protocols, session, body.rebalance_timeout.total_seconds())
         joined = await group.join(name, member)
     except KafkaError as error:
-        nothing = {"generation_id": -1, "protocol_type": None, "protocol_name": "", "leader": "", "members": ()}
-        return {"error_code": error.code, "member_id": name, **nothing}
-    return {
-        "error_code": OK,
-        "generation_id": joined.generation,
-        "protocol_type": joined.protocol_type,
-        "protocol_name": joined.protocol,
-        "leader": joined.leader,
-        "member_id": name,
-        "members": [{"member_id": each, "metadata": metadata} for each, metadata in joined.members.items()],
-    }
+        return Values(error_code=error.code, member_id=name, generation_id=-1, protocol_name="", leader="", members=())
+    return Values(
+        error_code=OK,
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol,
+        leader=joined.leader,
+        member_id=name,
+        members=[Values(member_id=each, metadata=metadata) for each, metadata in joined.members.items()],
+    )
 
 
 async def sync_group(broker: Broker, request: Request) -> Values:
@@ -54,9 +53,9 @@ async def sync_group(broker: Broker, request: Request) -> Values:
     try:
         part = await broker.group(body.group_id).sync(body.member_id, body.generation_id, plan)
     except KafkaError as error:
-        return {"error_code": error.code, "assignment": b""}
+        return Values(error_code=error.code, assignment=b"")
     names = {name: getattr(body, name, None) for name in ("protocol_type", "protocol_name")}
-    return {"error_code": OK, "assignment": part, **names}
+    return Values(error_code=OK, assignment=part, **names)
 
 
 def heartbeat(broker: Broker, request: Request) -> Values:
@@ -65,7 +64,7 @@ def heartbeat(broker: Broker, request: Request) -> Values:
     def beat() -> None:
         broker.group(body.group_id).heartbeat(body.member_id, body.generation_id)
 
-    return {"error_code": code_of_step(beat)}
+    return Values(error_code=code_of_step(beat))
 
 
 def leave_group(broker: Broker, request: Request) -> Values:
@@ -76,8 +75,8 @@ def leave_group(broker: Broker, request: Request) -> Values:
 
     names = [each.member_id for each in body.members] if hasattr(body, "members") else [body.member_id]
     codes = {name: code_of_step(leave, name) for name in names}
-    answers = [{"member_id": name, "group_instance_id": None, "error_code": code} for name, code in codes.items()]
-    return {"error_code": OK if hasattr(body, "members") else codes[body.member_id], "members": answers}
+    answers = [Values(member_id=name, error_code=code) for name, code in codes.items()]
+    return Values(error_code=OK if hasattr(body, "members") else codes[body.member_id], members=answers)
 
 
 def offset_commit(broker: Broker, request: Request) -> Values:
@@ -94,8 +93,8 @@ def offset_commit(broker: Broker, request: Request) -> Values:
         broker.group(body.group_id, makes=generation < 0).commit(body.member_id, generation, known)
 
     code = code_of_step(commit)
-    answers = {key: {"partition_index": key[1], "error_code": codes[key] if code == OK else code} for key in offsets}
-    return {"topics": by_topic(answers)}
+    answers = {key: Values(partition_index=key[1], error_code=codes[key] if code == OK else code) for key in offsets}
+    return Values(topics=by_topic(answers))
 
 
 def offset_fetch(broker: Broker, request: Request) -> Values:
@@ -107,6 +106,5 @@ def offset_fetch(broker: Broker, request: Request) -> Values:
     answers = {}
     for key in wanted:
         offset, metadata = known.get(key, (-1, ""))
-        values = {"partition_index": key[1], "committed_offset": offset, "metadata": metadata, "error_code": OK}
-        answers[key] = values
-    return {"topics": by_topic(answers), "error_code": OK}
+        answers[key] = Values(partition_index=key[1], committed_offset=offset, metadata=metadata, error_code=OK)
+    return Values(topics=by_topic(answers), error_code=OK)

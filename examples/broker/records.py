@@ -40,7 +40,7 @@ async def produce(broker: Broker, request: Request) -> Values | None:
     if body.acks == 0:
         return None
     answers = {key: _produced(key[1], code_of(error), bases.get(key, -1)) for key, error in errors.items()}
-    return {"responses": by_topic(answers, parts="partition_responses")}
+    return Values(responses=by_topic(answers, parts="partition_responses"))
 
 
 def _refused(required: Mapping[Key, object]) -> dict[Key, Exception | None]:
@@ -48,14 +48,13 @@ def _refused(required: Mapping[Key, object]) -> dict[Key, Exception | None]:
 
 
 def _produced(number: int, code: ErrorCode, base: int) -> Values:
-    values: Values = {"index": number, "error_code": code, "base_offset": base if code == OK else -1}
-    return values | {"log_append_time": None, "log_start_offset": -1, "record_errors": ()}
+    return Values(index=number, error_code=code, base_offset=base if code == OK else -1)
 
 
 async def fetch(broker: Broker, request: Request) -> Values:
     body = request.body
     if getattr(body, "session_id", 0):  # there are no sessions: the client asks again, for all of its partitions
-        return {"error_code": ErrorCode.fetch_session_id_not_found, "session_id": 0, "responses": ()}
+        return Values(error_code=ErrorCode.fetch_session_id_not_found, session_id=0, responses=())
     views = {
         (topic, part.partition): (_view(broker, topic, part), part.fetch_offset)
         for topic, part in partitions(body.topics, name="topic")
@@ -63,8 +62,8 @@ async def fetch(broker: Broker, request: Request) -> Values:
     found: dict[Key, Read | SourceError] = {}
     if views:
         found = await broker.read(views, body.max_wait.total_seconds(), max(body.min_bytes, 0), max(body.max_bytes, 0))
-    answers = {key: {"partition_index": key[1], **_read_values(read)} for key, read in found.items()}
-    return {"error_code": OK, "session_id": 0, "responses": by_topic(answers, name="topic")}
+    answers = {key: _fetched(key[1], read) for key, read in found.items()}
+    return Values(error_code=OK, session_id=0, responses=by_topic(answers, name="topic"))
 
 
 class _Nothing:
@@ -87,28 +86,33 @@ def _view(broker: Broker, topic: str, part: Any) -> View | _Nothing:
         return _Nothing(error)
 
 
-def _read_values(read: Read | SourceError) -> Values:
-    values: Values = {"aborted_transactions": None, "preferred_read_replica": -1}
+def _fetched(number: int, read: Read | SourceError) -> Values:
     if isinstance(read, SourceError):
-        values |= {"error_code": code_of(read), "records": b""}
-        high, start = -1, -1
+        code, read = code_of(read), Read(b"", -1, -1)
     else:
-        values |= {"error_code": OK, "records": read.records}
-        high, start = read.high_watermark, read.start
-    return values | {"high_watermark": high, "last_stable_offset": high, "log_start_offset": start}
+        code = OK
+    return Values(
+        partition_index=number,
+        error_code=code,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.high_watermark,
+        log_start_offset=read.start,
+        records=read.records,
+    )
 
 
 def list_offsets(broker: Broker, request: Request) -> Values:
     answers = {}
     for topic, part in partitions(request.body.topics):
-        values = {"partition_index": part.partition_index, "error_code": OK, "offset": -1, "timestamp": -1}
+        code, offset, timestamp = OK, -1, -1
         try:
-            found = _offset_at(broker.partition(topic, part.partition_index), part.timestamp)
-            values |= dict(zip(("offset", "timestamp"), found, strict=True))
+            offset, timestamp = _offset_at(broker.partition(topic, part.partition_index), part.timestamp)
         except KafkaError as error:
-            values["error_code"] = error.code
-        answers[topic, part.partition_index] = values
-    return {"topics": by_topic(answers)}
+            code = error.code
+        answers[topic, part.partition_index] = Values(
+            partition_index=part.partition_index, error_code=code, offset=offset, timestamp=timestamp
+        )
+    return Values(topics=by_topic(answers))
 
 
 def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
@@ -125,5 +129,5 @@ def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
 def init_producer_id(broker: Broker, request: Request) -> Values:
     if request.body.transactional_id is not None:  # there are no transactions: final for a client
         code = ErrorCode.transactional_id_authorization_failed
-        return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
-    return {"error_code": OK, "producer_id": next(broker.producer_ids), "producer_epoch": 0}
+        return Values(error_code=code, producer_id=-1, producer_epoch=-1)
+    return Values(error_code=OK, producer_id=next(broker.producer_ids), producer_epoch=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -40,7 +39,6 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "produce": records.produce,
     "sync_group": members.sync_group,
 }
-_NO_TIME: Final = timedelta()
 _LONGEST_NAME: Final = 249
 
 
@@ -107,8 +105,7 @@ class Broker:
     async def _answer(self, request: Request) -> Values | None:
         """The values of the answer; None: the client wants none."""
         found = HANDLERS[request.api](self, request)
-        values = found if isinstance(found, dict) else await found
-        return None if values is None else {"throttle_time": _NO_TIME} | values
+        return found if isinstance(found, Values) else await found
 
     # waits
 

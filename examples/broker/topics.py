@@ -18,7 +18,7 @@ def api_versions(broker: Broker, request: Request) -> Values:
     code = ErrorCode.unsupported_version if request.is_unknown_version else OK
     spoken = sorted((KEYS[name], *versions) for name, versions in VERSIONS.items())
     names = ("api_key", "min_version", "max_version")
-    return {"error_code": code, "api_keys": [dict(zip(names, each, strict=True)) for each in spoken]}
+    return Values(error_code=code, api_keys=[Values(**dict(zip(names, each, strict=True))) for each in spoken])
 
 
 def metadata(broker: Broker, request: Request) -> Values:
@@ -26,12 +26,12 @@ def metadata(broker: Broker, request: Request) -> Values:
     wants_all = body.topics is None or (request.version == 0 and not body.topics)
     names = list(broker.topics) if wants_all else [topic.name for topic in body.topics or ()]
     makes = getattr(body, "allow_auto_topic_creation", True)
-    return {
-        "brokers": [{"node_id": LEADER, "host": broker.host, "port": broker.port, "rack": None}],
-        "cluster_id": "aiopurgatory",
-        "controller_id": LEADER,
-        "topics": [_described(broker, name, makes=makes) for name in names],
-    }
+    return Values(
+        brokers=[Values(node_id=LEADER, host=broker.host, port=broker.port)],
+        cluster_id="aiopurgatory",
+        controller_id=LEADER,
+        topics=[_described(broker, name, makes=makes) for name in names],
+    )
 
 
 def _described(broker: Broker, name: str, *, makes: bool) -> Values:
@@ -39,18 +39,17 @@ def _described(broker: Broker, name: str, *, makes: bool) -> Values:
     if name not in broker.topics:
         code = code_of_step(broker.make_topic, name) if makes else ErrorCode.unknown_topic_or_partition
     parts = [
-        {
-            "error_code": OK,
-            "partition_index": partition.number,
-            "leader_id": LEADER,
-            "leader_epoch": 0,
-            "replica_nodes": (LEADER, *FOLLOWERS),
-            "isr_nodes": tuple(partition.replicas.in_sync),
-            "offline_replicas": (),
-        }
+        Values(
+            error_code=OK,
+            partition_index=partition.number,
+            leader_id=LEADER,
+            leader_epoch=0,
+            replica_nodes=(LEADER, *FOLLOWERS),
+            isr_nodes=tuple(partition.replicas.in_sync),
+        )
         for partition in broker.topics.get(name, ())
     ]
-    return {"error_code": code, "name": name, "is_internal": False, "partitions": parts}
+    return Values(error_code=code, name=name, partitions=parts)
 
 
 def create_topics(broker: Broker, request: Request) -> Values:
@@ -59,24 +58,24 @@ def create_topics(broker: Broker, request: Request) -> Values:
         count = len(topic.assignments) or topic.num_partitions
         step = broker.check_topic if request.body.validate_only else broker.make_topic
         code = code_of_step(step, topic.name, count)
-        values = {"name": topic.name, "error_code": code, "error_message": None if code == OK else code.name}
-        values |= {"num_partitions": count, "replication_factor": 1 + len(FOLLOWERS), "configs": ()}
-        answers.append(values)
-    return {"topics": answers}
+        answers.append(
+            Values(
+                name=topic.name,
+                error_code=code,
+                error_message=None if code == OK else code.name,
+                num_partitions=count,
+                replication_factor=1 + len(FOLLOWERS),
+            )
+        )
+    return Values(topics=answers)
 
 
 def delete_topics(broker: Broker, request: Request) -> Values:
     names = request.body.topic_names
-    return {"responses": [{"name": name, "error_code": code_of_step(broker.remove_topic, name)} for name in names]}
+    return Values(responses=[Values(name=name, error_code=code_of_step(broker.remove_topic, name)) for name in names])
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:
     if getattr(request.body, "key_type", 0):  # of transactions: there are none, and a client is not to try again
-        return {
-            "error_code": ErrorCode.transactional_id_authorization_failed,
-            "error_message": None,
-            "node_id": -1,
-            "host": "",
-            "port": -1,
-        }
-    return {"error_code": OK, "error_message": None, "node_id": LEADER, "host": broker.host, "port": broker.port}
+        return Values(error_code=ErrorCode.transactional_id_authorization_failed, node_id=-1, host="", port=-1)
+    return Values(error_code=OK, node_id=LEADER, host=broker.host, port=broker.port)

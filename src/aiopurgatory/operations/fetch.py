@@ -72,9 +72,11 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
         readable = 0
         for source, offset in self.positions.values():
             try:
-                readable += max(source.readable(offset), 0)  # a position past its end takes nothing from the others
+                size = source.readable(offset)
             except SourceError:
                 return True
+            if size > 0:  # a position past its end takes nothing from the others
+                readable += size
         return readable >= self._min_bytes
 
     def on_complete(self) -> dict[K, T | SourceError]:
