@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -10,7 +11,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+import aiokafka
+import aiokafka.errors
 import confluent_kafka
+from aiokafka.coordinator.assignors import roundrobin
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # how it reads its schemas is deprecated
     import kafka
@@ -98,6 +102,52 @@ class ConfluentMember(Member):
         with suppress(confluent_kafka.KafkaException):
             if all(part.error is None for part in consumer.commit(message=record, asynchronous=False)):
                 self.ledger.note([(record.partition(), record.offset(), record.value())])
+
+
+class AiokafkaMember(Member):
+    """Of aiokafka, which takes partitions away whenever it likes, but tells of that first."""
+
+    def read(self) -> None:
+        asyncio.run(self._read())
+
+    async def _read(self) -> None:
+        settings: dict[str, Any] = {"bootstrap_servers": self.address, "group_id": self.topic}
+        settings |= {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 100}
+        strategy = (roundrobin.RoundRobinPartitionAssignor,)
+        consumer = aiokafka.AIOKafkaConsumer(partition_assignment_strategy=strategy, **settings)
+        at_work = asyncio.Lock()
+        consumer.subscribe([self.topic], listener=_Patient(at_work))
+        await consumer.start()
+        while not self.left.is_set():
+            async with at_work:
+                await self._read_some(consumer)
+            await asyncio.sleep(0.02)
+        await consumer.stop()
+
+    async def _read_some(self, consumer: aiokafka.AIOKafkaConsumer) -> None:
+        try:
+            async with asyncio.timeout(0.2):  # while the group begins anew, getmany() waits for its end
+                found = await consumer.getmany()
+        except TimeoutError:
+            return
+        for partition, records in found.items():
+            with suppress(aiokafka.errors.KafkaError):
+                await consumer.commit({partition: records[-1].offset + 1})
+                self.ledger.note((record.partition, record.offset, record.value) for record in records)
+
+
+class _Patient(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    """Lets its consumer note what it has read before its partitions go."""
+
+    def __init__(self, at_work: asyncio.Lock) -> None:
+        self._at_work = at_work
+
+    async def on_partitions_revoked(self, revoked: object) -> None:
+        async with self._at_work:
+            pass
+
+    async def on_partitions_assigned(self, assigned: object) -> None:
+        pass
 
 
 def _told(consumer: object, partitions: object) -> None:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from .members import ConfluentMember, KafkaPythonMember, Ledger, Member
+from .members import AiokafkaMember, ConfluentMember, KafkaPythonMember, Ledger, Member
 from .served import PATIENCE, Served, wait_until
 
 pytestmark = pytest.mark.broker
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.broker
 PARTITIONS = 4
 #: How often a member joins or leaves, and how many seconds pass between.
 CHANGES, PAUSE = 16, 0.6
-KINDS: Final[list[type[Member]]] = [ConfluentMember, KafkaPythonMember]
+KINDS: Final[list[type[Member]]] = [ConfluentMember, KafkaPythonMember, AiokafkaMember]
 
 
 def create(address: str, topic: str) -> None:
