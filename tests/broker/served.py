@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -78,8 +79,11 @@ class Served:
 
     def sockets(self) -> int:
         """How many it has open, those that listen included."""
-        folder = Path(f"/proc/{self.process.pid}/fd")
-        return sum(os.readlink(each).startswith("socket:") for each in folder.iterdir())
+        count = 0
+        for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since it was listed
+                count += os.readlink(each).startswith("socket:")
+        return count
 
     def cpu(self) -> float:
         """Seconds of CPU time that it has taken."""
