@@ -215,9 +215,25 @@ def sections(found: Results) -> dict[str, str]:
 
 def replace_sections(text: str, found: Results) -> str:
     """*text*, a RESULTS.md, with the sections of *found* in place of those of the same titles, or after all others."""
+    return _with_sections(text, sections(found))
+
+
+def keep_sections(text: str, old: str) -> str:
+    """*text*, a RESULTS.md of a run, with the sections of *old* that commands of their own have measured."""
+    titles = [SECTIONS[name][0] for name in OWN_COMMANDS]
+    return _with_sections(text, {title: body for title, body in _split(old)[1].items() if title in titles})
+
+
+def _with_sections(text: str, changed: dict[str, str]) -> str:
+    head, kept = _split(text)
+    parts = kept | changed
+    return head.rstrip() + "\n" + "".join(f"\n## {title}\n\n{body.rstrip()}\n" for title, body in parts.items())
+
+
+def _split(text: str) -> tuple[str, dict[str, str]]:
+    """What stands above the first section, and the sections by title."""
     head, *parts = text.split("\n## ")
-    kept = dict(part.split("\n\n", 1) for part in parts) | sections(found)
-    return head.rstrip() + "\n" + "".join(f"\n## {title}\n\n{body.rstrip()}\n" for title, body in kept.items())
+    return head, dict(part.split("\n\n", 1) for part in parts)
 
 
 def write(paths: Iterable[Path], folder: Path) -> str:
@@ -230,6 +246,8 @@ def write(paths: Iterable[Path], folder: Path) -> str:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Copy what belongs in the repository."""
-    for path in [folder / "RESULTS.md", *folder.glob("*.png")]:
+    """Take what belongs in the repository from *folder* to *target*."""
+    results = target / "RESULTS.md"
+    results.write_text(keep_sections((folder / "RESULTS.md").read_text(), results.read_text()))
+    for path in folder.glob("*.png"):
         shutil.copy(path, target / path.name)

@@ -56,3 +56,10 @@ def test_replace_sections_new_title_goes_to_the_end() -> None:
 def test_replace_sections_twice_changes_nothing_more() -> None:
     once = writer.replace_sections(OLD, FOUND)
     assert writer.replace_sections(once, FOUND) == once
+
+
+def test_keep_sections_keeps_what_has_its_own_command_and_nothing_else() -> None:
+    text = writer.keep_sections("# Results\n\n## Timers alone\n\nnew\n", OLD)
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Timers alone", "## Buses"]
+    assert "new" in text
+    assert "old" in text
