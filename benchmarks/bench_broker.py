@@ -1,19 +1,19 @@
 """python benchmarks/bench_broker.py --compiled build/compiled --json broker.json: a broker with our waits or Events.
 
-*ours* is examples/broker; *event* is the same broker whose requests wait with asyncio.Event and asyncio.timeout
-(brokers/with_event.py). The rest is the same: kio reads and writes the requests, asyncio's streams carry them.
+*ours* is examples/broker. *event* is the same broker, but its requests wait with asyncio.Event and asyncio.timeout
+(brokers/with_event.py). Everything else is the same: kio reads and writes requests, asyncio's streams carry them.
 
     clients  confluent-kafka: records/s produced with acks=all and consumed, 100 bytes each; latency from produce() to
              the consumer at 200 records/s without linger, and the operations that waited meanwhile
-    parked   1,000 consumers on 50 partitions wait up to 500 ms for 1 byte; 100 acks=all produce requests/s come in for
-             random partitions. Appends complete two thirds of the fetches, and a third expires
-    many     the same, and they wait up to 30 s for 4,096 bytes, which takes 9 appends
-    idle     the same, and nothing comes: each fetch expires after 500 ms
+    parked   1,000 consumers on 50 partitions wait up to 500 ms for 1 byte; 100 acks=all produce requests/s arrive for
+             random partitions. Appends complete two thirds of the fetches; a third expires
+    many     as parked, but consumers wait up to 30 s for 4,096 bytes, which takes 9 appends
+    idle     as parked, but nothing is produced: each fetch expires after 500 ms
 
-Of the last three: CPU us of the broker's process, user and system, for each request answered. Prints a line of JSON for
-each, round by round; then the figures to reach, and medians with their ranges. Broker and load are processes that share
-the machine; the load's own CPU share is in each line, and must stay below that of a core. Each has uvloop, if it is
-installed, and the broker has the collector as the README advises. Cores are kept awake (buses/awake.py).
+The last three measure CPU us of the broker's process, user and system, per request answered. Prints a line of JSON for
+each, round by round, then the targets, and medians with their ranges. Broker and load are processes that share the
+machine. Each line has the load's CPU share, which must stay below one core. Both use uvloop, if it is installed. The
+broker sets the garbage collector as the README advises. Cores are kept awake (buses/awake.py).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ MEASURES: dict[str, Callable[[str, Size], Iterator[Line]]] = {
 
 
 def measure(size: Size, chosen: Sequence[str], told: Printer) -> None:
-    """The brokers take turns, and begin in turn, so that what disturbs the machine disturbs both alike."""
+    """Run the brokers in turns, in alternating order, so that disturbances of the machine affect both alike."""
     for number in range(size.rounds):
         for what in chosen:
             for broker in brokers.NAMES if number % 2 == 0 else reversed(brokers.NAMES):
@@ -120,13 +120,13 @@ def measure(size: Size, chosen: Sequence[str], told: Printer) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=MEASURES, action="append", help="only this, or these")
+    parser.add_argument("--only", choices=MEASURES, action="append", help="only this measurement; may be repeated")
     parser.add_argument("--rounds", type=int, help="default: 3")
-    parser.add_argument("--seconds", type=float, help="of parked, many and idle; default: 9")
-    parser.add_argument("--compiled", metavar="DIR", help="the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="write the lines there, too")
+    parser.add_argument("--seconds", type=float, help="duration of parked, many and idle; default: 9")
+    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
     parser.add_argument("--lines", action="store_true", help="print no tables")
-    parser.add_argument("--smoke", action="store_true", help="tiny: does everything run?")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
     return parser.parse_args()
 
 

@@ -1,17 +1,17 @@
 """python benchmarks/bench_bus.py --compiled build/compiled --json bus.json: measure the key bus.
 
-    wake    from publish to the end of a poll in another process, 10,000 parked, 1,000 events per second, 2 workers;
-            the same within one process; and the messages alone through the client library
-    flood   keys that nobody watches, from one process to another, as fast as they go, and the receiver's CPU time
-    gap     until a connection that listens and has become deaf is noticed: heartbeat 1 s, timeout 1 s
-    turn    the longest loop iteration when 100,000 that wait are checked after a gap, and all end
+    wake    time from publish to the end of a poll in another process, 10,000 parked, 1,000 events per second, 2
+            workers; the same within one process; and the messages alone through the client library
+    flood   rate of keys that nobody watches, from one process to another at full speed, and the receiver's CPU time
+    gap     time until a listening connection that no longer receives is noticed: heartbeat 1 s, timeout 1 s
+    turn    the longest loop iteration when 100,000 waiting operations are checked after a gap, and all end
     reads   calls of an AsyncSource for 10,000 polls of a topic after one event
-    fault   who is still parked although its key moved, after kill -9 of the server, twice
+    fault   polls still parked although their key moved, after kill -9 of the server, twice
 
-Prints a line of JSON for each, round by round; then the figures to reach, and medians with their ranges. The servers
-are private ones on free ports. Each process has uvloop, if it is installed, and the collector as the README advises.
-All processes share the machine with the server: with two cores, latencies include waiting for one. Cores are kept awake
-by processes that yield to all others (buses/awake.py).
+Prints a line of JSON for each, round by round, then the targets, and medians with their ranges. The servers are private
+ones on free ports. Each process uses uvloop, if it is installed, and sets the garbage collector as the README advises.
+All processes share the machine with the server: with two cores, latencies include waiting for a core. Cores are kept
+awake by processes that yield to all others (buses/awake.py).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ SMOKE = Size(
 
 
 def percentiles(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Of sorted *values*."""
+    """Return a percentile of sorted *values*."""
     return {f"{name}_p{share}_us": values[len(values) * share // 100] for share in (50, 99)}
 
 
 def wake(server: Server, size: Size) -> Iterator[Line]:
-    """Latencies of the bus, and right after it of the library, at the same rate with the same messages."""
+    """Measure latencies of the bus, then of the client library with the same messages at the same rate."""
     with Fleet(server, 2, size.polls) as fleet:
         found = fleet.watch(size.events, size.seconds)
     line = {**percentiles("bus", found["remote"]), **percentiles("local", found["local"])}
@@ -85,7 +85,7 @@ def wake(server: Server, size: Size) -> Iterator[Line]:
 
 
 def flood(server: Server, size: Size) -> Iterator[Line]:
-    """Keys that differ, each of which is decoded; and a thousand again and again, which are kept decoded."""
+    """Measure distinct keys, each of which is decoded; then 1,000 repeated keys, which stay decoded."""
     for what, distinct, batch, ahead in (
         ("flood", sys.maxsize, size.batch, size.ahead),
         ("flood, 1,000 keys", 1_000, 1_000, 0),
@@ -145,7 +145,7 @@ def reads(size: Size) -> Iterator[Line]:
 
 
 def alone(what: str, settings: Line) -> Line:
-    """In a process of its own."""
+    """Measure in a process of its own."""
     command = [sys.executable, "-m", "buses.alone", what, json.dumps(settings)]
     child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=HERE)
     found: Line = json.loads(child.stdout)
@@ -162,7 +162,7 @@ BY_THEMSELVES: dict[str, Callable[[Size], Iterator[Line]]] = {"turn": turn, "rea
 
 
 def measure(engines: Sequence[str], size: Size, chosen: Sequence[str], told: Printer) -> None:
-    """One round after the other, so that what disturbs the machine for a while disturbs all alike."""
+    """Measure round by round, so that temporary disturbances of the machine affect all alike."""
     for number in range(size.rounds):
         for engine in engines:
             for what in filter(chosen.__contains__, ON_SERVERS):
@@ -175,16 +175,18 @@ def measure(engines: Sequence[str], size: Size, chosen: Sequence[str], told: Pri
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
-    parser.add_argument("--only", choices=[*ON_SERVERS, *BY_THEMSELVES], action="append", help="only this, or these")
+    parser.add_argument(
+        "--only", choices=[*ON_SERVERS, *BY_THEMSELVES], action="append", help="only this measurement; may be repeated"
+    )
     parser.add_argument("--rounds", type=int, help="default: 3")
     parser.add_argument("--batch", type=int, help="keys between two flushes of a flood; default: 4000")
     parser.add_argument("--ahead", type=int, help="batches published before earlier ones are acknowledged; default: 1")
-    parser.add_argument("--compiled", metavar="DIR", help="the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="write the lines there, too")
+    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
     parser.add_argument("--lines", action="store_true", help="print no tables")
     short = parser.add_mutually_exclusive_group()
     short.add_argument("--quick", action="store_true", help="one short round")
-    short.add_argument("--smoke", action="store_true", help="tiny: does everything run?")
+    short.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""python benchmarks/bench_editions.py --before DIR --after DIR: what a change costs or saves, two builds side by side.
+"""python benchmarks/bench_editions.py --before DIR --after DIR: compare two builds, to see what a change costs.
 
-DIR is a folder that holds the package, such as build/compiled: keep a copy of it before you change something. Each
-build runs in processes of its own, in turns. Figures are CPU time, with 100,000 others pending, on uvloop.
+DIR is a folder that holds the package, such as build/compiled: copy it before you change the code. The builds take
+turns, in processes of their own. Figures are CPU time, with 100,000 other operations pending, on uvloop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCHES = 60
 
 
 def timed(batch: Callable[[], object]) -> float:
-    """ns per item, the median of many batches."""
+    """Return ns per item, the median of many batches."""
     times = []
     for _ in range(BATCHES):
         begin = process_time()
@@ -128,7 +128,7 @@ async def measure_purgatory() -> dict[str, float]:
 
 
 def measure_conditions(purgatory: Any) -> dict[str, float]:
-    """A compiled condition, as a share of its twin in Python; only where the build has one."""
+    """Measure a compiled condition relative to its twin in Python, if the build has one."""
     from aiopurgatory import DelayedOperation
 
     try:
@@ -193,8 +193,8 @@ def run(build: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", help="the folder of the build to compare with")
-    parser.add_argument("--after", help="the folder of the build to judge")
+    parser.add_argument("--before", help="folder of the old build")
+    parser.add_argument("--after", help="folder of the new build")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

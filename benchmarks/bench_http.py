@@ -1,16 +1,16 @@
 """python benchmarks/bench_http.py memory|rate|latency|herd|stop|hostile [COMPETITOR ...]: measure long polls over HTTP.
 
     memory   bytes of the server's memory for each parked poll
-    rate     polls that are parked, published to and answered: per second, and the server's CPU time for each
-    latency  from before an event is posted until its poll is answered, with --polls parked on as many topics
-    stop     from SIGTERM until the last of --polls parked polls is answered, and until the server's exit; ours alone,
-             since with the others they wait on
-    hostile  the growth of the server's memory after 20 requests of each kind that clients may try
-    herd     by wrk (Debian's package): --pairs connections poll one topic, which is published to without a pause
+    rate     polls parked, published to and answered per second, and the server's CPU time for each
+    latency  time from posting an event until its poll is answered, with --polls parked on as many topics
+    stop     time from SIGTERM until the last of --polls parked polls is answered, and until the server exits; ours
+             only, because the others keep their polls waiting
+    hostile  growth of the server's memory after 20 hostile requests of each kind
+    herd     by wrk (a Debian package): --pairs connections poll one topic, to which events are published continuously
 
-Each server (peers/longpolls.py) is a process of its own, under uvicorn with httptools; the competitors take turns,
+Each server (peers/longpolls.py) is a process of its own, under uvicorn with httptools. The competitors take turns,
 --rounds times. Prints a line of JSON for each, then medians, and medians of the rounds' ratios. Client and server share
-the machine: of the rates, compare CPU times.
+the machine, so compare the CPU times of rate, not the rates.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Server:
         raise LookupError("VmRSS")
 
     def cpu(self) -> float:
-        """Seconds, to 10 ms."""
+        """CPU time in seconds, to 10 ms."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -74,7 +74,7 @@ def serving(competitor: str, loop: str) -> Iterator[Server]:
 
 
 class Connection(asyncio.Protocol):
-    """Kept alive; one request at a time, whose answer is its body."""
+    """A keep-alive connection. Sends one request at a time, and returns the body of the answer."""
 
     transport: asyncio.Transport
 
@@ -274,11 +274,13 @@ def main() -> None:
     parser.add_argument("measure", choices=MEASURES)
     parser.add_argument("competitors", nargs="*", help="default: ours future event")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop", help="of the server")
-    parser.add_argument("--polls", type=int, default=10_000, help="parked at once: memory, latency")
-    parser.add_argument("--pairs", type=int, default=64, help="of a poller and a publisher: rate; pollers: herd")
-    parser.add_argument("--seconds", type=float, default=5.0, help="rate, latency, herd")
-    parser.add_argument("--events", type=int, default=1_000, help="per second: latency")
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop", help="the server's event loop")
+    parser.add_argument("--polls", type=int, default=10_000, help="polls parked at once (memory, latency, stop)")
+    parser.add_argument(
+        "--pairs", type=int, default=64, help="pairs of a poller and a publisher (rate); pollers (herd)"
+    )
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration (rate, latency, herd)")
+    parser.add_argument("--events", type=int, default=1_000, help="events per second (latency)")
     args = parser.parse_args()
     if args.measure == "herd" and shutil.which("wrk") is None:
         parser.error("herd needs wrk: apt-get install wrk")

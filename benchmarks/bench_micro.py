@@ -1,7 +1,7 @@
 """python benchmarks/bench_micro.py -o micro.json: measure our single operations with pyperf, in CPU time.
 
-Each is watched and completed by a check before the next one comes, nobody awaits it, and 100,000 others are pending;
-beside it, asyncio's call_later() and cancel() in a loop without other timers.
+Each operation is watched and completed by a check before the next one. Nobody awaits it, and 100,000 others are
+pending. For comparison: asyncio's call_later() and cancel() in a loop without other timers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_nobody(loops: int, others: int) -> float:
 
 
 def call_later(loops: int) -> float:
-    """Its turn counts: in it the loop drops what was cancelled."""
+    """The loop iteration counts, too: in it the loop drops cancelled timers."""
     loop = new_loop()
 
     async def run() -> float:

@@ -1,6 +1,6 @@
-"""python benchmarks/bench_operations.py --what watch --competitor ours: measure one operation of one competitor.
+"""python benchmarks/bench_operations.py --what watch --competitor ours: measure one kind of work of one competitor.
 
-Prints a line of JSON per value: CPU time per operation in ns, unless its name says otherwise.
+Prints a line of JSON per value: CPU time per operation in ns, unless its name gives another unit.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """python benchmarks/bench_pipeline.py --rounds 3 --json build/pipeline.json: measure the pipeline, and DuckDB.
 
-    session   start of the session with a trivial job in it; then ingest + report, *first* and *again* in that session,
-              each into an empty folder: 1M and 10M rows of a day in files of 250,000 rows
-    process   one process from its start to its end: the same, once
+    session   the start of a session with a trivial job; then ingest + report twice in that session, *first* and
+              *again*, each into an empty folder: 1M and 10M rows of a day in files of 250,000 rows
+    process   one process from start to end, with ingest + report once
     files     2,000 files of 10 rows, then 10 files of the same rows, as in *session*
-    command   ``aiopurgatory pipeline run`` on a journal of 30,000 rows of one minute, as the demo has: from ingest to
-              advice. Left out while there is no such command.
+    command   ``aiopurgatory pipeline run`` on a journal of 30,000 rows of one minute, like the demo's: from ingest to
+              advice. Left out if there is no such command
 
 Competitors take turns: *ours* with a heap of 1 GB, *ours, 512m*, and DuckDB (pipelines/with_duckdb.py), each in a
-process of its own on two threads. The journals were just written, so their pages are in memory for all alike. CPU time
-is that of the whole tree of processes, user and system: the JVM, its Python workers, and whatever else is started.
+process of its own on two threads. The journals were just written, so their pages are in memory for all. CPU time is
+that of the whole process tree, user and system: the JVM, its Python workers, and everything else that is started.
 
-Before the first round each competitor runs once, unmeasured, so that *ours* has its archive of Java classes. What that
-run reports is compared: minutes, days and hot keys of both must be the same.
+Before the first round each competitor runs once, unmeasured, so that *ours* has its archive of Java classes. The
+reports of these runs are compared: minutes, days and hot keys must be the same.
 
-Prints a line of JSON for each run, round by round; then the figures to reach, and medians with their ranges.
+Prints a line of JSON for each run, round by round, then the targets, and medians with their ranges.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Bench:
     demo: Shape = DEMO
 
     def journal(self, name: str, shape: Shape) -> Path:
-        """That of *shape*, made when it is first asked for."""
+        """Return the journal of *shape*, made on first use."""
         folder = self.folder / "journals" / name.replace(",", "").replace(" ", "-")
         if not folder.exists():
             make(folder, shape)
         return folder
 
     def run(self, competitor: str, journal: Path, rows: int, times: Sequence[str]) -> Line:
-        """What each step took; and the whole process, with its end."""
+        """Return the times of each step, and of the whole process with its exit."""
         kind, memory = COMPETITORS[competitor]
         settings = {"competitor": kind, "memory": memory, "cores": self.cores, "times": times, "rows": rows}
         out = self.emptied("out")
@@ -131,7 +131,7 @@ class Bench:
 
 
 def measure(bench: Bench, args: argparse.Namespace, told: Printer) -> None:
-    """One round after the other, so that what disturbs the machine for a while disturbs all alike."""
+    """Measure round by round, so that temporary disturbances of the machine affect all alike."""
     chosen = args.only or WHATS
     if set(chosen) - {"command"}:
         bench.warm()
@@ -149,9 +149,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=WHATS, action="append", help="only this, or these")
     parser.add_argument("--competitor", choices=COMPETITORS, action="append", help="only this, or these")
     parser.add_argument("--cores", type=int, default=2, help="threads of each; default: 2")
-    parser.add_argument("--folder", metavar="DIR", help="for journals and results; default: a temporary one")
-    parser.add_argument("--compiled", metavar="DIR", help="the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="write the lines there, too")
+    parser.add_argument("--folder", metavar="DIR", help="folder for journals and results; default: a temporary one")
+    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 """python benchmarks/bench_precision.py > precision.jsonl: measure lateness, wake-ups and stalls of the timers.
 
-One line of JSON per part and design; its ``part`` is the name of the function that measured it, which says how.
-What is compiled and what is not is chosen as for bench_timers.py. --quick and --timers make all of it small.
+Prints one line of JSON per part and design. ``part`` is the name of the function that measured it; its docstring says
+how. Choose the compiled forms as for bench_timers.py. --quick and --timers reduce all sizes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def virtual_time(args: argparse.Namespace) -> Iterator[Line]:
 
 
 def fired(design: TimerDesign, timeouts: Timeouts) -> Iterator[tuple[int, int]]:
-    """How late each expires, and its timeout."""
+    """Return how late each timer expires, and its timeout."""
     given: dict[int, int] = {}
     expired: list[Any] = []
 
@@ -88,7 +88,7 @@ def rounded_down(timeouts: Timeouts) -> Iterator[tuple[int, int]]:
 
 
 def lateness(found: Iterable[tuple[int, int]]) -> Line:
-    """A histogram, and the extremes; beyond one tick, lateness is also given as a share of the timeout."""
+    """Return a histogram and the extremes. Lateness beyond one tick is also given as a share of the timeout."""
     pairs = list(found)
     late = [late for late, _ in pairs]
     return {
@@ -113,7 +113,7 @@ def decade(late: int) -> str:
 
 
 class Timed(DelayedOperation[None]):
-    """Writes down when it expired."""
+    """Records when it expired."""
 
     __slots__ = ("times",)
 
@@ -129,7 +129,7 @@ class Timed(DelayedOperation[None]):
 
 
 def real_time(args: argparse.Namespace) -> Iterator[Line]:
-    """1,000 timeouts of 1 to 200 ms on each loop, its own and a purgatory's; early as time.monotonic() has it."""
+    """1,000 timeouts of 1 to 200 ms on each loop, its own and a purgatory's. Early is by time.monotonic()."""
     for name, make in LOOPS.items():
         for who, measured in (("loop", by_loop), ("ours", by_purgatory)):
             loop = make()
@@ -163,12 +163,12 @@ async def by_purgatory(number: int) -> list[float]:
 
 
 async def arm_all(arm: Callable[[float, list[float]], object], number: int) -> list[float]:
-    """How late each of *number* timeouts is, in seconds. What is not armed together does not expire together."""
+    """Return how late each of *number* timeouts is, in seconds. They are armed, and so expire, over a span of time."""
     rng = random.Random(1)
     armed: list[tuple[float, list[float]]] = []
     for i in range(number):
         timeout = rng.uniform(0.001, 0.2)
-        # The deadline is counted from before the call: who fires before that was early beyond doubt.
+        # The deadline counts from before the call: firing before it is certainly early.
         armed.append((timeout, [monotonic()]))
         arm(*armed[-1])
         if i % 10 == 0:
@@ -183,7 +183,7 @@ async def arm_all(arm: Callable[[float, list[float]], object], number: int) -> l
 def wake_ups(args: argparse.Namespace) -> Iterator[Line]:
     """10 timeouts of 30 s per second for 10 min, 90 % of them cancelled after 50 ms; asleep until the next expiration.
 
-    As the clock of a purgatory sleeps: what makes it earlier is heeded at once, what makes it later is not.
+    It sleeps like a purgatory's clock: an earlier expiration shortens the sleep at once; a later one doesn't extend it.
     """
     seconds = 40 if args.quick else 600
     for name, make in DESIGNS.items():
@@ -192,7 +192,7 @@ def wake_ups(args: argparse.Namespace) -> Iterator[Line]:
 
 
 def sleep_through(design: TimerDesign, seconds: int, rng: random.Random) -> tuple[int, int]:
-    """How often it woke up, and how many expired."""
+    """Return how often it woke up, and how many timers expired."""
     events: list[tuple[int, int, Any]] = []  # time, number, and whom to cancel, or None: add one
     for number in range(10 * seconds):
         heapq.heappush(events, (rng.randrange(seconds * SECOND), number, None))
@@ -224,8 +224,8 @@ def sleep_through(design: TimerDesign, seconds: int, rng: random.Random) -> tupl
 def stalls(args: argparse.Namespace) -> Iterator[Line]:
     """Many timers of 30 to 60 s, half of them cancelled, then the rest expires: the longest single call.
 
-    For a loop: its longest turn after half were cancelled. The garbage collector is off. "ours, one by one" takes what
-    is due one by one and cascades at most 1,000 between: so does a purgatory, and yields in between.
+    For a loop: its longest iteration after half were cancelled. The garbage collector is off. "ours, one by one"
+    expires one timer at a time and cascades at most 1,000 in between. A purgatory does the same, and yields in between.
     """
     for name, make in DESIGNS.items():
         yield {"design": name, "timers": args.timers, **stalls_of(make(), args.timers, steps)}
@@ -271,7 +271,7 @@ def longest_turn(loop: asyncio.AbstractEventLoop, timers: int) -> float:
 
 
 def longest(calls: Iterable[Callable[[], object]]) -> float:
-    """Seconds that the longest of *calls* took."""
+    """Return the seconds of the longest of *calls*."""
     gc.collect()
     gc.disable()
     worst = 0.0
@@ -288,9 +288,9 @@ PARTS = {part.__name__: part for part in (virtual_time, real_time, wake_ups, sta
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part; may be repeated")
-    parser.add_argument("--timers", type=int, default=1_000_000, help="of the stalls")
-    parser.add_argument("--quick", action="store_true", help="small sizes: to see that it runs")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be repeated")
+    parser.add_argument("--timers", type=int, default=1_000_000, help="timers in the stalls")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to check that it runs")
     args = parser.parse_args()
     forms = {"form": "compiled" if aiopurgatory.COMPILED else "interpreted", "form_of_peers": form_of_peers()}
     for name in args.only or PARTS:

@@ -1,6 +1,6 @@
 """python benchmarks/bench_requests.py --competitor ours --workload many --rate 100000: measure one point of a plot.
 
-Plays one trace to one competitor in this process, and prints a line of JSON. For what comes from where, see run.py.
+Plays one trace to one competitor in this process, and prints a line of JSON. run.py measures all points.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Report = dict[str, Any]
 
 
 def memory(line: str) -> float:
-    """MB, from the kernel's view of this process."""
+    """Return MB of memory, as the kernel counts them for this process."""
     for found in Path("/proc/self/status").read_text().splitlines():
         if found.startswith(line):
             return int(found.split()[1]) / 1024
@@ -152,20 +152,27 @@ def setting(text: str) -> tuple[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--competitor", choices=COMPETITORS, default="ours")
-    parser.add_argument("--set", action="append", type=setting, default=[], metavar="NAME=VALUE", help="one of its own")
+    parser.add_argument(
+        "--set",
+        action="append",
+        type=setting,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the competitor; may be repeated",
+    )
     parser.add_argument("--workload", choices=WORKLOADS, default="few")
-    parser.add_argument("--trace", type=Path, help="a trace to replay instead, as pipeline.generate writes one")
-    parser.add_argument("--rate", type=float, default=100_000, help="requests per second; inf: as quick as it can")
+    parser.add_argument("--trace", type=Path, help="replay this trace instead, written by pipeline generate")
+    parser.add_argument("--rate", type=float, default=100_000, help="requests per second; inf: as fast as possible")
     parser.add_argument("--count", type=int, default=1_000_000, help="requests")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--observe", choices=OBSERVERS, action="append", default=[], help="of ours, with this installed"
+        "--observe", choices=OBSERVERS, action="append", default=[], help="an observer to install (ours only)"
     )
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop")
     parser.add_argument("--gc", choices=["default", "raised", "freeze", "off"], default="default")
     parser.add_argument("--others", type=int, default=0, help="requests parked beforehand, which nothing ends")
     parser.add_argument("--limit-mb", type=float, help="memory on top of what the trace takes (RLIMIT_DATA)")
-    parser.add_argument("--give-up", type=float, default=1.5, help="times the trace's own length")
+    parser.add_argument("--give-up", type=float, default=1.5, help="stop after this multiple of the trace's length")
     args = parser.parse_args()
     loop = asyncio.new_event_loop()
     versions = {"Python": platform.python_version()}

@@ -1,8 +1,8 @@
 """python benchmarks/bench_simulate.py: measure the rates of generate and simulate, a line of JSON for each.
 
-The rate of a simulation is held against that of the benchmark for the same setting, both per second of CPU time: once
-for the very trace that is simulated, and once asked for more than it can do, which spares it most wake-ups and, of the
-old purgatory, most purges. With PYTHONPATH=build/compiled, the compiled form is measured.
+The rate of a simulation is compared with that of the benchmark for the same setting, both per second of CPU time. The
+benchmark runs once with the simulated trace, and once overloaded, which saves most wake-ups and most purges of the old
+purgatory. Set PYTHONPATH=build/compiled to measure the compiled form.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Line = dict[str, Any]
 
 
 def rates(args: argparse.Namespace) -> Iterator[Line]:
-    """Operations per second of CPU time of a replay, and of the benchmark: in turns, so that both see one machine."""
+    """Return operations per second of CPU time of a replay and of the benchmark, measured in turns."""
     for workload, (label, (setting, options)) in ((workload, pair) for workload in WORKLOADS for pair in PAIRS.items()):
         table = generate_table([WORKLOADS[workload]], args.rows)
         ours, theirs, unthrottled = [], [], []
@@ -66,7 +66,7 @@ def rates(args: argparse.Namespace) -> Iterator[Line]:
 
 
 def benchmark(options: list[str]) -> float:
-    """Requests per second of CPU time, however many of them it was given."""
+    """Return requests per second of CPU time."""
     command = [sys.executable, str(HERE / "bench_requests.py"), *options, "--give-up", "inf"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     report = json.loads(printed)
@@ -76,7 +76,7 @@ def benchmark(options: list[str]) -> float:
 
 
 def generated(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
-    """Rows per second that generate makes, to Parquet, and without that."""
+    """Return rows per second that generate makes, with and without writing Parquet."""
     with session("bench", scratch=folder, master="local[2]") as spark:
 
         def make() -> Any:
@@ -94,7 +94,7 @@ def generated(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
 
 
 def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
-    """The time that simulate takes on two cores to that on one."""
+    """Return the ratio of simulate's times on two cores and on one."""
     trace = folder / "scaling.parquet"
     write_trace(generate_table([WORKLOADS["many"]], args.rows), trace)
     settings = grid([1.0, 10.0], [20, 64], [0, 1000], [None], [1000, 10000])
@@ -122,7 +122,7 @@ def timed(step: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=300_000, help="of the traces to replay")
+    parser.add_argument("--rows", type=int, default=300_000, help="requests in the traces to replay")
     parser.add_argument("--generate", type=int, default=5_000_000, help="rows to generate")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["rates", "generate", "scaling"])

@@ -1,7 +1,7 @@
 """python benchmarks/bench_threshold.py: time 1k waiters and 1k advances, 100 times, against 100k of both, once.
 
-Each size prints a line of JSON. The last has the ratio: 1 if all is linear, 100 if each advance looks at everybody.
-``--way keyed`` does: one watch key for all, and a check of it per advance. CPU time; each round is a process.
+Prints a line of JSON per size. The last has the ratio: 1 if all is linear, 100 if each advance tries every waiter.
+``--way keyed`` does that: all share one watch key, and each advance checks it. CPU time; each round is a process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
 
 
 class KeyedWatermark:
-    """What everybody would write: one key, and a check of it per advance."""
+    """The obvious way: one key, and a check of it per advance."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.purgatory = purgatory
@@ -102,7 +102,7 @@ async def advance_past_tasks(watermark: Any, waiters: int) -> None:
 
 
 def measure(args: argparse.Namespace, waiters: int, repeats: int) -> dict[str, Any]:
-    """One process per round: what one leaves behind (a heap, the collector's thresholds) is not the next one's."""
+    """Run one process per round, so that none inherits a heap or the collector's thresholds."""
     child = [sys.executable, __file__, "--way", args.way, "--loop", args.loop, "--gc", args.gc]
     child += ["--awaited"] * args.awaited + ["--one", str(waiters), str(repeats)]
     seconds = [
@@ -135,11 +135,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--way", choices=WAYS, default="threshold")
     parser.add_argument("--awaited", action="store_true", help="each waiter is a task")
-    parser.add_argument("--few", type=int, default=1_000, help="waiters")
-    parser.add_argument("--many", type=int, default=100_000, help="waiters")
+    parser.add_argument("--few", type=int, default=1_000, help="waiters in the small size")
+    parser.add_argument("--many", type=int, default=100_000, help="waiters in the large size")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
-    parser.add_argument("--gc", choices=["default", "raised", "off"], default="default", help="raised: as the README")
+    parser.add_argument(
+        "--gc",
+        choices=["default", "raised", "off"],
+        default="default",
+        help="garbage collector; raised: as the README advises",
+    )
     parser.add_argument("--one", nargs=2, type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:

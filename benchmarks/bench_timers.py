@@ -1,16 +1,16 @@
 """python benchmarks/bench_timers.py -o timers.json: measure the timers with pyperf, in CPU time.
 
-PYTHONPATH=build/compiled measures our compiled form. To measure the others compiled, too, copy this folder, compile
-there (mypyc --strict peers/timers*.py) and run the copy.
+Set PYTHONPATH=build/compiled to measure our compiled form. To compile the others, too, copy this folder, compile the
+copy (mypyc --strict peers/timers*.py) and run it.
 
-add + cancel: others are pending with timeouts of 30 to 60 s. For the loops' own timers it is call_later() and cancel(),
-with a turn of the loop after every 1,000: in it asyncio and uvloop drop what was cancelled.
-add + expire: per operation one is added with a timeout of 0 to 60 s, and time moves on so far that on average one
-expires. Time is virtual; asyncio gets a loop on such a clock and a turn for every 100, uvloop cannot have one and is
-left out. asyncio runs what expires in its context; the others call a function.
+add + cancel: others are pending with timeouts of 30 to 60 s. For the loops' own timers this is call_later() and
+cancel(), with a loop iteration after every 1,000, in which asyncio and uvloop drop cancelled timers.
+add + expire: each operation adds a timer with a timeout of 0 to 60 s, and moves time on until one expires on average.
+Time is virtual. asyncio gets a loop on a virtual clock, with an iteration for every 100; uvloop cannot have one and is
+left out. asyncio runs each callback in its context; the others call a function.
 
-What a design does only now and then is in every value: as many operations are measured as lie between two rebuilds of
-a heap (add + cancel), or two cascades of our coarsest buckets (8 s, add + expire). That takes long with many pending.
+Every value includes a design's occasional work: it covers as many operations as lie between two rebuilds of a heap (add
++ cancel), or between two cascades of our coarsest buckets (8 s, add + expire). That takes long with many pending.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ignore: Callable[[object], object] = deque[object](maxlen=0).append  # as quick 
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop with a clock that is set."""
+    """asyncio's loop on a virtual clock."""
 
     now = 0.0
 
@@ -73,12 +73,12 @@ def new_design(name: str) -> TimerDesign:
 
 
 def remaining() -> float:
-    """What is left of a timeout, uniform up to LONGEST, in a steady state."""
+    """Draw the rest of a timeout in a steady state: timeouts are uniform up to LONGEST."""
     return LONGEST * (1 - sqrt(1 - random.random()))
 
 
 def settled() -> None:
-    """What was set up is no longer the collector's: when its turn comes would be chance."""
+    """Exempt the setup from garbage collection, which would come at random times."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -227,8 +227,12 @@ def pass_on(command: list[str], args: argparse.Namespace) -> None:
 
 def main() -> None:
     runner = pyperf.Runner(add_cmdline_args=pass_on)
-    runner.argparser.add_argument("--pending", default=PENDING, help="how many others, separated by commas")
-    runner.argparser.add_argument("--designs", default=",".join([*DESIGNS, *LOOPS]), help="separated by commas")
+    runner.argparser.add_argument(
+        "--pending", default=PENDING, help="numbers of other timers pending, separated by commas"
+    )
+    runner.argparser.add_argument(
+        "--designs", default=",".join([*DESIGNS, *LOOPS]), help="designs, separated by commas"
+    )
     args = runner.parse_args()
     for name in args.designs.split(","):
         for pending in args.pending.split(","):

@@ -1,11 +1,11 @@
 """python benchmarks/fleet.py --compiled build/compiled --json fleet.json: how many workers and machines a fleet takes.
 
 Measures 1, 2, 4 and 8 workers on a bus that share the polls and the events: CPU time of a worker and of the server, and
-memory of a parked poll. A model (buses/model.py) is fitted to all but the 8, and to a busier run of 2; the 8 are what
-it is checked against. Then a table for 1, 10 and 100 million polls, under assumptions that each have an option.
+memory of a parked poll. A model (buses/model.py) is fitted to the runs of 1, 2 and 4 and to a busier run of 2, and
+checked against the run of 8. A table then gives fleets for 1, 10 and 100 million polls; each assumption has an option.
 
-Prints a line of JSON for each run, round by round, then the tables. Memory per poll is that of the operation here; the
-table takes that of a poll over HTTP, which ``bench_http.py memory`` measures. Keep --events low: all workers and the
+Prints a line of JSON for each run, round by round, then the tables. The memory measured here is that of an operation.
+The table uses that of a poll over HTTP, measured by ``bench_http.py memory``. Keep --events low: all workers and the
 server share this machine.
 """
 
@@ -70,17 +70,17 @@ def measure(server: Server, workers: int, size: Size) -> Iterator[Line]:
 
 
 def arguments() -> tuple[argparse.Namespace, dict[str, float]]:
-    """Returns: the arguments; and of the assumptions those that were given."""
+    """Return the arguments, and the assumptions that were given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
     parser.add_argument("--rounds", type=int, help="default: 3")
-    parser.add_argument("--events", type=float, help="per second, of all workers together; default: 300 or 500")
-    parser.add_argument("--compiled", metavar="DIR", help="the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="write the lines there, too")
+    parser.add_argument("--events", type=float, help="events per second of all workers together; default: 300 or 500")
+    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
     parser.add_argument("--lines", action="store_true", help="print no tables")
     short = parser.add_mutually_exclusive_group()
     short.add_argument("--quick", action="store_true", help="one short round")
-    short.add_argument("--smoke", action="store_true", help="tiny: does everything run?")
+    short.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
     assumed = parser.add_argument_group("what the table assumes")
     for field in fields(Assumptions):
         default = fleets.OF_ENGINE.get(field.name, field.default)

@@ -28,12 +28,12 @@ class Job:
 class Size:
     workloads: tuple[str, ...]
     rates: tuple[float, ...]
-    #: Seconds that a trace lasts, and requests that it has at most.
+    #: Seconds that a trace lasts, and its maximum number of requests.
     seconds: float
     requests: int
-    #: Rates in a row that are too much before the higher ones are left out.
+    #: After so many consecutive rates that are too high, higher ones are left out.
     patience: int
-    #: MB of memory that the competitors have to live with.
+    #: Memory limits of the competitors, in MB.
     limits: tuple[int, ...]
     #: Others pending: for the timers that all know, and for the rest.
     pending: tuple[int, ...]
@@ -177,7 +177,7 @@ def series(size: Size) -> Iterator[list[Job]]:
 
 
 def once(size: Size) -> tuple[str, ...]:
-    """For scripts that have rounds and sizes of their own."""
+    """Options of scripts that have rounds and sizes of their own."""
     short = {SMOKE.scale: ["--smoke"], NORMAL.scale: ["--quick"]}.get(size.scale, [])
     return ("--lines", "--rounds", "1", *short)
 
@@ -201,7 +201,7 @@ def point(size: Size, label: str, workload: str, arguments: list[str], form: str
 
 
 def survivors(size: Size) -> Iterator[list[Job]]:
-    """At a rate that is too much for most, with as little memory as the seed's JVM had, and with less."""
+    """Jobs at a rate too high for most, with as little memory as the JVM of Kafka's benchmark had, and with less."""
     known = {label: (arguments, form) for label, arguments, form in COMPETITORS}
     for label, limit in product(SURVIVORS, size.limits):
         arguments, form = known[label]

@@ -1,7 +1,7 @@
 """python benchmarks/run.py --compiled build/compiled --peers build/peers: run every measurement, several times.
 
-Each is a process of its own, and all of them take turns, round by round. What they print becomes results.jsonl, one
-line per measurement and round, and that becomes RESULTS.md and the plots. --only, --full and --smoke choose.
+Each measurement is a process of its own. They take turns, round by round. Their output becomes results.jsonl, with a
+line per measurement and round, and from it RESULTS.md and the plots. Choose with --only, --full and --smoke.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Bench:
     size: str
 
     def run(self, job: Job, number: int) -> list[Line]:
-        """The lines that *job* printed; one that says ``died`` if it did not survive."""
+        """Return the lines that *job* printed, or one that says ``died``."""
         scripts, library = (self.peers, self.compiled) if job.form == "compiled" else (HERE, SOURCES)
         command = [sys.executable, str(scripts / job.script), *job.arguments]
         if job.on_pyperf:
@@ -73,7 +73,7 @@ class Bench:
         self.output.flush()
 
     def run_series(self, series: list[Job], number: int, patience: int) -> Iterator[Job]:
-        """Run *series*, in order of rate, and skip what comes after *patience* rates that were too much."""
+        """Run *series* in order of rate. Skip the rest after *patience* rates that were too high."""
         failures = 0
         for job in series:
             if failures < patience or job.always:
@@ -83,7 +83,7 @@ class Bench:
 
 
 def from_pyperf(path: Path) -> list[Line]:
-    """The median of each benchmark of this one process, in ns."""
+    """Return the median of each benchmark of this process, in ns."""
     suite = pyperf.BenchmarkSuite.load(str(path))
     labels = ("operation", "design", "pending", "form", "form_of_peers")
     return [
@@ -102,7 +102,7 @@ def run_all(bench: Bench, chosen: list[list[Job]], rounds: int, patience: int) -
 
 
 def run_at_once(bench: Bench, chosen: list[list[Job]]) -> None:
-    """Where nothing is measured, as many at a time as there are cores."""
+    """Run as many jobs at a time as there are cores, when nothing is measured."""
     flat = [job for series in chosen for job in series]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in bench.progress.track(pool.map(lambda job: bench.run(job, 0), flat), total=len(flat)):
@@ -111,13 +111,13 @@ def run_at_once(bench: Bench, chosen: list[list[Job]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compiled", type=Path, default=SOURCES, metavar="DIR", help="the compiled library")
-    parser.add_argument("--peers", type=Path, default=HERE, metavar="DIR", help="this folder with its peers compiled")
-    parser.add_argument("--only", choices=jobs.TABLES, action="append", help="only this table, or these")
+    parser.add_argument("--compiled", type=Path, default=SOURCES, metavar="DIR", help="folder of the compiled library")
+    parser.add_argument("--peers", type=Path, default=HERE, metavar="DIR", help="compiled copy of this folder")
+    parser.add_argument("--only", choices=jobs.TABLES, action="append", help="only this table; may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="every rate and size: more than an hour")
-    size.add_argument("--smoke", action="store_true", help="tiny, once: does everything run?")
+    size.add_argument("--smoke", action="store_true", help="tiny sizes, once, to check that everything runs")
     parser.add_argument("--output", type=Path, default=HERE.parent / "build/benchmarks", metavar="DIR")
     args = parser.parse_args()
 

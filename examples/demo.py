@@ -1,7 +1,7 @@
 """2,000 long polls at once against a real server, for about 30 s: make demo, or python examples/demo.py
 
-Two processes on 127.0.0.1. demo_server.py runs the app of longpoll_server.py under uvicorn. This one runs the clients,
-and the publisher, over HTTP, too. It exits with 0 if every figure is as expected.
+Two processes on 127.0.0.1: demo_server.py runs the app of longpoll_server.py under uvicorn, and this one runs the
+clients and the publisher. It exits with 0 if every figure is as expected.
 """
 
 import signal
@@ -29,9 +29,9 @@ from aiopurgatory import Outcome
 
 @contextlib.contextmanager
 def server_process(journal: str) -> Iterator[int]:
-    """A server that lives as long as this block, and writes a *journal* in that folder. Yields: its port."""
+    """Run a server within the block. It writes its journal to the folder *journal*. Yields: its port."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
-        # Ctrl-C does not reach its process group; it stops when its stdin is closed.
+        # Ctrl-C does not reach its process group. It stops when its stdin is closed.
         process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("demo_server.py")), str(listener.fileno()), journal],
             stdin=subprocess.PIPE,
@@ -44,10 +44,10 @@ def server_process(journal: str) -> Iterator[int]:
 
 
 async def run(polls: int, seconds: float, journal: str) -> bool:
-    """Returns: whether every figure is as expected."""
+    """Run the demo. Returns: whether every figure is as expected."""
     with server_process(journal) as port:
-        console.print(f"See it live: http://127.0.0.1:{port}/purgatory/, and for Prometheus: /metrics/")
-        console.print(f"{polls:,} clients long-poll a server for {seconds:g} s, and a publisher posts; Ctrl-C ends it.")
+        console.print(f"Live page: http://127.0.0.1:{port}/purgatory/, metrics for Prometheus: /metrics/")
+        console.print(f"{polls:,} clients long-poll a server for {seconds:g} s, and a publisher posts. Ctrl-C ends it.")
         load = Load(port, polls, seconds)
         async with Connection(port) as connection:
 
@@ -86,9 +86,9 @@ def report(load: Load, peak: int, server: dict[str, Any]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Long polls against a real server.")
-    parser.add_argument("--polls", type=int, default=2000, help="how many at once (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=25, help="how long (default: %(default)s)")
-    parser.add_argument("--journal", metavar="FOLDER", help="where to leave the journal (default: nowhere)")
+    parser.add_argument("--polls", type=int, default=2000, help="polls at once (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=25, help="duration of the load (default: %(default)s)")
+    parser.add_argument("--journal", metavar="FOLDER", help="keep the journal in this folder (default: delete it)")
     options = parser.parse_args()
     allow_open_files(options.polls + 100)
     with TemporaryDirectory() as folder:

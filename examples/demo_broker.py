@@ -1,10 +1,10 @@
-"""A broker, and Kafka's own clients at work on it, for 30 s: make demo-broker.
+"""Kafka's own clients produce to and consume from the example broker for 30 s: make demo-broker.
 
     python examples/demo_broker.py [--seconds 30] [--rate 300]
 
 A producer waits for all replicas. A group of consumers grows to three and shrinks to one. A follower stalls for a
-while: none of its partition's records is acked until it goes on. At the end every record is
-accounted for. It exits with 0 if all is as it must be.
+while: no record of its partition is acked until it resumes. At the end, every record is accounted for. It exits with 0
+if every figure is as expected.
 """
 
 import signal
@@ -36,14 +36,14 @@ MEMBERS = 3
 
 
 class Clients:
-    """Kafka's clients, each in a thread of its own, and what they have seen."""
+    """Kafka's clients, each in its own thread, and what they have seen."""
 
     def __init__(self, address: str, rate: float) -> None:
         self.sent = 0
         self.errors: list[str] = []
         #: Seconds from sending a record to its ack.
         self.acked_after: list[float] = []
-        #: By partition: offset and number of each record, as it was consumed.
+        #: By partition, the offset and number of each record in the order of consumption.
         self.consumed: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._servers = {"bootstrap.servers": address, "log_level": 0}
         self._rate = rate
@@ -56,7 +56,7 @@ class Clients:
         thread.start()
 
     async def stop(self, number: int = -1) -> None:
-        """End the one that was started as *number*."""
+        """Stop the client that was started as *number*; default: the last one."""
         stop, thread = self._stops.pop(number)
         stop.set()
         await asyncio.to_thread(thread.join, 15.0)
@@ -99,7 +99,7 @@ class Clients:
                     self.errors.append(str(message.error()))
                 else:
                     self.consumed[partition].append((offset, int(value)))
-        consumer.close()  # gives its partitions back, and so commits
+        consumer.close()  # releases its partitions, which commits
 
     def _acked(self, begun: float, error: object, _: object) -> None:
         if error:
@@ -108,12 +108,12 @@ class Clients:
             self.acked_after.append(time.monotonic() - begun)
 
     def _commit(self, member: Consumer) -> None:
-        with contextlib.suppress(Exception):  # nothing was consumed since
+        with contextlib.suppress(Exception):  # there is nothing new to commit
             member.commit(asynchronous=False)
 
 
 def figures(broker: Broker, clients: Clients) -> Table:
-    """What is shown while it runs."""
+    """The figures to show during the run."""
     grid = Table.grid(padding=(0, 2))
     consumed = sum(map(len, clients.consumed.values()))
     grid.add_row("records sent", f"{clients.sent:,}", f"acked {len(clients.acked_after):,}, consumed {consumed:,}")
@@ -121,12 +121,12 @@ def figures(broker: Broker, clients: Clients) -> Table:
     for purgatory in broker.purgatories:
         found = purgatory.statistics()
         ended = f"completed {found.completed:,}, expired {found.expired:,}"
-        grid.add_row(f"wait in {found.name}", f"[bold]{found.pending:,}", ended)
+        grid.add_row(f"pending in {found.name}", f"[bold]{found.pending:,}", ended)
     return grid
 
 
 async def story(broker: Broker, clients: Clients, seconds: float) -> None:
-    """What happens, in shares of the time."""
+    """Start and stop clients and stall a follower, spread over *seconds*."""
     part = seconds / 15
     clients.start(clients.produce)
     for _ in range(MEMBERS):
@@ -137,7 +137,7 @@ async def story(broker: Broker, clients: Clients, seconds: float) -> None:
     console.print("a follower of partition 0 stalls: its records are not acked")
     follower.stall(True)
     await asyncio.sleep(2 * part)
-    console.print("it goes on")
+    console.print("the follower resumes")
     follower.stall(False)
     for _ in range(MEMBERS - 1):
         await asyncio.sleep(2 * part)
@@ -158,13 +158,13 @@ async def show(broker: Broker, clients: Clients) -> None:
 
 
 async def run(seconds: float, rate: float) -> bool:
-    """Returns: whether every figure is as it must be."""
+    """Run the demo. Returns: whether every figure is as expected."""
     broker = Broker(BrokerSettings(partitions=PARTITIONS))
     await broker.start()
     broker.make_topic(TOPIC)
     clients = Clients(f"{broker.host}:{broker.port}", rate)
     async with pages(broker, broker.host, 0) as url:
-        console.print(f"Kafka's clients at {broker.host}:{broker.port}; live page {url}/purgatory/; Ctrl-C ends it.")
+        console.print(f"Broker at {broker.host}:{broker.port}, live page {url}/purgatory/. Ctrl-C ends it.")
         showing = asyncio.create_task(show(broker, clients))
         try:
             await story(broker, clients, seconds)
@@ -176,7 +176,7 @@ async def run(seconds: float, rate: float) -> bool:
 
 
 def report(broker: Broker, clients: Clients, seconds: float) -> bool:
-    """Print the audit. Returns: whether all is as it must be."""
+    """Print the figures. Returns: whether all are as expected."""
     numbers = Counter(number for records in clients.consumed.values() for _, number in records)
     lost = clients.sent - len(numbers)
     doubled = numbers.total() - len(numbers)
@@ -187,12 +187,12 @@ def report(broker: Broker, clients: Clients, seconds: float) -> bool:
     rows: list[Row] = [
         ("records sent, acked by all", f"{len(clients.acked_after):,} of {clients.sent:,}", "all", not clients.errors),
         ("sent to acked, p50 / p99", in_ms(clients.acked_after, 0.5, 0.99), "", True),
-        ("the longest: a follower stalled", f"{stalled:.1f} s", f">= {seconds / 10:.1f} s", stalled >= seconds / 10),
+        ("longest ack: a follower stalled", f"{stalled:.1f} s", f">= {seconds / 10:.1f} s", stalled >= seconds / 10),
         ("generations of the group", f"{generations}", f">= {MEMBERS}", generations >= MEMBERS),
         ("lost", f"{lost:,}", "0", lost == 0),
         ("consumed twice", f"{doubled:,}", "0", doubled == 0),
         ("out of order in a partition", f"{disordered:,}", "0", disordered == 0),
-        ("waits left behind", f"{pending:,}", "0", pending == 0),
+        ("pending at the end", f"{pending:,}", "0", pending == 0),
     ]
     for error in clients.errors[:3]:
         console.print(error, markup=False)
@@ -200,8 +200,8 @@ def report(broker: Broker, clients: Clients, seconds: float) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Kafka's clients at work on the example's broker.")
-    parser.add_argument("--seconds", type=float, default=30, help="how long (default: %(default)s)")
+    parser = argparse.ArgumentParser(description="Kafka's own clients at work on the example broker.")
+    parser.add_argument("--seconds", type=float, default=30, help="duration (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=300, help="records per second (default: %(default)s)")
     options = parser.parse_args()
     return exit_code(partial(run, options.seconds, options.rate))

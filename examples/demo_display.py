@@ -1,4 +1,4 @@
-"""What the demos show: the progress while they run, and at the end a table of figures, each with what it must be."""
+"""The display of the demos: their progress, and a final table of figures, each with its expected value."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from rich.table import Table
 
 from aiopurgatory import COMPILED
 
-#: What is told, the figure, what it must be (nothing: it may be anything), and whether it is.
+#: The name of a figure, the figure, its expected value (empty: any), and whether it is as expected.
 Row = tuple[str, str, str, bool]
 
 console = Console(highlight=False)
 
 
 class Progress:
-    """The display while it runs: updated in place or, without a terminal, a line now and then.
+    """The display during a run: updated in place or, without a terminal, a line now and then.
 
-    Args: parked: how many polls are parked.
+    Args: parked: returns how many polls are parked.
     """
 
     def __init__(self, load: Clients, parked: Callable[[], Awaitable[int]]) -> None:
         self.load = load
         self._ask_parked = parked
         self.parked = self.peak = 0
-        self.started = math.inf  # when all have parked
+        self.started = math.inf  # the time when all polls were parked
         self.second: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=6)
 
     async def show(self) -> None:
@@ -86,7 +86,7 @@ class Progress:
 
 
 async def under_load(load: Clients, progress: Progress) -> None:
-    """Open all polls, publish, wait until every client has everything, and end the clients one by one."""
+    """Open all polls, publish, wait until every client has received everything, and end the clients one by one."""
     async with asyncio.TaskGroup() as group:
         showing = group.create_task(progress.show())
         clients = [group.create_task(load.follow(client)) for client in range(load.polls)]
@@ -102,7 +102,7 @@ async def under_load(load: Clients, progress: Progress) -> None:
 
 
 async def soon(condition: Callable[[], bool]) -> None:
-    """Wait until *condition* holds, but not for long: the report tells whether it did."""
+    """Wait up to 10 s until *condition* holds. The report shows whether it did."""
     for _ in range(500):
         if condition():
             break
@@ -110,9 +110,9 @@ async def soon(condition: Callable[[], bool]) -> None:
 
 
 def verdict(rows: list[Row], caption: str) -> bool:
-    """Print the figures. Returns: whether all are as they must be."""
+    """Print the figures. Returns: whether all are as expected."""
     table = Table(caption=caption)
-    for heading in ("", "figure", "must be", ""):
+    for heading in ("", "figure", "expected", ""):
         table.add_column(heading, justify="right" if heading else "left")
     for what, figure, rule, holds in rows:
         table.add_row(what, figure, rule, "" if not rule else "[green]ok" if holds else "[bold red]NO")
@@ -139,11 +139,11 @@ def allow_open_files(count: int) -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
         except ValueError:
-            sys.exit(f"{count} open files are needed, and the limit is {hard}; ask for fewer --polls")
+            sys.exit(f"this needs {count} open files, but the limit is {hard}; reduce --polls")
 
 
 def exit_code(run: Callable[[], Coroutine[Any, Any, bool]]) -> int:
-    """Run a demo until it, or Ctrl-C, ends it. Returns: 0 if every figure is as it must be."""
+    """Run a demo to its end or until Ctrl-C. Returns: 0 if every figure is as expected."""
     tame_collector()
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

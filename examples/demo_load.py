@@ -15,14 +15,14 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 CLIENTS_PER_TOPIC = 10
-LEAVES_EARLY = 0.1  # the share of polls whose client hangs up before their time is up
+LEAVES_EARLY = 0.1  # the share of polls whose client hangs up before the deadline
 FIELD = re.compile(r"^([a-z-]+): (.*)\r$", re.MULTILINE)
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
 def tame_collector() -> None:
-    """Make collections rare. Thousands of pending requests are long-lived objects: the collector would visit them all
-    again and again, and stop the process for up to 200 ms each time.
+    """Make garbage collections rare. Thousands of pending requests are long-lived objects: each collection would visit
+    them all, and stop the process for up to 200 ms.
     """
     gc.freeze()
     gc.set_threshold(100_000, 10, 10)
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """An HTTP connection that is kept alive."""
+    """A keep-alive HTTP connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -53,7 +53,7 @@ class Connection:
     async def request(
         self, line: str, expected: tuple[int, ...], body: str = "", fields: Mapping[str, str] = NO_FIELDS
     ) -> Answer:
-        """Raises: RuntimeError: the answer's status is none of *expected*."""
+        """Send a request and return its answer. Raises: RuntimeError: its status is not in *expected*."""
         sent = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body)), **fields}
         head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         self.writer.write(f"{line} HTTP/1.1\r\n{head}\r\n{body}".encode())
@@ -68,17 +68,17 @@ class Connection:
 
 @dataclass
 class Tally:
-    """Counts of the polls so far, by how they ended."""
+    """Counts of ended polls, by outcome."""
 
     timed_out: int = 0
     hung_up: int = 0
     answered: int = 0
-    #: Seconds from before a record was posted until a client had it; both processes share the monotonic clock.
+    #: Seconds from posting a record until a client had it. Both processes share the monotonic clock.
     latency: list[float] = field(default_factory=list)
 
 
 class Clients(ABC):
-    """*polls* clients, a few to each topic, and the records that they have seen."""
+    """Runs *polls* clients, a few per topic, and records what they have seen."""
 
     def __init__(self, port: int, polls: int, seconds: float) -> None:
         self.port = port
@@ -92,7 +92,7 @@ class Clients(ABC):
         return client % self.topics
 
     async def follow(self, client: int) -> None:
-        """Poll for ever: on one connection until this client hangs up, then on another one, from where it was."""
+        """Poll for ever. After hanging up, the client resumes on a new connection."""
         while True:
             async with Connection(self.port) as connection:
                 while await self.poll(connection, client):
@@ -116,33 +116,33 @@ class Clients(ABC):
 
     @abstractmethod
     async def ask(self, connection: Connection, client: int, wait: float) -> Answer:
-        """Ask for what is new to *client*."""
+        """Send a poll for what is new to *client*."""
 
     @abstractmethod
     def take(self, client: int, answer: Answer, now: float) -> None:
-        """There was something new: count the answer, and note its records."""
+        """Count an answer with news, and note its records."""
 
     @abstractmethod
     def lost(self) -> int:
-        """Records that clients have not seen yet."""
+        """How many records clients have not seen yet."""
 
     @abstractmethod
     async def publish(self) -> None:
-        """Post records to random topics, so often that some polls are answered, and others time out."""
+        """Post records to random topics, at a rate at which some polls are answered and others time out."""
 
 
 class Load(Clients):
-    """Clients that poll by offset, as longpoll_server.py has it, and one publisher. Records are numbered by topic."""
+    """Clients that poll longpoll_server.py by offset, and one publisher. Records are numbered per topic."""
 
     def __init__(self, port: int, polls: int, seconds: float) -> None:
         super().__init__(port, polls, seconds)
         self.published = [0] * self.topics
         self.seen = [0] * polls
-        #: Records that were not the next one of their topic.
+        #: Records received that were not the next of their topic.
         self.out_of_order = 0
 
     def lost(self) -> int:
-        """Records of its topic that a client has not seen, or seen twice."""
+        """How many records clients have not seen, or seen twice."""
         return sum(abs(self.published[self.topic(client)] - seen) for client, seen in enumerate(self.seen))
 
     async def ask(self, connection: Connection, client: int, wait: float) -> Answer:

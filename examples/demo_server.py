@@ -38,7 +38,7 @@ class Lateness(Observer):
     def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         if lateness is not None:
             self.seconds.append(lateness)
-            self.early += waited < op.timeout - 1e-9  # the grain of a float
+            self.early += waited < op.timeout - 1e-9  # the rounding error of a float
 
 
 async def serve(listener: socket.socket, folder: str) -> None:
@@ -71,13 +71,13 @@ def add_routes(app: Starlette, lateness: Lateness) -> None:
 def main() -> None:
     tame_collector()
     threading.Thread(target=stop_with_parent, daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it anew; then the journal ends
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it again; then the journal is closed
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))
 
 
 def stop_with_parent() -> None:
-    os.read(0, 1)  # until the parent closes its end of the pipe, or is gone, however it ended
+    os.read(0, 1)  # until the parent closes its end of the pipe, or ends for any reason
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -2,8 +2,8 @@
 
     python examples/demo_workers.py [--engine postgres|redis] [--seconds 30] [--polls 300]
 
-demo_workers_server.py runs a private PostgreSQL or Redis, and on it longpoll_postgres.py or longpoll_redis.py by
-``uvicorn --workers 3``. This process runs the clients, and publishers that post to any worker. It exits with 0 if every
+demo_workers_server.py starts a private PostgreSQL or Redis, and ``uvicorn --workers 3`` with longpoll_postgres.py or
+longpoll_redis.py. This process runs the clients, and publishers that post to any worker. It exits with 0 if every
 figure is as expected.
 """
 
@@ -43,35 +43,35 @@ from rich.table import Table
 from aiopurgatory.testing.servers import free_port
 
 PATIENCE = 60.0  # seconds for the server and its workers to start
-#: Seconds. Without a bus, half of the answers in other workers come a second or more after the event: by time-out.
+#: Seconds. Without a bus, half of the answers in other workers come a second or more after the event, by timeout.
 WOKEN = 0.5
 
 
 @contextlib.contextmanager
 def server_process(engine: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A database, and workers on *port*, that live as long as this block."""
-    # Ctrl-C does not reach their process group; they stop when the stdin of the first one is closed.
+    """Run a database, and workers on *port*, within the block."""
+    # Ctrl-C does not reach their process group. They stop when the stdin of the first one is closed.
     command = [sys.executable, str(Path(__file__).with_name("demo_workers_server.py")), engine, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as process:
         yield process
 
 
 async def until_served(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Raises: ConnectionError: the server has ended, or does not start."""
+    """Wait for the server. Raises: ConnectionError: it has ended, or does not start."""
     end = time.monotonic() + PATIENCE
     while True:
         with contextlib.suppress(ConnectionError):
             async with Connection(port):
                 return
         if process.poll() is not None or time.monotonic() > end:
-            raise ConnectionError(f"there is no server on port {port}: what is above may say why")
+            raise ConnectionError(f"there is no server on port {port}; the output above may say why")
         await asyncio.sleep(0.05)
 
 
 async def run(engine: Engine, name: str, polls: int, seconds: float) -> bool:
-    """Returns: whether every figure is as expected."""
+    """Run the demo. Returns: whether every figure is as expected."""
     port = free_port()
-    console.print(f"Starting a private {engine.name}, and {WORKERS} workers; Ctrl-C ends it.")
+    console.print(f"Starting a private {engine.name} and {WORKERS} workers. Ctrl-C ends them.")
     async with AsyncExitStack() as stack:
         process = stack.enter_context(server_process(name, port))
         await until_served(port, process)
@@ -94,7 +94,7 @@ def show_workers(workers: dict[int, Worker]) -> None:
     table.add_column("worker")
     for heading in (
         "polls answered\nby events",
-        "of them woken\nby other workers",
+        "of these woken\nby other workers",
         "timed out",
         "published\nhere",
     ):
@@ -106,7 +106,7 @@ def show_workers(workers: dict[int, Worker]) -> None:
 
 
 def report(load: WorkersLoad, peak: int, runs: str) -> bool:
-    """Print the audit. Returns: whether all is as expected."""
+    """Print the figures. Returns: whether all are as expected."""
     tally = load.tally
     all_did = sum(bool(did.answered and did.woken and did.timed_out and did.published) for did in load.workers.values())
     received, events = sum(map(len, load.seen)), sum(map(len, load.published))
@@ -130,15 +130,15 @@ def report(load: WorkersLoad, peak: int, runs: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Long polls in several worker processes.")
     parser.add_argument("--engine", choices=ENGINES, help="default: postgres if it is installed, else redis")
-    parser.add_argument("--polls", type=int, default=300, help="how many at once (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=30, help="how long (default: %(default)s)")
+    parser.add_argument("--polls", type=int, default=300, help="polls at once (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=30, help="duration of the load (default: %(default)s)")
     options = parser.parse_args()
     wanted = [options.engine] if options.engine else list(ENGINES)
     name = next((name for name in wanted if ENGINES[name].is_installed), None)
     if name is None:
         names = " nor ".join(ENGINES[name].name for name in wanted)
         sys.exit(
-            f"{'neither ' if len(wanted) > 1 else 'no '}{names} is installed: `make programs` does it, by apt as root"
+            f"{'neither ' if len(wanted) > 1 else 'no '}{names} is installed; `make programs` does that, by apt as root"
         )
     allow_open_files(options.polls + 100)
     return exit_code(partial(run, ENGINES[name], name, options.polls, options.seconds))

@@ -18,9 +18,9 @@ Id = tuple[int, ...]
 
 @dataclass
 class Worker:
-    """What one process did, as its answers tell."""
+    """What one worker process did, according to its answers."""
 
-    #: Polls that it answered with events, and how many of them with none that were published here: the bus woke them.
+    #: Polls answered with events, and how many of these had only events of other workers: the bus woke them.
     answered: int = 0
     woken: int = 0
     timed_out: int = 0
@@ -28,12 +28,12 @@ class Worker:
 
 
 def parsed(event: object) -> Id:
-    """An event's id, to be compared: 7 in PostgreSQL, "1754400000000-0" in Redis."""
+    """An event's id in comparable form: from 7 in PostgreSQL, from "1754400000000-0" in Redis."""
     return tuple(map(int, str(event).split("-")))
 
 
 async def connect_to_all(stack: AsyncExitStack, port: int, count: int) -> dict[int, Connection]:
-    """A connection to each of *count* workers, by process id: which of them accepts one is up to the kernel."""
+    """Return a connection to each of *count* workers, by process id. The kernel chooses which worker accepts one."""
     found: dict[int, Connection] = {}
     while len(found) < count:
         connection = await stack.enter_async_context(Connection(port))
@@ -51,17 +51,17 @@ class WorkersLoad(Clients):
         self.longest_wait = min(6.0, max(3.0, seconds / 2))
         self.publishers = publishers
         self.workers: defaultdict[int, Worker] = defaultdict(Worker)
-        #: For each topic, the events that were posted; for each client, its last ETag and what it has received.
+        #: For each topic the posted events, and for each client its last ETag and the events it has received.
         self.published: list[set[Id]] = [set() for _ in range(self.topics)]
         self.etags: list[str | None] = [None] * polls
         self.seen: list[list[Id]] = [[] for _ in range(polls)]
-        #: Seconds from before an event was posted in another worker until a client had it; for others, see the tally.
+        #: Seconds from posting an event in another worker until a client had it. The tally has the other latencies.
         self.woken_after: list[float] = []
         #: Polls that wait for events after an ETag.
         self.waiting = 0
 
     def lost(self) -> int:
-        """Events of its topic that a client has not received."""
+        """How many events have not reached a client of their topic."""
         return sum(len(self.published[self.topic(client)].difference(seen)) for client, seen in enumerate(self.seen))
 
     def doubled(self) -> int:
@@ -72,7 +72,7 @@ class WorkersLoad(Clients):
         return sum(second < first for seen in self.seen for first, second in pairwise(seen))
 
     async def follow(self, client: int) -> None:
-        await asyncio.sleep(client * 0.003)  # of many connections at once, a single worker would accept most
+        await asyncio.sleep(client * 0.003)  # otherwise a single worker would accept most of the connections
         await super().follow(client)
 
     async def ask(self, connection: Connection, client: int, wait: float) -> Answer:
@@ -92,7 +92,7 @@ class WorkersLoad(Clients):
         self.etags[client] = answer.fields["etag"]
         if not answer.json:
             return
-        # A user may have published something, too, in a form of their own.
+        # A user may have published events in another form.
         ours = [event["data"] for event in answer.json if "posted" in event["data"]]
         pid = int(answer.fields["worker"])
         is_woken = all(int(data["by"]) != pid for data in ours)
@@ -104,8 +104,8 @@ class WorkersLoad(Clients):
         self.seen[client] += [parsed(event["id"]) for event in answer.json]
 
     async def publish(self) -> None:
-        """To one topic after another, through each worker in turn, and often through the next one at the same time."""
-        rate = min(self.topics / self.longest_wait, 5.0)  # with fifteen answers each: few, for two cores
+        """Post to random topics through each worker in turn, and often through the next one at the same time."""
+        rate = min(self.topics / self.longest_wait, 5.0)  # each event causes 15 answers: light for two cores
         end = time.monotonic() + self.seconds
         turns = cycle(pairwise([*self.publishers, next(iter(self.publishers))]))
         while time.monotonic() < end:

@@ -1,8 +1,8 @@
-"""The server side of demo_workers.py: a private PostgreSQL or Redis, and an example on it, in three worker processes.
+"""The server side of demo_workers.py: a private PostgreSQL or Redis, and an example that uses it in three workers.
 
-As a script, it runs both until its stdin is closed or its parent is gone, however that ended; then it removes them. The
-workers are started as a user would: ``uvicorn --workers 3``. What they serve is the example as it is, except that each
-answer says which process gave it.
+As a script, it runs both until its stdin is closed or its parent has ended, however that happened. Then it removes
+them. The workers are started as a user would start them: ``uvicorn --workers 3``. They serve the example unchanged,
+except that each answer names the process that gave it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Engine(NamedTuple):
     name: str
     server: type[Server]
     example: str
-    #: The variable that the example takes the server's address from.
+    #: The environment variable from which the example takes the server's address.
     variable: str
 
     @property
@@ -69,14 +69,14 @@ def main() -> None:
             env=os.environ | {EXAMPLE: engine.example, engine.variable: server.url()},
             stdin=subprocess.DEVNULL,
         )
-        # Not before: a server that is interrupted while it starts could leave something behind.
+        # Not earlier: a server interrupted during its start could leave files behind.
         threading.Thread(target=stop_with_parent, args=(uvicorn,), daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: uvicorn.terminate())
         uvicorn.wait()
 
 
 def stop_with_parent(uvicorn: subprocess.Popen[bytes]) -> None:
-    os.read(0, 1)  # until the parent closes its end of the pipe, or is gone
+    os.read(0, 1)  # until the parent closes its end of the pipe, or ends
     uvicorn.terminate()
 
 

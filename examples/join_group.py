@@ -1,7 +1,7 @@
 """Kafka's join-group barrier: members of a group wait for each other. python examples/join_group.py
 
 A generation is formed when every known member has joined again. Members that have not joined by the rebalance timeout
-are dropped. An empty group waits for a short delay, and again while members join. On ``aiopurgatory.operations``.
+are dropped. An empty group waits for a short delay, extended while members join. Uses ``aiopurgatory.operations``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ async def join(group: JoinBarrier[str], member: str, delay: float = 0.0) -> None
     await asyncio.sleep(delay)
     print(f"{time.monotonic() - start:.1f} s: {member} joins")
     generation = await group.join(member)
-    if member == generation.members[0]:  # the leader, as Kafka has it
+    if member == generation.members[0]:  # the leader, as in Kafka
         print(
             f"{time.monotonic() - start:.1f} s: generation {generation.number}: {', '.join(generation.members)}", end=""
         )
@@ -30,9 +30,9 @@ async def main() -> None:
     async with Purgatory("rebalance") as purgatory:
         group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=0.8, initial_delay=0.2)
         await asyncio.gather(join(group, "ann"), join(group, "bob", 0.1), join(group, "cy", 0.25))
-        # dan is new, and all others join again
+        # dan is new, so all others join again
         await asyncio.gather(*(join(group, member) for member in ["dan", "ann", "bob", "cy"]))
-        # cy does not
+        # cy does not join again
         await asyncio.gather(*(join(group, member) for member in ["ann", "bob", "dan"]))
 
 

@@ -1,4 +1,4 @@
-r"""Long polls of a PostgreSQL table, with as many worker processes as you like. (14 or newer)
+r"""Long polls of a PostgreSQL table, with any number of worker processes. (PostgreSQL 14 or newer)
 
     export DATABASE_URL=postgresql://user:password@127.0.0.1:5432/database
     cd examples && uvicorn --workers 3 longpoll_postgres:app
@@ -9,8 +9,8 @@ r"""Long polls of a PostgreSQL table, with as many worker processes as you like.
     curl localhost:8000/topics/orders -d '{"item": 1}'           201 {"id":8}
     psql $DATABASE_URL -c "INSERT INTO events (topic, data) VALUES ('orders', '{\"item\": 2}')"
 
-Each of the last two answers the polls that wait for ``orders``, in every worker. The ETag is the id of the last event.
-After an answer 410, start over without If-None-Match: what the client has is not in the table any more.
+Each of the last two commands answers the polls waiting for ``orders``, in every worker. The ETag is the id of the last
+event. After an answer 410, start over without If-None-Match: the client's last event is no longer in the table.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from aiopurgatory import Purgatory
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql
 from aiopurgatory.web import GoneError, LongPolling, LongPollRoute
 
-# A sequence gives ids out before the commit: event 8 can be visible before 7, and a client at 8 would never see 7.
-# Here, the ids of a topic come from a row that stays locked until the commit: its events are visible in their order.
+# A sequence assigns ids before the commit: event 8 can become visible before 7, and a client at 8 would never see 7.
+# Here, a topic's ids come from a row that stays locked until the commit, so its events become visible in order.
 SCHEMA = """
-SELECT pg_advisory_xact_lock(20240817);  -- all workers start at once, and PostgreSQL lets only one create a table
+SELECT pg_advisory_xact_lock(20240817);  -- the workers start at once, and concurrent CREATE TABLEs can fail
 CREATE TABLE IF NOT EXISTS topics (topic text PRIMARY KEY, last bigint NOT NULL);
 CREATE TABLE IF NOT EXISTS events (topic text, id bigint, data jsonb NOT NULL, PRIMARY KEY (topic, id));
 CREATE OR REPLACE FUNCTION number_event() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -44,7 +44,7 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER number_event BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION number_event();
 """
-# At its commit, each INSERT publishes its topic. That is the key that polls of the topic wait under.
+# Each INSERT publishes its topic on commit. The topic is the key that its polls wait under.
 WAKE = trigger_sql("events", ["$topic"], operations=["INSERT"])
 
 TOPIC = r"[\w.-]{1,100}"
@@ -52,7 +52,7 @@ FIRST_READ = 100
 
 
 class Events:
-    """What clients poll. A woken worker reads the table itself: the bus carries keys, and no data."""
+    """The source of the polls. A woken worker reads the table itself: the bus carries keys, not data."""
 
     pool: asyncpg.Pool
 
@@ -60,31 +60,31 @@ class Events:
         return str(await self.pool.fetchval("SELECT last FROM topics WHERE topic = $1", topic) or 0)
 
     async def read(self, topic: str, since: str | None, version: str) -> bytes:
-        """The events after *since*, and none after *version*: those would come again with the next poll."""
+        """The events after *since*, up to *version*: the next poll would repeat any later ones."""
         known = max(int(version) - FIRST_READ, 0) if since is None else event_id(since)
         rows = await self.pool.fetch(
             """SELECT id, json_build_object('id', id, 'data', data)::text AS event
             FROM events WHERE topic = $1 AND id BETWEEN $2 AND $3 ORDER BY id""",
             *(topic, known, int(version)),
         )
-        # The client's own event must still be there. It is not if old events were deleted, or a backup was restored.
-        # (But once new events have taken the same ids, that is not seen: empty both tables after a restore.)
+        # The client's last event must still be there. It is not if old events were deleted, or a backup was restored.
+        # (This is not noticed once new events have taken the same ids: empty both tables after a restore.)
         if since is not None and (not rows or rows[0]["id"] != max(known, 1)):
-            raise GoneError(f"event {since} of {topic} is not here any more: start over without If-None-Match")
+            raise GoneError(f"event {since} of {topic} no longer exists; start over without If-None-Match")
         return f"[{','.join(row['event'] for row in rows if row['id'] > known)}]".encode()
 
 
 def event_id(since: str) -> int:
-    """Clients may send anything as their version."""
+    """Parse *since*: clients may send anything as their version."""
     if not re.fullmatch(r"\d{1,18}", since, re.ASCII):
-        raise GoneError("the version in If-None-Match is none of ours: start over without it")
+        raise GoneError("the version in If-None-Match is unknown; start over without it")
     return int(since)
 
 
 def topic_of(scope: Scope) -> str:
     topic: str = scope["path_params"]["topic"]
     if not re.fullmatch(TOPIC, topic):
-        raise HTTPException(404, f"a topic is 1 to 100 letters, digits and _.-, got {topic[:100]!r}")
+        raise HTTPException(404, f"topic must be 1 to 100 letters, digits and _.-, got {topic[:100]!r}")
     return topic
 
 
@@ -95,9 +95,9 @@ polling = LongPolling(Purgatory("polls"), events)
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     url = os.environ["DATABASE_URL"]
-    # A bus and a pool in each worker process. If PostgreSQL hangs, polls are answered 503 after 5 s.
+    # Each worker process has a bus and a pool. If PostgreSQL hangs, polls are answered 503 after 5 s.
     async with PostgresBus(url, [polling]), asyncpg.create_pool(url, command_timeout=5) as events.pool:
-        await events.pool.execute(SCHEMA + WAKE)  # do it in a migration: it locks the table
+        await events.pool.execute(SCHEMA + WAKE)  # in production, use a migration: this locks the table
         yield
 
 
@@ -111,5 +111,5 @@ async def publish(topic: Annotated[str, Path(pattern=f"^{TOPIC}$")], request: Re
     insert = "INSERT INTO events (topic, data) VALUES ($1, $2) RETURNING id"
     try:
         return {"id": await events.pool.fetchval(insert, topic, (await request.body()).decode())}
-    except (asyncpg.DataError, asyncpg.StatementTooComplexError, UnicodeDecodeError) as exc:  # no JSON for jsonb
+    except (asyncpg.DataError, asyncpg.StatementTooComplexError, UnicodeDecodeError) as exc:  # not valid jsonb
         raise HTTPException(400, f"the body must be JSON: {exc}") from exc

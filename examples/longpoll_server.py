@@ -1,11 +1,11 @@
-"""Long polling over HTTP: topics in memory, polls that wait in a purgatory. python examples/longpoll_server.py
+"""Long polling over HTTP: topics in memory, polls in a purgatory. python examples/longpoll_server.py
 
     GET /topics/{topic}?offset=N&wait=SECONDS   200 and the records from N on as soon as there are any, else 204
-    POST /topics/{topic}                        appends the JSON body as a record; answers the polls that wait for it
-    GET /statistics                             of the purgatory
+    POST /topics/{topic}                        appends the JSON body as a record and answers the waiting polls
+    GET /statistics                             the statistics of the purgatory
 
-As a script it serves a few clients of its own and ends. To serve others: ``Server(create_app(), port=8000).run()``.
-The topics are those of one process: run one worker.
+As a script, it serves a few clients of its own and exits. To serve others: ``Server(create_app(), port=8000).run()``.
+Topics are in the memory of one process, so run one worker.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Topics:
 
 
 def offset(scope: Scope) -> str:
-    """The offset that the client asks for: the version it has."""
+    """The offset in the query, which is the version that the client has."""
     text = HTTPConnection(scope).query_params.get("offset", "0")
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise HTTPException(400, f"offset must be a number >= 0, got {text[:50]!r}")
@@ -58,15 +58,15 @@ def offset(scope: Scope) -> str:
 
 
 async def left(request: Request, exc: Exception) -> Response:
-    """The client has left during its upload: nobody reads this."""
+    """The answer to a client that disconnected during its upload: nobody reads it."""
     return Response(status_code=499)
 
 
 def parse(body: bytes) -> Any:
-    """Raises: HTTPException: *body* is not JSON that every client can read."""
+    """Parse *body*. Raises: HTTPException: it is not JSON that every client can read."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not in JSON")
+        raise ValueError(f"{constant} is not valid JSON")
 
     try:
         return json.loads(body, parse_constant=refuse)
@@ -102,7 +102,7 @@ def create_app(observers: Iterable[Observer] = ()) -> Starlette:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, quiet."""
+    """A uvicorn server that logs only warnings and errors."""
 
     def __init__(self, app: Starlette, port: int = 0) -> None:
         super().__init__(uvicorn.Config(app, port=port, log_level="warning"))
@@ -116,7 +116,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-# From here on: the clients that the script serves.
+# The clients of the script.
 
 
 async def request(port: int, line: str, body: str = "") -> str:
@@ -132,21 +132,25 @@ async def request(port: int, line: str, body: str = "") -> str:
     return " ".join([answer_head.split(" ", 2)[1], *wanted, answer])
 
 
-async def parked(port: int) -> int:
-    statistics = json.loads((await request(port, "GET /statistics")).partition(" ")[2])
-    return int(statistics["pending"])
+async def until_parked(port: int, count: int) -> None:
+    """Wait until the server has as many polls."""
+    while True:
+        statistics = json.loads((await request(port, "GET /statistics")).partition(" ")[2])
+        if statistics["pending"] == count:
+            return
+        await asyncio.sleep(0.02)
 
 
 async def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it anew when it is through
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it again when it has stopped
     serving = asyncio.create_task(Server(create_app()).serve(sockets=[listener]))
     print(f"serving http://127.0.0.1:{port} on {type(asyncio.get_running_loop()).__module__.split('.')[0]}")
 
     start = time.monotonic()
     poll = asyncio.create_task(request(port, "GET /topics/orders?offset=0&wait=20"))
-    await asyncio.sleep(0.2)
+    await until_parked(port, 1)
     print("POST answers", await request(port, "POST /topics/orders", '{"order": 1}'))
     print(f"answered by it after {time.monotonic() - start:.1f} s:", await poll)
 
@@ -155,14 +159,14 @@ async def main() -> None:
     print(f"timed out after {time.monotonic() - start:.1f} s:", answer)
 
     poll = asyncio.create_task(request(port, "GET /topics/orders?offset=1&wait=20"))
-    await asyncio.sleep(0.2)
-    before = await parked(port)
+    await until_parked(port, 1)
+    start = time.monotonic()
     poll.cancel()
-    await asyncio.sleep(0.05)
-    print(f"hung up: {before} poll parked before, {await parked(port)} after")
+    await until_parked(port, 0)
+    print(f"hung up: its poll was gone within {time.monotonic() - start:.1f} s")
 
     polls = [asyncio.create_task(request(port, "GET /topics/orders?offset=1&wait=20")) for _ in range(100)]
-    await asyncio.sleep(0.2)
+    await until_parked(port, 100)
     start = time.monotonic()
     signal.raise_signal(signal.SIGTERM)
     await serving

@@ -1,6 +1,6 @@
-"""acks=all: a produce is answered once every replica in sync has its records. python examples/replication.py
+"""acks=all: a produce request is answered once every in-sync replica has its records. python examples/replication.py
 
-One leader and two followers in one process, on ``aiopurgatory.operations``.
+One leader and two followers in one process, with ``aiopurgatory.operations``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class NotLeaderError(Exception):
 
 
 class Partition:
-    """A log, and the offsets of its replicas as the leader knows them."""
+    """A log, and its replicas' offsets as the leader knows them."""
 
     def __init__(self, purgatory: Purgatory, name: str) -> None:
         self.name = name
@@ -33,14 +33,14 @@ class Partition:
         return self.end
 
     async def follow(self, follower: str) -> None:
-        """A replica: each of its fetches tells the leader how far it has come."""
+        """Run a replica, whose fetches report its offset to the leader."""
         while True:
             await asyncio.sleep(FETCH_DELAYS[follower])
             self.replicas.update(follower, self.end)
 
 
 async def append_to_all(purgatory: Purgatory, partitions: list[Partition], timeout: float) -> dict[str, str]:
-    """One request for several partitions. Returns: an error code for each."""
+    """Append to several partitions in one request. Returns: an error code for each."""
     required = {partition.name: (partition.replicas, partition.append()) for partition in partitions}
     answers = await produce(purgatory, required, timeout=timeout)
     return {name: "NONE" if error is None else "REQUEST_TIMED_OUT" for name, error in answers.items()}
@@ -67,7 +67,7 @@ async def main() -> None:
 
         start = time.monotonic()
         acked_by_all = asyncio.create_task(payments.replicas.acked(payments.append(), timeout=30.0))
-        await asyncio.sleep(0)  # it waits
+        await asyncio.sleep(0)  # until it waits
         payments.replicas.fail(NotLeaderError(f"this broker no longer leads {payments.name}"))
         try:
             await acked_by_all

@@ -5,8 +5,8 @@
         await manual_clock.advance(30.0)
         assert isinstance(poll.exception(), TimeoutError)
 
-pytest finds this plugin by itself. It stands beside the package, so that nothing of aiopurgatory is imported until a
-test uses a fixture: a coverage measurement, for instance, begins before that.
+pytest finds this plugin by itself. It lies beside the package, not inside, so that aiopurgatory is imported only when a
+test uses a fixture. A coverage measurement, for instance, has begun by then.
 
 pytest-asyncio (0.26 or newer, both modes) or anyio's plugin runs the fixtures, in the event loop of the test. Neither
 is imported here.
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from aiopurgatory.testing import ManualClock
     from aiopurgatory.testing.leftovers import Leftovers
 
-#: pytest-asyncio runs a test in the loop of one of these, and a fixture in that which its definition names.
+#: pytest-asyncio runs a test in the loop of one of these scopes, and a fixture in the loop of the scope it names.
 LOOP_SCOPES = ("function", "class", "module", "package", "session")
 
 
 @pytest.fixture
 def manual_clock() -> ManualClock:
-    """A clock at 0 s that moves only by ``await manual_clock.advance(seconds)``."""
+    """A clock that starts at 0 s and moves only by ``await manual_clock.advance(seconds)``."""
     from aiopurgatory.testing import ManualClock
 
     return ManualClock()
@@ -50,7 +50,7 @@ def real_purgatory(request: pytest.FixtureRequest) -> Iterator[Purgatory]:
     """A started purgatory on real time. At the end, nothing may be left behind.
 
     The test fails in its teardown if an operation is pending, if a task that began during the test still runs, or if
-    an invariant does not hold. What the test has just cancelled gets some loop iterations to end.
+    an invariant does not hold. Tasks that the test has just cancelled get some loop iterations to end.
     """
     leftovers: Leftovers = request.getfixturevalue(_name_for(request, "real_purgatory"))
     yield leftovers.purgatory
@@ -58,12 +58,12 @@ def real_purgatory(request: pytest.FixtureRequest) -> Iterator[Purgatory]:
 
 
 def _name_for(request: pytest.FixtureRequest, name: str) -> str:
-    """The fixture that makes *name* in the event loop of the test."""
-    marker = request.node.get_closest_marker("asyncio")  # pytest-asyncio's; in auto mode, it has set it by itself
+    """Return the name of the fixture that makes *name* in the event loop of the test."""
+    marker = request.node.get_closest_marker("asyncio")  # set by the user, or by pytest-asyncio in auto mode
     is_anyio = marker is None and "anyio_backend" in request.fixturenames
     if is_anyio and request.getfixturevalue("anyio_backend_name") != "asyncio":
         pytest.fail(
-            f"{name} runs on asyncio alone: define a fixture anyio_backend that returns 'asyncio'", pytrace=False
+            f"{name} runs on asyncio only: define a fixture anyio_backend that returns 'asyncio'", pytrace=False
         )
     if is_anyio:
         return f"_{name}_of_anyio"
@@ -74,14 +74,14 @@ def _name_for(request: pytest.FixtureRequest, name: str) -> str:
 
 
 def _pytest_asyncio(config: pytest.Config) -> Any:
-    """The package pytest-asyncio, if pytest has loaded its plugin."""
+    """Return the package pytest-asyncio if pytest has loaded its plugin, else None."""
     plugin = sys.modules.get("pytest_asyncio.plugin")
     is_used = plugin is not None and config.pluginmanager.is_registered(plugin)
     return sys.modules["pytest_asyncio"] if is_used else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Define the async fixtures as each plugin wants them. anyio's takes any, pytest-asyncio's strict mode its own."""
+    """Define the async fixtures once per plugin: anyio's takes any, pytest-asyncio's strict mode only its own."""
     made = ModuleType("pytest_aiopurgatory.made")
     _define(made, "anyio", pytest.fixture)
     pytest_asyncio = _pytest_asyncio(config)

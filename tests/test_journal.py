@@ -220,7 +220,7 @@ async def test_disk_that_refuses_costs_rows_and_no_operation(tmp_path: Path, cap
     (tmp_path / "operations").write_text("in the way")
     journal = await ended(tmp_path, 7)
     assert journal.dropped_rows == 7
-    assert "operations of 7 rows could not be written" in caplog.text
+    assert "operations: 7 rows could not be written" in caplog.text
     (tmp_path / "operations").unlink()
     await ended(tmp_path, 2)
     assert len(rows(tmp_path)) == 2
@@ -311,7 +311,7 @@ async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: P
         ({"seconds_per_file": 0.0}, "seconds_per_file must be > 0 s, got 0.0"),
         ({"snapshot_seconds": inf}, "snapshot_seconds must be > 0 s, got inf"),
         ({"rows_per_file": 0}, "rows_per_file must be >= 1, got 0"),
-        ({"salt": b"x" * 65}, "salt must be of 64 bytes at most, got 65"),
+        ({"salt": b"x" * 65}, "salt must be <= 64 bytes, got 65"),
     ],
 )
 def test_bad_argument_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

@@ -1,1 +1,1 @@
-"""The broker of examples/broker, the same broker with asyncio.Event, and what loads them."""
+"""The broker of examples/broker, the same broker with asyncio.Event, and their load generators."""

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 _PATIENCE = 60.0
-#: Records with which connections are made: each takes tens of milliseconds.
+#: Unmeasured records, during which connections are made: each takes tens of milliseconds.
 _FIRST = 100
 
 
@@ -47,7 +47,7 @@ class Clients:
         return {"produced_per_second": records / produced, "consumed_per_second": records / consumed}
 
     def do_latency(self) -> dict[str, float]:
-        """From produce() to where the consumer has it, in ms, when records come at a rate. The first do not count."""
+        """Measure ms from produce() to the consumer, at a fixed rate. The first records do not count."""
         rate = self.config["rate"]
         count = _FIRST + int(rate * self.config["seconds"])
         producer = self._producer(**{"linger.ms": 0})

@@ -1,4 +1,4 @@
-"""Requests as bytes, and answers read from bytes: kio's, in the versions that are sent here."""
+"""Encodes requests and decodes answers with kio, in the versions used here."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def delete_topic(name: str) -> bytes:
 
 
 def answer(api: str, frame: bytes) -> Any:
-    """The answer to a request of *api* in *frame*, without its length, as kio has it."""
+    """Decode the answer to a request of *api* from *frame*, which comes without its length."""
     schema = load_response_schema(_KEYS[api], _VERSIONS[api])
     _, begin = entity_reader(schema.__header_schema__)(frame, 0)
     return entity_reader(schema)(frame, begin)[0]

@@ -1,7 +1,7 @@
 """python -m brokers.parked {"port": ...}: many consumers that wait, and producers. Prints lines as the worker does.
 
-Requests are bytes in which only an offset is changed, and of answers only what is needed is read: so many clients take
-less of a core than the broker does.
+Requests are bytes in which only an offset changes, and answers are decoded only where needed. So the many clients take
+less of a core than the broker.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ C = TypeVar("C", bound=Client)
 
 
 class Asker(Client):
-    """Asks once, and waits for the answer."""
+    """Sends one request, and waits for the answer."""
 
     async def ask(self, request: bytes) -> bytes:
         self.answer = asyncio.get_running_loop().create_future()
@@ -152,14 +152,14 @@ class Load:
         return client
 
     async def begin(self) -> None:
-        """Over half a second, or all would expire at the same moment again and again."""
+        """Start over half a second, or all would expire at the same moment each time."""
         for number, consumer in enumerate(self.consumers, 1):
             consumer.begin()
             if number % max(1, len(self.consumers) // 50) == 0:
                 await asyncio.sleep(0.01)
 
     async def produce(self, rate: float) -> None:
-        """*rate* requests per second to partitions by chance, the same in each run, whatever their answers do."""
+        """Send *rate* requests per second to random partitions, the same in each run, without waiting for answers."""
         due, chance = time.monotonic(), Random(1)
         while rate:
             await asyncio.sleep(due - time.monotonic())

@@ -1,4 +1,4 @@
-"""Start a broker and what loads it, each in a process of its own."""
+"""Starts a broker and its load generator, each in a process of its own."""
 
 from __future__ import annotations
 

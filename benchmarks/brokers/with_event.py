@@ -1,9 +1,9 @@
-"""The broker of examples/broker, whose requests wait as one would write it without this library.
+"""The broker of examples/broker, but its requests wait as one would write it without this library.
 
-Each request that waits has an asyncio.Event in a set of every partition that it waits for. Whatever moves there sets
-the Events of the set, and each request then checks its own condition. asyncio.timeout() ends the wait.
+Each waiting request has an asyncio.Event in a set of every partition that it waits for. A change of a partition sets
+all Events of its set, and each request then checks its own condition. asyncio.timeout() ends the wait.
 
-What does not wait is the same in both: logs, the replicas' offsets, the sessions of followers, and groups.
+Everything else is the same in both: logs, the replicas' offsets, the sessions of followers, and groups.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class EventBroker(Broker):
 
 
 def is_enough(views: Mapping[Key, tuple[Readable[Read], int]], min_bytes: int) -> bool:
-    """Can *min_bytes* be read, or must a source tell of an error?"""
+    """Whether *min_bytes* can be read, or a source has an error to report."""
     try:
         return sum(view.readable(offset) for view, offset in views.values()) >= min_bytes
     except SourceError:

@@ -53,7 +53,7 @@ class Worker:
         await self.broker.close()
 
     def do_calm(self) -> None:
-        """Clients wait and topics are made: what there is now is not collected any more."""
+        """Exempt all current objects from garbage collection. Called when topics are made and clients wait."""
         calm_the_collector()
 
     def do_report(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Processes that share a key bus, and what is measured of them."""
+"""Processes that share a key bus, and their measurements."""

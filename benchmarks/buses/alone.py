@@ -1,4 +1,4 @@
-"""python -m buses.alone gap|turn|reads SETTINGS: what is measured within one process. Prints a line of JSON."""
+"""python -m buses.alone gap|turn|reads SETTINGS: measure within one process. Prints a line of JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Noting:
 
 
 async def gap(settings: dict[str, Any]) -> dict[str, Any]:
-    """Several buses, each deafened at another point of its heartbeat. They are idle: else it is noticed sooner."""
+    """Deafen several idle buses, each at another point of its heartbeat. Busy ones would notice sooner."""
 
     async def notice(number: int) -> float:
         target = Noting()
@@ -123,7 +123,7 @@ class CountingSource:
 
 
 async def reads(settings: dict[str, Any]) -> dict[str, Any]:
-    """How often a source is asked when one event ends all polls of a topic."""
+    """Count the calls of a source when one event ends all polls of a topic."""
     source = CountingSource()
     async with Purgatory("polls") as purgatory:
         polling = LongPolling(purgatory, source, policy=Policy(max_wait=600.0))

@@ -1,7 +1,7 @@
-"""Keeps the cores from falling asleep, with what yields to everything else.
+"""Keeps the cores awake with processes that yield to all others.
 
-A core of a virtual machine that has slept takes long to begin: measured, that doubles or triples each latency, and the
-CPU time of what runs first. It says nothing of a bus, and differs from hour to hour.
+A sleeping core of a virtual machine takes long to wake up. Measured, that doubles or triples each latency, and the CPU
+time of what runs first. It is no property of the bus, and varies from hour to hour.
 """
 
 from __future__ import annotations

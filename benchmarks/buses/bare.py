@@ -1,6 +1,6 @@
-"""python -m buses.bare SETTINGS: the same events through the client library alone, as fast as it can be used.
+"""python -m buses.bare SETTINGS: the same events through the client library alone, used as fast as possible.
 
-No bus, no purgatory, no polls: two connections, the same messages, and the time when each is heard.
+There is no bus, no purgatory and no poll: only two connections, the same messages, and the time when each arrives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHANNEL = "aiopurgatory"
 
 
 class Bare(member.Member):
-    """Events happen when they happen, as for a bus, and stand in line for the one connection that publishes."""
+    """Events happen as for a bus, and queue for the one connection that publishes."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
@@ -44,7 +44,7 @@ class Bare(member.Member):
             await self.send(self.message(await self.line.get()))
 
     def message(self, key: int) -> str:
-        """What a bus would send."""
+        """Return the message that a bus would send."""
         return f'{self.head}["orders",{key}]'
 
     def hear(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What happened, in memory that all processes share: for each key its version, and when that was made.
+"""The table of events, in memory that all processes share: each key's version, and the time of that version.
 
 A key is watched by one process and written by one, so nothing here needs a lock. With W processes, key k is watched by
 k % W and written by k // W % W: an event is as likely to be for a poll here as for one in any other process.
@@ -14,7 +14,7 @@ ROW = 16
 
 
 def keys_for(polls: int, workers: int) -> int:
-    """At least *polls* keys, so many that each worker watches and writes as many as any other."""
+    """Return at least *polls* keys, so many that all workers watch and write equally many."""
     return -(-polls // workers**2) * workers**2
 
 

@@ -1,4 +1,4 @@
-"""A process that publishes events at a rate, and notes how long those of others and its own take to arrive.
+"""A process that publishes events at a rate, and measures how long its own and others' events take to arrive.
 
 It takes commands on stdin, each a line of JSON, ``[name, argument, ...]``, and answers each with a line of JSON.
 """
@@ -88,7 +88,7 @@ class Member(ABC):
         latencies.append(time.monotonic() - self.events.stamps[key])
 
     async def _publish_at(self, rate: float) -> None:
-        """In gaps of half to one and a half of the mean: seldom does an event wait for the one before it."""
+        """Publish at gaps of 0.5 to 1.5 times the mean, so that events rarely wait for the one before."""
         due = time.monotonic()
         while True:
             due = max(due + self.random.uniform(0.5, 1.5) / rate, time.monotonic() - 0.1)

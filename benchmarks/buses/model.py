@@ -1,4 +1,4 @@
-"""A model of a fleet: what each worker and the server do for an event, from a few runs, for any number of workers.
+"""A model of a fleet: the cost of an event for each worker and the server, fitted to a few runs.
 
 With W workers that publish E events per second together, and a heartbeat of H seconds:
 
@@ -6,11 +6,11 @@ With W workers that publish E events per second together, and a heartbeat of H s
     worker    = idle + event * E / W + receive * (E * (W - 1) / W + probes)
     server    = server_idle + message * (E + probes) + delivery * (E + probes) * W
 
-*event*: CPU seconds to publish one, to hear its echo, to end its poll and to park that again. *receive*: to hear one of
-another worker.
+*event*: CPU seconds to publish an event, receive its echo, end its poll and park it again. *receive*: CPU seconds to
+receive an event of another worker.
 
-These are costs on a core that was idle: caches are cold, and each message wakes a process. On busy cores, all costs are
-less by the same factor, ``1 - warmth * share of the cores in use``: but never less than in the busiest run measured.
+These are costs on an idle core: caches are cold, and each message wakes a process. On busy cores, all costs shrink by
+the same factor, ``1 - warmth * share of the cores in use``, but never below that of the busiest run measured.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def probes(workers: int, events: float, heartbeat: float) -> float:
 
 
 def fit(runs: Iterable[Run]) -> Costs:
-    """The costs that come closest to all runs. One of them should be without events, to tell what is idle.
+    """Fit the costs to all runs. Include a run without events, to tell the costs of idling.
 
-    To tell the warmth from the other costs, one should be much busier.
+    Include a much busier one, to tell the warmth from the other costs.
     """
     known = list(runs)
     best = min((_fit(known, warmth / 20) for warmth in range(41)), key=lambda found: found[0])
@@ -149,7 +149,7 @@ def in_fleet(costs: Costs, assumed: Assumptions, workers: int, events: float) ->
 
 
 def plan(costs: Costs, assumed: Assumptions, polls: float) -> Plan:
-    """The fewest channels with which no worker and no server is asked for more than its share."""
+    """Return the fewest channels with which no worker and no server exceeds its share."""
     workers, events = ceil(polls / assumed.polls_per_worker), polls / 1e6 * assumed.events_per_million
     alone = in_fleet(costs, assumed, workers, events)
     channels = next(

@@ -1,4 +1,4 @@
-"""Start workers in processes of their own, and ask them."""
+"""Starts workers in processes of their own, and sends them commands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Process:
         return self.answer()
 
     def close(self) -> None:
-        """Let it end; kill it if it does not."""
+        """Let the process end; kill it if it does not."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""A TCP proxy that makes connections deaf: what the server sends on them is swallowed from then on."""
+"""A TCP proxy that can deafen connections: it then drops whatever the server sends on them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DeafeningProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def deafen(self) -> int:
-        """The connections that listen hear nothing more; later ones do. Returns: how many those are."""
+        """Deafen the connections that listen now; later ones still work. Returns: how many were deafened."""
         new = self._listeners - self._deaf
         self._deaf |= new
         return len(new)

@@ -1,6 +1,6 @@
 """python -m buses.worker SETTINGS: a process with parked polls and a bus.
 
-The audit: a poll is parked although its key moved, if the version that it saw is not the one in the table.
+The audit: a parked poll is lost if the version that it saw is not the one in the table.
 """
 
 from __future__ import annotations

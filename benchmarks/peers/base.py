@@ -10,43 +10,43 @@ from typing import Any, Protocol
 
 
 class Peer(Protocol):
-    """A way to park requests under keys until something completes them or their time is up.
+    """Parks requests under keys until something completes them or they time out.
 
-    Whoever parks a request asks, when woken, whether ``monotonic() >= completes_at``: the stand-in for a condition.
+    When woken, a parked request checks whether ``monotonic() >= completes_at``, which stands in for a condition.
     """
 
     tally: Tally
 
     async def start(self) -> None:
-        """In the running loop."""
+        """Start in the running loop."""
 
     def request(
         self, keys: tuple[Hashable, ...], timeout: float, deadline: float, completes_at: float, payload: bytes
     ) -> Any:
-        """Park a request: for *timeout* seconds, which is until *deadline* at the earliest. Returns: its handle."""
+        """Park a request for *timeout* seconds, that is, at least until *deadline*. Returns: its handle."""
 
     def complete(self, handle: Any) -> object:
-        """The request's *completes_at* has come."""
+        """Complete a request whose *completes_at* has come."""
 
     def check(self, key: Hashable) -> object:
-        """Something happened to *key*: whoever waits there looks."""
+        """Wake the requests under *key* to check their conditions."""
 
     def pending(self) -> int:
-        """How many requests wait."""
+        """Return the number of parked requests."""
 
     async def stop(self) -> None:
-        """Leave nothing behind."""
+        """Stop, and release everything."""
 
 
 class Tally:
-    """How requests ended."""
+    """Counts how requests ended."""
 
     __slots__ = ("completed", "late", "lateness")
 
     def __init__(self) -> None:
         self.completed = 0
         self.lateness = array("d")
-        #: To be called with the seconds from the deadline to the time-out, for each that timed out.
+        #: Called for each time-out with its lateness in seconds.
         self.late = self.lateness.append
 
     @property
@@ -80,7 +80,7 @@ def request_class(operation: Any) -> Any:
 
 
 class Tasks:
-    """A task for each request: a server's handlers. The event loop keeps no strong reference to them."""
+    """Keeps a task for each request, as a server does. The event loop keeps no strong reference to tasks."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()

@@ -10,7 +10,7 @@ from .base import Tally, Tasks
 
 
 class Condition:
-    """The Event of one key, and how many wait for it."""
+    """The Event of one key, and how many requests wait for it."""
 
     __slots__ = ("event", "waiting")
 
@@ -22,8 +22,8 @@ class Condition:
 class EventPerKey:
     """An asyncio.Event per key and wait_for().
 
-    One task can wait for one Event at a time, so a request waits under its first key only. An Event cannot wake one
-    of those that wait for it: all wake up and look, and those whose condition does not hold wait on.
+    A task can wait for one Event at a time, so a request waits under its first key only. An Event wakes all its
+    waiters. Each then checks its condition, and waits again if it does not hold.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class EventPerKey:
                 del self._conditions[key]
 
     def complete(self, key: Hashable) -> None:
-        # The next to wait makes a new one, so that nobody has to clear it.
+        # The next waiter makes a new one, so it need not be cleared.
         condition = self._conditions.pop(key, None)
         if condition is not None:
             condition.event.set()

@@ -10,7 +10,7 @@ from .base import Tally, Tasks
 
 
 class FuturePerRequest:
-    """The future hangs under every key, so that an event on any of them can find it."""
+    """Keeps the future under every key, so that an event on any of them finds it."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -62,7 +62,7 @@ class FuturePerRequest:
             future.set_result(None)
 
     def check(self, key: Hashable) -> None:
-        """An event on *key*: everybody under it goes on."""
+        """Complete every future under *key*."""
         for future in list(self._waiting.get(key, ())):
             self.complete(future)
 

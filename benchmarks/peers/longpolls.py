@@ -42,7 +42,7 @@ class Topics:
         return version.encode() * (2_000_000 if topic.startswith("large") else 1)
 
     def answer(self, topic: str, known: str) -> Response:
-        """What a handler written by hand answers."""
+        """The answers of a handler written by hand."""
         version = self.version(topic)
         tag = f'"{version}"'
         headers = {"etag": tag, "cache-control": "no-store", "vary": "Prefer"}
@@ -101,7 +101,7 @@ class Events(Topics):
 
 
 class WatchedEvents(Events):
-    """The same, racing a task that listens for the client: what a user writes who wants polls cancelled."""
+    """The same, racing a task that waits for the client's disconnect. Users write this to have polls cancelled."""
 
     async def poll(self, request: Request) -> Response:
         async def hang_up() -> None:

@@ -13,7 +13,7 @@ Request = request_class(DelayedOperation)
 
 
 class Ours:
-    """Operations that nobody awaits: they answer from on_complete(), as Kafka's do."""
+    """Operations that are not awaited: they answer from on_complete(), as Kafka's do."""
 
     def __init__(self, **settings: Any) -> None:
         self.tally = Tally()
@@ -72,7 +72,7 @@ class Plain(DelayedOperation[None]):
 
 
 class Bare(Ours):
-    """The library with as little as can be around it; a request is completed by a check of its first key."""
+    """The library with as little as possible around it. A check of its first key completes a request."""
 
     def __init__(self, soon: bool = False) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Put four timer designs behind one interface: a heap, Netty's wheel, Linux's wheel and ours, each with a 1 ms tick.
 
-Integer time in nanoseconds, handed in; no clock. Written from descriptions, with what a single thread needs and no
-more: what is left out (locks, the hand-over between threads) only makes them quicker.
+Time is an argument, in integer nanoseconds; there is no clock. The designs are written from descriptions, for a single
+thread. Leaving out locks and hand-over between threads only makes them faster.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .timers_linux import LinuxWheel
 
 
 class TimerDesign(Protocol):
-    """A timer. ``expire`` gets items that have left it, and must not add or cancel."""
+    """A timer. ``expire`` is called with items that have left it; it must not add or cancel."""
 
     def make(self, deadline: int) -> Any:
-        """An item: in a purgatory that is the operation, so making one is no part of add()."""
+        """An item. In a purgatory it is the operation, so making one is not part of add()."""
 
     def add(self, item: Any) -> None:
-        """Keep *item*, which is in no timer; if it is due already it expires at the next advance or tick."""
+        """Add *item*, which must be in no timer. If it is due already, it expires at the next advance or tick."""
 
     def cancel(self, item: Any) -> None:
-        """Take *item* out, if it is in."""
+        """Remove *item*, if it is there."""
 
     def advance(self, now: int, expire: Callable[[Any], object]) -> int:
-        """Hand whatever is due to *expire*; returns how many that were."""
+        """Pass all due items to *expire*; return their number."""
 
     def next_expiration(self) -> int | None:
-        """When it has to be advanced next; None with nothing pending."""
+        """Return when it must be advanced next; None: nothing is pending."""
 
     def __len__(self) -> int:
         """Pending items."""
@@ -42,7 +42,7 @@ class TimerDesign(Protocol):
 
 @final
 class HeapItem:
-    """*sequence* tells the one entry of the heap that counts from those that a cancelled item left; 0: none does."""
+    """*sequence* identifies the item's valid entry in the heap among those left by cancels; 0: there is none."""
 
     __slots__ = ("deadline", "sequence")
 
@@ -53,7 +53,7 @@ class HeapItem:
 
 @final
 class Heap:
-    """A binary heap; a cancelled entry stays until it comes to the front.
+    """A binary heap. A cancelled entry stays until it reaches the front.
 
     Args: prune: rebuild the heap when most of a large one is stale.
 
@@ -156,7 +156,7 @@ DESIGNS: Final[dict[str, Callable[[], TimerDesign]]] = {
 
 
 def form_of_peers() -> str:
-    """Do the designs (ours aside) run compiled or interpreted?"""
+    """Return the form of the designs, except ours: "compiled" or "interpreted"."""
     modules = (sys.modules[__name__], timers_hashed, timers_linux)
     (compiled,) = {not str(module.__file__).endswith(".py") for module in modules}  # all, or none
     return "compiled" if compiled else "interpreted"

@@ -1,6 +1,6 @@
 """Implement Netty's timing wheel, and the ring of entries that it shares with Linux's.
 
-What links an entry is inlined in both: in interpreted Python a helper would cost as much as its work.
+Linking an entry is inlined in both: in interpreted Python a helper would cost as much as its work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Entry:
 
 @final
 class Bucket(Entry):
-    """The sentinel of a ring of entries; what it knows besides is Linux's."""
+    """The sentinel of a ring of entries. Its other attributes serve Linux's wheel."""
 
     __slots__ = ("bit", "expiration", "level")
 

@@ -1,1 +1,1 @@
-"""What bench_pipeline.py runs: a journal, the pipeline, its peer, and the CPU time of a whole tree of processes."""
+"""The parts of bench_pipeline.py: a journal, the pipeline, its peer, and the CPU time of a process tree."""

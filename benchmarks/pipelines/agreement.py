@@ -1,4 +1,4 @@
-"""Do two reports say the same? Of the tables that both make: minutes, days and hot keys."""
+"""Compares the tables that both reports have: minutes, days and hot keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYS = {
     "hot_keys": ["purgatory", "place"],
 }
 TOLERANCE = 1e-9
-#: Ours is of the seconds that the journal covers, the peer's of all sixty: the first and the last minute differ.
+#: Ours counts the seconds that the journal covers, the peer's all sixty: the first and the last minute differ.
 OTHERWISE = {"pending_mean"}
 
 
@@ -25,7 +25,7 @@ def read_table(folder: Path) -> pa.Table:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What two folders of reports do not agree on; columns that only one of them has are not compared."""
+    """Return the differences between two folders of reports. Columns that only one has are not compared."""
     return [
         f"{name}: {what}"
         for name, keys in KEYS.items()

@@ -1,8 +1,8 @@
 """Make a journal as fast as numpy and Arrow can: the files are those that ``aiopurgatory.journal`` would write.
 
-Requests of 2 purgatories and 3 kinds come evenly over a span of time to 2 instances. Most complete within milliseconds,
-a tenth expires after half a second, 1 in 50 is cancelled; keys are 1000, the hottest with a tenth of all requests. Rows
-are in the order in which operations ended. Nothing depends on anything but the arguments.
+Requests of 2 purgatories and 3 kinds arrive evenly over a span of time at 2 instances. Most complete within
+milliseconds, a tenth expires after half a second, and 1 in 50 is cancelled. There are 1,000 keys; the hottest has a
+tenth of all requests. Rows are in the order in which operations ended. The same arguments give the same journal.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Shape:
 
 
 def make(folder: Path, shape: Shape) -> int:
-    """Write the journal into *folder*; returns the size of its files in bytes."""
+    """Write the journal into *folder*; return the size of its files in bytes."""
     for number in range(shape.instances):
         rows = shape.rows // shape.instances + (number < shape.rows % shape.instances)
         _write_operations(folder, shape, number, rows)
@@ -67,7 +67,7 @@ def _write_operations(folder: Path, shape: Shape, instance: int, rows: int) -> N
     files = 0
     for first in range(0, rows, BLOCK):
         count = min(BLOCK, rows - first)
-        # A little off midnight: no operation is begun the day before, and none ends the day after.
+        # A little off midnight, so that no operation begins the day before or ends the day after.
         begin, end = (10 * SECOND + (shape.span - 20) * SECOND * row / rows for row in (first, first + count))
         block = _operations(instance, first, count, (int(begin), int(end)))
         ended = block.column("watched_at").cast(pa.int64()).to_numpy() + block.column("waited_us").to_numpy()

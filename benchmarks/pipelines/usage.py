@@ -1,8 +1,8 @@
-"""CPU time and memory of a process and of all that it starts, the JVM and its workers included. Linux only.
+"""Measures CPU time and memory of a process tree, including the JVM and its workers. Linux only.
 
-Once a process has ended, wait4() has the figures of its whole tree, with two exceptions. A JVM outlives the Python that
-started it by a moment: this process becomes its parent (PR_SET_CHILD_SUBREAPER) to be told. And the daemon that forks
-Spark's Python workers ignores SIGCHLD, so Linux forgets what they took: a thread reads /proc for that, twice a second.
+Once a process has ended, wait4() has the figures of its whole tree, with two exceptions. A JVM briefly outlives the
+Python that started it: this process becomes its parent (PR_SET_CHILD_SUBREAPER) to be told. And the daemon that forks
+Spark's Python workers ignores SIGCHLD, so Linux forgets their usage: a thread reads it from /proc twice a second.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Self
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
-#: Seconds between two looks at workers for which nobody waits.
+#: Seconds between two polls of workers for which nobody waits.
 _PAUSE = 0.5
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process and its tree took, but for what Tree.forgotten() says. ``wall`` ends with the process itself."""
+    """The usage of a process tree, without Tree.forgotten(). ``wall`` ends with the process itself."""
 
     output: str
     status: int
@@ -56,7 +56,7 @@ def run_tree(command: Sequence[str], *, folder: Path, environment: Mapping[str, 
 
 
 class Tree:
-    """This process and all that it starts, within the block."""
+    """This process and everything that it starts within the block."""
 
     def __init__(self) -> None:
         #: CPU time by process and start, of those whose parent ignores SIGCHLD.
@@ -76,7 +76,7 @@ class Tree:
         self._thread.join()
 
     def cpu(self) -> float:
-        """Seconds that all have used by now, those that have ended included."""
+        """Return the seconds used so far, including by ended processes."""
         with self._lock:
             living = {}
             for pid in tree():
@@ -90,7 +90,7 @@ class Tree:
             return sum(living.values()) + sum(self._forgotten[name] for name in ended)
 
     def forgotten(self) -> float:
-        """Seconds of which wait4() will not know."""
+        """Return the seconds that wait4() will not report."""
         self.cpu()
         with self._lock:
             return sum(self._forgotten.values())
@@ -133,7 +133,7 @@ def _ignores_children(pid: int) -> bool:
 
 
 def _fields(pid: int) -> list[str]:
-    """Those of /proc/<pid>/stat behind the name; none of a process that has gone."""
+    """Return the fields of /proc/<pid>/stat after the name; none if the process is gone."""
     return _read(pid, "stat").rpartition(")")[2].split()
 
 

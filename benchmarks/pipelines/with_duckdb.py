@@ -1,12 +1,12 @@
-"""The peer: what ``ingest`` and ``report`` do, in DuckDB, with the settings that were found to be its best.
+"""The peer: ``ingest`` and ``report`` in DuckDB, with the best settings found.
 
-It judges the journal's rows by the same rules, writes the good ones as Parquet by the date on which they ended, and
-makes of these the tables minutes, days, hot_keys and work. Percentiles come from the same buckets, so the figures are
-the same. It makes no changes, no page and no versions.
+It judges the journal's rows by the same rules, and writes good rows as Parquet by the date on which they ended. From
+these it makes the tables minutes, days, hot_keys and work. Percentiles use the same buckets, so the figures are the
+same. It makes no table of changes, no page and no versions.
 
-It is told what the pipeline knows: sequence numbers go up through the files of an instance, so rows can be there twice
-only if two files overlap, which their footers say. Rows are compared only then. Where the footers say that all rows
-ended on one day, the clean rows are written without PARTITION_BY, in a third less CPU time.
+It uses what the pipeline knows: sequence numbers go up through the files of an instance, so only files whose ranges
+overlap, by their footers, can share rows. Rows are compared only then. If the footers say that all rows ended on one
+day, the clean rows are written without PARTITION_BY, in a third less CPU time.
 
 Tried and slower: a table in memory instead of reading the clean rows again, enums and single integers as group keys,
 other codecs, version 1 of Parquet's data pages.
@@ -261,7 +261,7 @@ def _measured(by: str, counts: str, waited: str, lateness: str) -> str:
 
 
 def _percentiles(histogram: str, shares: dict[str, float], by: str) -> str:
-    """The window is over one integer for each group: half of the time that it takes over what the group is of."""
+    """The window is over one integer per group: that takes half of the time of a window over its columns."""
     least = (
         f"{_middle(f'min(CASE WHEN reached >= {share} - 1e-12 THEN bucket END)')} AS {name}"
         for name, share in shares.items()

@@ -51,7 +51,7 @@ COMPETITORS = {"ours": ours, "duckdb": duckdb}
 
 
 def main(settings: dict[str, Any]) -> dict[str, float]:
-    """Seconds of wall and CPU: of the start, then of each time in the same session, each into a folder of its own."""
+    """Return wall and CPU seconds of the start, then of each run in the same session, each into its own folder."""
     found: dict[str, float] = {}
     wall, cpu = settings["begun"], 0.0
 

@@ -1,4 +1,4 @@
-"""The tables of the broker: what was to be reached, and what each form of it took."""
+"""The tables of the broker: its targets, and the measurements of each form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COST = "broker_cpu_us_per_answer"
 
 
 def ratio_of(what: str, figure: str) -> Callable[[Results], float | None]:
-    """The median of the rounds' ratios: within one round, both meet the same disturbances."""
+    """Return the median of the rounds' ratios. Within a round, both brokers meet the same disturbances."""
 
     def measured(found: Results) -> float | None:
         ratios = _ratios(found.where(table="brokers", what=what), figure)
@@ -38,7 +38,7 @@ HIDDEN = {"table", "size", "round", "what", "broker", "form", "loop", "versions"
 
 
 def section(found: Results) -> str:
-    """The body of the section Broker of RESULTS.md."""
+    """Return the body of the section Broker of RESULTS.md."""
     text = markdown_table(HEAD, rows(found, TARGETS))
     for what, title in TITLES.items():
         of = found.where(what=what)

@@ -1,4 +1,4 @@
-"""The tables of the key bus: what was to be reached, and how many workers and machines a fleet takes."""
+"""The tables of the key bus: its targets, and how many workers and machines a fleet takes."""
 
 from __future__ import annotations
 

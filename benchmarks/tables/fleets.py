@@ -1,4 +1,4 @@
-"""The tables of fleets: what was measured, the model of it, and what that says of fleets that nobody has measured."""
+"""The tables of fleets: the measurements, the model fitted to them, and its predictions for larger fleets."""
 
 from __future__ import annotations
 

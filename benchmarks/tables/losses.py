@@ -7,7 +7,7 @@ from itertools import product
 
 from .results import Results
 
-#: Within what the rounds themselves differ by, nobody beats anybody.
+#: A difference smaller than that between rounds is no loss.
 CLEARLY = 1.1
 AWAITED = ("Future", "Event", "Ray", "futures", "events", "ray")
 
@@ -18,7 +18,7 @@ def beaten(found: Results) -> str:
 
 
 def ours_for(peer: str, name: str = "ours") -> str:
-    """Whose requests are awaited in tasks is compared with ours that are."""
+    """Return our form to compare with: peers whose requests are awaited in tasks against ours that are."""
     return f"{name}, awaited" if peer.startswith(AWAITED) else name
 
 

@@ -1,4 +1,4 @@
-"""What a run was measured on, and its lines of JSON."""
+"""Describes the machine of a run, and prints its lines of JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _is_version(word: str) -> bool:
 
 
 class Printer:
-    """Prints each line of a table at once, and keeps it. Args: path: of a file to write it to, too."""
+    """Prints each line of a table at once, and keeps it. Args: path: file to write the lines to, too."""
 
     def __init__(self, table: str, path: str | None) -> None:
         self.found: list[dict[str, Any]] = []

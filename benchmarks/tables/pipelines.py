@@ -1,4 +1,4 @@
-"""The tables of the pipeline: what was to be reached, and what each competitor took."""
+"""The tables of the pipeline: its targets, and the measurements of each competitor."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def draw_requests(found: Results, workload: str, path: Path) -> None:
 
 
 def curve(axes: Any, found: Results, name: str, unit: float, number: int) -> None:
-    """Medians, with the range as bars."""
+    """Draw medians, with the range as bars."""
     rates = [rate for rate in found.each("rate") if rate]
     points = [[value / unit for value in found.where(rate=rate).values(name)] for rate in rates]
     middle = [sorted(values)[len(values) // 2] for values in points]

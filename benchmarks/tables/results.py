@@ -12,7 +12,7 @@ Line = dict[str, Any]
 
 
 def is_sustained(line: Line) -> bool:
-    """Did it keep up with the rate asked for, and time out what was due within 20 ms?"""
+    """Did it sustain the target rate, with 99 % of time-outs at most 20 ms late?"""
     return bool(line["achieved_per_second"] >= 0.98 * line["rate"] and line["late_p99_ms"] <= 20)
 
 
@@ -26,7 +26,7 @@ class Results:
         return Results(line for line in self.lines if all(line.get(key) == each for key, each in labels.items()))
 
     def each(self, label: str) -> list[Any]:
-        """The different values of *label*, in order of appearance."""
+        """Return the distinct values of *label*, in order of appearance."""
         return list(dict.fromkeys(line[label] for line in self.lines if label in line))
 
     def values(self, name: str) -> list[float]:
@@ -45,7 +45,7 @@ class Results:
         return middle if low == high else f"{middle} ({low} to {high})"
 
     def sustained(self, **labels: object) -> float:
-        """The highest rate that was sustained in most rounds; 0: none was."""
+        """Return the highest rate that was sustained in most rounds; 0: none was."""
         found = self.where(table="requests", **labels)
         kept = [rate for rate in found.each("rate") if rate and found.where(rate=rate).mostly_sustained()]
         return max(kept, default=0)

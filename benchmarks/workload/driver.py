@@ -1,7 +1,7 @@
 """Play a trace to a competitor, open loop: the clock does not wait for a late generator.
 
-What is due is worked off in turns of the event loop, and completions have a queue of their own, to the millisecond, in
-which a request is put when it was made: ``latency`` after that it completes, however late it came.
+Due requests are made in iterations of the event loop. A request enters the queue of completions, which has a resolution
+of a millisecond, when it is made. It completes ``latency`` after that, however late it was made.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from peers.base import Peer
 
 from .requests import Request
 
-#: Requests made in one turn of the loop, at most.
+#: Maximum requests made in one loop iteration.
 BATCH = 200
-#: Between two looks at the clock when nothing is left to do: what an event loop's timer can do.
+#: Seconds between two readings of the clock when idle: the resolution of an event loop's timer.
 NAP = 0.001
 
 
@@ -31,7 +31,7 @@ class Driver:
 
     Args:
         arrivals: seconds since the start, one for each of *requests*.
-        give_up_after: seconds after which no more requests are made: by then a competitor has shown how far it gets.
+        give_up_after: seconds after which no more requests are made, so that an overloaded competitor ends.
     """
 
     def __init__(self, peer: Peer, requests: list[Request], arrivals: array[float], give_up_after: float = inf) -> None:
@@ -55,7 +55,7 @@ class Driver:
 
     @property
     def made(self) -> int:
-        """How many requests were made."""
+        """The number of requests made."""
         return self._made
 
     @property
@@ -108,7 +108,7 @@ class Driver:
 
 
 class Collector:
-    """Time spent in the garbage collector."""
+    """Measures the time spent in the garbage collector."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -131,7 +131,7 @@ class Collector:
 
 
 class Turns:
-    """The longest turn of the loop while this is entered."""
+    """Measures the longest loop iteration within the block."""
 
     def __enter__(self) -> Turns:
         self._loop = asyncio.get_running_loop()

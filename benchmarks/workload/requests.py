@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-#: Its keys, its timeout in seconds, and the milliseconds to its completion: None if its time runs out before.
+#: Its keys, its timeout in seconds, and the milliseconds to its completion (None: it times out first).
 Request = tuple[tuple[int, ...], float, int | None]
 
 
 def as_requests(table: pa.Table) -> list[Request]:
-    """What the driver needs of each request, in a form that costs it nothing to read."""
+    """The data that the driver needs of each request, in a form that is cheap to read."""
     keys_known: dict[tuple[int, ...], tuple[int, ...]] = {}
     timeouts_known: dict[float, float] = {}
     found: list[Request] = []

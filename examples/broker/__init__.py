@@ -1,1 +1,1 @@
-"""A broker that Kafka's clients take for Kafka, in memory, on one node: an example of the three uses of a purgatory."""
+"""A broker for Kafka's clients, in memory, on one node: an example of a purgatory's three uses in Kafka."""

@@ -1,4 +1,4 @@
-"""python -m examples.broker: a broker for Kafka's clients, with its metrics and the live page of what waits in it."""
+"""python -m examples.broker: a broker for Kafka's clients, with metrics and the live page of its purgatories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .server import Broker, BrokerSettings
 
 
 async def serve(host: str, port: int, http_port: int, settings: BrokerSettings) -> None:
-    """Run until SIGTERM or Ctrl-C; then answer what waits, and stop."""
+    """Run until SIGTERM or Ctrl-C, then answer the waiting requests and stop."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -29,12 +29,12 @@ async def serve(host: str, port: int, http_port: int, settings: BrokerSettings) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.broker", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port for Kafka's clients (default: a free one)")
     parser.add_argument("--http-port", type=int, default=0, help="port of metrics and live page (default: a free one)")
-    parser.add_argument("--partitions", type=int, default=2, help="of a new topic (default: %(default)s)")
+    parser.add_argument("--partitions", type=int, default=2, help="partitions of a new topic (default: %(default)s)")
     parser.add_argument("--lag", type=float, default=0.0, help="seconds before each fetch of a follower (default: 0)")
-    parser.add_argument("--min-in-sync", type=int, default=2, help="replicas for acks=all (default: %(default)s)")
+    parser.add_argument("--min-in-sync", type=int, default=2, help="in-sync replicas for acks=all (default: 2)")
     options = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
     settings = BrokerSettings(

@@ -1,4 +1,4 @@
-"""What all answers have in common: values by name, of which each version takes those that it has."""
+"""The values of answers by name. Each version of an answer takes those that it has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN: Final = -1 << 31
 
 
 class Values:
-    """The values of an answer, or of a part of it. These are the same in all answers here, or go without saying."""
+    """The values of an answer, or of a part of it. The class has those that are the same in all answers."""
 
     throttle_time: ClassVar = timedelta()
     error_message: ClassVar = None
@@ -54,7 +54,7 @@ class Values:
 
 
 def by_topic(answers: Mapping[Key, Values], name: str = "name", parts: str = "partitions") -> list[Values]:
-    """The answers to partitions, by topic; *name* and *parts* are what a topic calls its name and its partitions."""
+    """Group the answers by topic. *name* and *parts* are a topic's field names for its name and its partitions."""
     topics = defaultdict(list)
     for (topic, _), values in answers.items():
         topics[topic].append(values)
@@ -62,7 +62,7 @@ def by_topic(answers: Mapping[Key, Values], name: str = "name", parts: str = "pa
 
 
 def partitions(topics: Iterable[Any], name: str = "name", parts: str = "partitions") -> Iterator[tuple[str, Any]]:
-    """Each partition of a request, with the name of its topic."""
+    """Yield each partition of a request, with the name of its topic."""
     for topic in topics:
         for part in getattr(topic, parts):
             yield getattr(topic, name), part

@@ -1,4 +1,4 @@
-"""Connections: frames in, frames out, one request of a connection after the other, as Kafka does."""
+"""Connections: frames in, frames out. As in Kafka, a connection's requests are handled in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import wire
 from .answers import Values
 
 _LENGTH: Final = 4
-#: Seconds in which all that waits is to be answered when the broker stops.
+#: Seconds that waiting requests have to be answered when the broker stops.
 _DRAIN: Final = 5.0
 
 logger = logging.getLogger("broker")
@@ -23,8 +23,8 @@ class Connections:
     """All connections of a broker.
 
     Args:
-        answer: what is asked for the values of each answer.
-        max_request: bytes of the largest request. A connection with a larger one is closed.
+        answer: returns the values of each answer.
+        max_request: the most bytes of a request. A larger one closes its connection.
     """
 
     def __init__(self, answer: Answer, max_request: int) -> None:
@@ -37,13 +37,13 @@ class Connections:
         self._open: set[_Connection] = set()
 
     async def listen(self, host: str, port: int) -> None:
-        """Raises: OSError: the port is taken."""
+        """Start listening. Raises: OSError: the port is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self, self._open), host, port)
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
 
     def stop_listening(self) -> None:
-        """Take no new connections, and close each once what it waits for is answered."""
+        """Accept no more connections, and close each one after its current answer."""
         self.is_stopping = True
         if self._server:
             self._server.close()
@@ -51,7 +51,7 @@ class Connections:
             connection.close_if_idle()
 
     async def drain(self) -> None:
-        """Wait until all are answered and closed."""
+        """Wait until all requests are answered and all connections closed."""
         tasks = [connection.task for connection in self._open if connection.task]
         if tasks:
             await asyncio.wait(tasks, timeout=_DRAIN)
@@ -61,7 +61,7 @@ class Connections:
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """One client. When it leaves, what it waits for is cancelled."""
+    """One client. When it disconnects, its waiting request is cancelled."""
 
     def __init__(self, connections: Connections, all_open: set[_Connection]) -> None:
         super().__init__(asyncio.StreamReader(), self._begin)
@@ -75,7 +75,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         self.task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
 
     def eof_received(self) -> bool:
-        """A client that sends no more reads no more, either: the transport closes itself."""
+        """Close the transport: a client that stops sending counts as disconnected."""
         super().eof_received()
         return False
 
@@ -86,7 +86,7 @@ class _Connection(asyncio.StreamReaderProtocol):
             self.task.cancel()
 
     def close_if_idle(self) -> None:
-        """Nothing of it waits for an answer: end it."""
+        """End the connection if no request of it waits for an answer."""
         if self._is_idle and self.task:
             self.task.cancel()
 
@@ -102,7 +102,7 @@ class _Connection(asyncio.StreamReaderProtocol):
                     await writer.drain()
                 self._is_idle = True
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # it has left
+            pass  # the client has disconnected
         except wire.WireError as error:
             logger.warning("%s: %s; the connection is closed", _name(writer), error)
         except Exception:
@@ -113,7 +113,7 @@ class _Connection(asyncio.StreamReaderProtocol):
     async def _next(self, reader: asyncio.StreamReader) -> bytes:
         size = int.from_bytes(await reader.readexactly(_LENGTH), signed=True)
         if not 0 <= size <= self._connections.max_request:
-            raise wire.WireError(f"a request has 0 to {self._connections.max_request} bytes, got {size}")
+            raise wire.WireError(f"a request must have 0 to {self._connections.max_request} bytes, got {size}")
         return await reader.readexactly(size)
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong, as Kafka's clients are told of it."""
+"""Errors as Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aiopurgatory.operations import NotEnoughReplicasError, SourceError
 
 
 class KafkaError(SourceError):
-    """An answer that is one of Kafka's error codes. As a SourceError, it ends a fetch that waits."""
+    """An error that is answered with one of Kafka's codes. As a SourceError, it ends a waiting fetch."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -16,7 +16,7 @@ class KafkaError(SourceError):
 
 
 def code_of(error: Exception | None) -> ErrorCode:
-    """The code of what a wait for acks ended with."""
+    """Return the code for the result of a wait for acks; None: success."""
     if error is None:
         return ErrorCode.none
     if isinstance(error, KafkaError):

@@ -1,8 +1,8 @@
-"""Consumer groups: members wait for each other, then for the leader's plan, and beat.
+"""Consumer groups: members wait for each other, then for the leader's plan, and send heartbeats.
 
 JoinGroup -> ("join", group)              JoinBarrier: until all members have joined
-SyncGroup -> ("sync", group)              a WatermarkWait: until the leader has sent what each is to read
-Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is out, and the others join anew
+SyncGroup -> ("sync", group)              WatermarkWait: until the leader has sent the assignments
+Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is removed, and the others rejoin
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .errors import KafkaError
 class GroupSettings:
     """Times are in seconds."""
 
-    #: For how long an empty group waits for more members.
+    #: How long an empty group waits for more members.
     initial_delay: float = 0.3
     max_members: int = 1_000
     #: The shortest and the longest session timeout that a member may ask for.
@@ -42,23 +42,23 @@ class GroupSettings:
 
 @dataclass
 class Member:
-    """What a member has said of itself."""
+    """A member, as it described itself."""
 
     protocol_type: str
-    #: What it can do, the best first: name -> what it tells the leader.
+    #: Its protocols, the preferred one first: name -> metadata for the leader.
     protocols: dict[str, bytes]
     session_timeout: float
     rebalance_timeout: float
 
 
 class Joined(NamedTuple):
-    """What a member is told when the barrier opens."""
+    """The answer to a member when the barrier opens."""
 
     generation: int
     protocol_type: str
     protocol: str
     leader: str
-    #: For the leader alone: of each member what it told.
+    #: For the leader only: the metadata of each member.
     members: Mapping[str, bytes]
 
 
@@ -67,7 +67,7 @@ class Group:
 
     def __init__(self, purgatory: Purgatory, name: str, settings: GroupSettings) -> None:
         self.name = name
-        #: (topic, partition) -> offset, and what the consumer noted with it.
+        #: (topic, partition) -> committed offset and metadata.
         self.offsets: dict[tuple[str, int], tuple[int, str]] = {}
         self._purgatory = purgatory
         self._settings = settings
@@ -79,7 +79,7 @@ class Group:
             max_members=settings.max_members,
         )
         self._sync_key = ("sync", name)
-        self._synced = Watermark()  # the generation that has a plan
+        self._synced = Watermark()  # the latest generation that has a plan
         self._plan: dict[str, bytes] = {}
         self._members: dict[str, Member] = {}
         self._sessions: dict[float, Heartbeats[str]] = {}
@@ -90,13 +90,13 @@ class Group:
 
     @property
     def generation(self) -> int:
-        """The number of the latest one."""
+        """The number of the latest generation."""
         return self._barrier.generation.number
 
     def expect(self, client_id: str, session_timeout: float) -> str:
-        """A name for a member that has none; it is to join with that.
+        """Return a name for a new member, which must join with it.
 
-        Raises: KafkaError: the group is full, or the timeout too short or too long.
+        Raises: KafkaError: the group is full, or *session_timeout* (seconds) is too short or too long.
         """
         self._check_session(session_timeout)
         name = f"{client_id}-{uuid4()}"
@@ -108,15 +108,15 @@ class Group:
         return name
 
     async def join(self, name: str, member: Member) -> Joined:
-        """Wait until all members have joined. Raises: KafkaError."""
+        """Wait until all members have joined. Raises: KafkaError: the member is refused, or was removed meanwhile."""
         try:
             self._refuse(name, member)
         except KafkaError:
-            if name not in self._members:  # it has but a name, and nobody is to wait for it
+            if name not in self._members:  # it has only a name, and no one must wait for it
                 self._remove(name)
             raise
         before = self._members.get(name)
-        self._stop_session(name)  # it may ask for another timeout now
+        self._stop_session(name)  # its timeout may have changed
         self._members[name] = member
         self._beat(name)
         generation = self._barrier.generation
@@ -133,15 +133,16 @@ class Group:
                 raise KafkaError(ErrorCode.unknown_member_id) from None
             for each in generation.dropped:
                 self._forget(each)
-            if name not in self._members:  # it left between the barrier and here
+            if name not in self._members:  # it left after the barrier opened
                 raise KafkaError(ErrorCode.unknown_member_id)
             self._beat(name)
         return self._joined(name, generation)
 
     async def sync(self, name: str, generation: int, plan: Mapping[str, bytes]) -> bytes:
-        """Wait for the leader's *plan*, which is not empty for the leader. Returns: what is for *name*.
+        """Wait for the leader's plan. Returns: the assignment of *name*.
 
-        Raises: KafkaError: also when the group begins anew meanwhile.
+        Args: plan: assignments by member, from the leader; empty from others.
+        Raises: KafkaError: as for check(), or a rebalance began meanwhile.
         """
         self.check(name, generation)
         if self._barrier.is_closed:
@@ -154,34 +155,34 @@ class Group:
         wait = WatermarkWait(self._synced, generation, self._members[name].rebalance_timeout)
         try:
             await self._purgatory.watch(wait, [self._sync_key])
-        except TimeoutError:  # the leader is alive, but has no plan
+        except TimeoutError:  # the leader is alive, but has sent no plan
             self._remove(self._leader(self._barrier.generation))
             raise KafkaError(ErrorCode.rebalance_in_progress) from None
         self._beat(name)
         return self._plan.get(name, b"")
 
     def heartbeat(self, name: str, generation: int) -> None:
-        """Raises: KafkaError: also if all are to join again."""
+        """Note a heartbeat. Raises: KafkaError: as for check(), or all members must rejoin."""
         self.check(name, generation)
         self._beat(name)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
 
     def leave(self, name: str) -> None:
-        """Raises: KafkaError: there is no such member."""
+        """Remove a member. Raises: KafkaError: there is no such member."""
         if name not in self._barrier.members:
             raise KafkaError(ErrorCode.unknown_member_id)
         self._remove(name)
 
     def check(self, name: str, generation: int) -> None:
-        """Raises: KafkaError: *name* is no member of *generation*, or that is not the latest."""
+        """Raise KafkaError if *name* is not a member, or *generation* is not the latest."""
         if name not in self._members:
             raise KafkaError(ErrorCode.unknown_member_id)
         if generation != self._barrier.generation.number:
             raise KafkaError(ErrorCode.illegal_generation)
 
     def commit(self, name: str, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
-        """Note *offsets*. Raises: KafkaError: as check(); or somebody who is no member of a group that has some."""
+        """Store *offsets*. Raises: KafkaError: as for check(), or a non-member commits to a group with members."""
         if generation >= 0:
             self.check(name, generation)
             self._beat(name)
@@ -190,7 +191,7 @@ class Group:
         self.offsets.update(offsets)
 
     def close(self) -> None:
-        """Answer whoever waits: this server stops."""
+        """Answer every waiting member: the broker is stopping."""
         for key in (("join", self.name), self._sync_key):
             self._purgatory.fail_for_key(key, KafkaError(ErrorCode.coordinator_not_available))
 
@@ -229,12 +230,12 @@ class Group:
         return self._sessions[timeout]
 
     def _interrupt_sync(self) -> None:
-        """The group begins anew: whoever waits for the old plan is to join."""
+        """Fail the waits for the old plan: a rebalance begins, and members must rejoin."""
         if not self._barrier.is_closed:
             self._purgatory.fail_for_key(self._sync_key, KafkaError(ErrorCode.rebalance_in_progress))
 
     def _remove(self, name: str) -> None:
-        """The others are to join again."""
+        """Remove a member, so that the others must rejoin."""
         if name in self._barrier.generation.members:
             self._interrupt_sync()
         self._barrier.leave(name)
@@ -250,7 +251,7 @@ class Group:
 
 
 def _elected(members: Sequence[Member]) -> str:
-    """Of what all can do, what most like best."""
+    """Return the protocol with the most votes among those that all members support."""
     common = set(members[0].protocols).intersection(*(member.protocols for member in members))
     votes = Counter(next(name for name in member.protocols if name in common) for member in members)
     return votes.most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""The log of a partition: record batches, which stay the bytes that they are but for their offset."""
+"""The log of a partition: record batches, whose bytes are unchanged except for their offset and leader epoch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kio.schema.errors import ErrorCode
 
 from .errors import KafkaError
 
-#: Of every batch, before its records. The checksum is of what follows it.
+#: The header of a batch. The checksum covers everything after the checksum field.
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_FROM: Final = 21
 _OFFSET: Final = struct.Struct(">q")
 _MAGIC: Final = 2
-# Sequence numbers are 31 bits wide, and begin again.
+# Sequence numbers have 31 bits, and wrap around.
 _SEQUENCES: Final = 1 << 31
 _LATEST_BATCHES: Final = 5
 _MOST_PRODUCERS: Final = 1_000
@@ -30,14 +30,14 @@ class Batch:
     data: bytes
     records: int
     max_timestamp: int
-    #: -1: it comes from a producer that is not idempotent.
+    #: -1: the producer is not idempotent.
     producer_id: int
     producer_epoch: int
     sequence: int
 
     @classmethod
     def parse(cls, data: bytes | None) -> Batch:
-        """Raises: KafkaError: it is not one whole batch."""
+        """Parse *data*. Raises: KafkaError: it is not one complete, valid batch."""
         if data is None or len(data) < _HEAD.size:
             raise KafkaError(ErrorCode.corrupt_message)
         _, length, _, magic, checksum, _, last, _, max_timestamp, *producer, records = _HEAD.unpack_from(data)
@@ -51,7 +51,7 @@ class Batch:
 
 
 class _Kept(NamedTuple):
-    """A batch in the log. ``place`` is the number of bytes that came before it, ever."""
+    """A batch in the log. ``place`` is the total size of all earlier batches, dropped ones included."""
 
     max_timestamp: int
     end: int
@@ -60,9 +60,9 @@ class _Kept(NamedTuple):
 
 
 class Log:
-    """Batches by offset. The oldest ones go when there are more than *max_bytes*.
+    """Batches by offset. Drops the oldest ones when they exceed *max_bytes*.
 
-    Args: max_bytes: bytes to keep; the latest batch is kept whatever its size.
+    Args: max_bytes: bytes to keep. The latest batch is kept whatever its size.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -75,16 +75,16 @@ class Log:
         self._producers = Producers()
 
     def known(self, batch: Batch) -> int | None:
-        """The offset at which *batch* is already, which its producer has sent again; else None.
+        """Return the offset of *batch* if its producer has sent it before; else None.
 
-        Raises: KafkaError: it does not follow what its producer has sent before.
+        Raises: KafkaError: it does not follow the producer's previous batch.
         """
         return self._producers.known(batch)
 
     def append(self, batch: Batch) -> int:
-        """Returns: the offset of its first record."""
+        """Append *batch*. Returns: the offset of its first record."""
         base = self.end
-        # The leader's epoch is 0, as ours is the first leader; neither this nor the offset is in the checksum.
+        # The leader epoch is always 0. The checksum covers neither it nor the offset.
         data = _OFFSET.pack(base) + batch.data[8:12] + bytes(4) + batch.data[16:]
         self.end += batch.records
         self._bases.append(base)
@@ -95,7 +95,7 @@ class Log:
         return base
 
     def size(self, offset: int, until: int) -> int:
-        """Bytes of the batches from that with *offset* on to the one that ends at *until*.
+        """Return the size in bytes of the batches from the one with *offset* to the one that ends at *until*.
 
         Raises: KafkaError: *offset* is not in the log.
         """
@@ -106,7 +106,7 @@ class Log:
         return self._kept[last - 1].place + len(self._kept[last - 1].data) - self._kept[first].place
 
     def read(self, offset: int, until: int, max_bytes: int) -> bytes:
-        """The batches of size(), as many as fit into *max_bytes*, but the first one in any case; none if that is 0.
+        """Return as many batches of size() as fit into *max_bytes*. The first is returned whole unless that is 0.
 
         Raises: KafkaError: *offset* is not in the log.
         """
@@ -120,9 +120,9 @@ class Log:
         return b"".join(kept.data for kept in self._kept[first:last])
 
     def offset_at(self, timestamp: int, until: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first batch with a record of *timestamp* or later; None: there is none.
+        """Return offset and timestamp of the first batch with a record of *timestamp* or later; None: there is none.
 
-        Kafka finds the record itself; here, who begins with the batch may get some older ones before it.
+        Kafka finds the record itself. Here, a consumer that starts at the batch may read some older records first.
         """
         for base, kept in zip(self._bases, self._kept, strict=True):
             if kept.end <= until and kept.max_timestamp >= timestamp:
@@ -130,13 +130,13 @@ class Log:
         return None
 
     def _find(self, offset: int) -> int:
-        """The number of the batch with *offset*; that after the last for the end."""
+        """Return the index of the batch with *offset*; for the end, the number of batches."""
         if not self.start <= offset <= self.end:
             raise KafkaError(ErrorCode.offset_out_of_range)
         return len(self._bases) if offset == self.end else bisect_right(self._bases, offset) - 1
 
     def _forget_oldest(self) -> None:
-        # A quarter at once: to take from the front of a list moves all that follows.
+        # A quarter at once: deleting from the front of a list moves all items behind.
         if self._size - self._kept[0].place <= self._max_bytes * 1.25:
             return
         gone = bisect_left(self._kept, self._size - self._max_bytes, key=lambda kept: kept.place)
@@ -146,13 +146,13 @@ class Log:
 
 
 class Producers:
-    """What idempotent producers have sent last, so that what they send again is not there twice."""
+    """The latest batches of idempotent producers, so that a batch sent again is not appended twice."""
 
     def __init__(self) -> None:
         self._latest: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
 
     def known(self, batch: Batch) -> int | None:
-        """As Log.known()."""
+        """Do what Log.known() does."""
         if batch.producer_id < 0 or batch.producer_id not in self._latest:
             return None
         epoch, latest = self._latest[batch.producer_id]
@@ -171,7 +171,7 @@ class Producers:
         return None
 
     def note(self, batch: Batch, base: int) -> None:
-        """*batch* is in the log at *base*."""
+        """Note that *batch* is in the log at *base*."""
         if batch.producer_id < 0:
             return
         epoch, latest = self._latest.pop(batch.producer_id, (batch.producer_epoch, []))

@@ -1,4 +1,4 @@
-"""Requests of the members of consumer groups."""
+"""Handlers for requests of consumer group members."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .wire import Request
 if TYPE_CHECKING:
     from .server import Broker
 
-# The first version in which a member without a name is given one, and joins with that.
+# From this version on, a member without a name is given one, and must join again with it.
 _NAMES_FIRST: Final = 4
-# Of what a consumer notes with an offset.
+# The most characters of the metadata that a consumer commits with an offset.
 _LONGEST_METADATA: Final = 4096
 
 

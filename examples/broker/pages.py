@@ -1,4 +1,4 @@
-"""What a broker shows over HTTP: the live page of what waits in it, and its metrics."""
+"""The HTTP pages of a broker: the live page of its purgatories, and its metrics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .server import Broker
 
 @asynccontextmanager
 async def pages(broker: Broker, host: str, port: int) -> AsyncIterator[str]:
-    """Serve /purgatory and /metrics of *broker* within the block; gives the address.
+    """Serve /purgatory and /metrics of *broker* within the block. Yields: their URL.
 
-    Args: port: 0: a free one.
+    Args: port: to listen on; 0: a free one.
 
     Raises: OSError: the port is taken.
     """
@@ -29,7 +29,7 @@ async def pages(broker: Broker, host: str, port: int) -> AsyncIterator[str]:
     app = Starlette(routes=[shown, Mount("/metrics", make_asgi_app())])
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     with socket.create_server((host, port)) as listener:
-        # Not serve(): signals are left to whoever runs the broker.
+        # Not serve(), which would take over the signals.
         serving = asyncio.create_task(server._serve([listener]))
         try:
             yield f"http://{host}:{listener.getsockname()[1]}"

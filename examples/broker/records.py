@@ -1,4 +1,4 @@
-"""Requests for records: produce waits for acks, fetch for enough to read."""
+"""Handlers for produce, which waits for acks, and fetch, which waits for enough to read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .wire import Request
 if TYPE_CHECKING:
     from .server import Broker
 
-# What a client may ask for in place of a timestamp.
+# Special timestamps.
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 
@@ -53,7 +53,7 @@ def _produced(number: int, code: ErrorCode, base: int) -> Values:
 
 async def fetch(broker: Broker, request: Request) -> Values:
     body = request.body
-    if getattr(body, "session_id", 0):  # there are no sessions: the client asks again, for all of its partitions
+    if getattr(body, "session_id", 0):  # no sessions: the client retries with a full request
         return Values(error_code=ErrorCode.fetch_session_id_not_found, session_id=0, responses=())
     views = {
         (topic, part.partition): (_view(broker, topic, part), part.fetch_offset)
@@ -67,7 +67,7 @@ async def fetch(broker: Broker, request: Request) -> Values:
 
 
 class _Nothing:
-    """A partition that is not here, for a fetch."""
+    """Stands in a fetch for a partition that does not exist."""
 
     def __init__(self, error: KafkaError) -> None:
         self._error = error
@@ -116,7 +116,7 @@ def list_offsets(broker: Broker, request: Request) -> Values:
 
 
 def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
-    """Offset and timestamp of what a consumer asks for."""
+    """Return the offset and timestamp that a consumer asks for."""
     if timestamp == _LATEST:
         return partition.replicas.high_watermark, -1
     if timestamp == _EARLIEST:
@@ -127,7 +127,7 @@ def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
 
 
 def init_producer_id(broker: Broker, request: Request) -> Values:
-    if request.body.transactional_id is not None:  # there are no transactions: final for a client
+    if request.body.transactional_id is not None:  # no transactions: clients do not retry this error
         code = ErrorCode.transactional_id_authorization_failed
         return Values(error_code=code, producer_id=-1, producer_epoch=-1)
     return Values(error_code=OK, producer_id=next(broker.producer_ids), producer_epoch=0)

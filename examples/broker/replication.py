@@ -1,4 +1,4 @@
-"""Partitions: a leader's log, two followers that fetch from it, and who waits for what.
+"""Partitions: a leader's log, two followers that fetch from it, and the waits of clients.
 
 append -> the log's end      -> ("end", topic, partition)        followers' fetches
        -> followers fetch on -> Replicas                         produce requests with acks=all
@@ -22,7 +22,7 @@ from .log import Batch, Log
 
 LEADER: Final = 0
 FOLLOWERS: Final = (1, 2)
-# A follower that has nothing to fetch asks again after so many seconds, as Kafka's do after half a second.
+# Seconds that a follower's fetch waits for records. Kafka's followers wait half a second.
 _FOLLOWER_WAIT: Final = 30.0
 _FOLLOWER_BYTES: Final = 1 << 20
 
@@ -31,20 +31,20 @@ What = Literal["end", "committed"]
 
 @dataclass
 class Settings:
-    """How partitions are kept. Times are in seconds."""
+    """The settings of partitions. Times are in seconds."""
 
-    #: For each partition: older records go when there are more.
+    #: Bytes per partition. Older records are dropped above this.
     max_bytes: int = 16 << 20
-    #: With fewer replicas in sync, nothing is appended with acks=all.
+    #: With fewer in-sync replicas, produce requests with acks=all are refused.
     min_in_sync: int = 2
-    #: A follower that has not caught up for so long is not in sync any more.
+    #: A follower that has not caught up for this long is no longer in sync.
     max_lag: float = 10.0
-    #: Before each fetch of a follower: the network, say.
+    #: Delay before each fetch of a follower, such as the network's.
     lag: float = 0.0
 
 
 class Read(NamedTuple):
-    """What one partition answers to a fetch."""
+    """The answer of one partition to a fetch."""
 
     records: bytes
     high_watermark: int
@@ -52,7 +52,7 @@ class Read(NamedTuple):
 
 
 class Partition:
-    """One partition, all of whose replicas are in this process. Followers keep no copy: they count what they fetch."""
+    """One partition, with all replicas in this process. Followers keep no copy: they only count what they fetch."""
 
     def __init__(self, fetches: Purgatory, acks: Purgatory, topic: str, number: int, settings: Settings) -> None:
         self.topic = topic
@@ -65,14 +65,15 @@ class Partition:
         self.in_sync = Heartbeats[int](
             acks, ("in sync", topic, number), timeout=settings.max_lag, on_missed=self._drop, excused=self._is_up
         )
-        self._ends: dict[int, int] = {}  # where the log ended when each follower fetched last
+        self._ends: dict[int, int] = {}  # the log's end at each follower's last fetch
         self._fetches = fetches
         self.followers = [Follower(self, name, settings.lag) for name in FOLLOWERS]
 
     def append(self, data: bytes | None, *, is_for_all: bool) -> tuple[int, int]:
-        """Append one batch. Returns: the offset of its first record, and the one that replicas reach by having all.
+        """Append one batch. Returns: the offset of its first record, and the offset after its last one.
 
-        Raises: KafkaError: it is not appended. With *is_for_all*, also while too few replicas are in sync.
+        Args: is_for_all: require ``min_in_sync`` in-sync replicas.
+        Raises: KafkaError: the batch is refused.
         """
         batch = Batch.parse(data)
         base = self.log.known(batch)
@@ -85,7 +86,7 @@ class Partition:
         return base, base + batch.records
 
     def note(self, replica: int, offset: int) -> None:
-        """*replica* has every record before *offset*. The high watermark may move: consumers wait for that."""
+        """Note that *replica* has every record before *offset*. If the high watermark moves, answer consumers."""
         before = self.replicas.high_watermark
         if replica in self.replicas.in_sync:
             self.replicas.update(replica, offset)
@@ -98,12 +99,12 @@ class Partition:
         self._tell_consumers(before)
 
     def excuse_followers(self) -> None:
-        """None is dropped for lagging behind, until it fetches again."""
+        """Stop dropping followers for lag until they fetch again."""
         for follower in self.followers:
             self.in_sync.stop(follower.name)
 
     def remove(self) -> None:
-        """The topic is deleted: whoever waits is told."""
+        """Fail every wait: the topic is deleted."""
         self.is_gone = True
         self.excuse_followers()
         for follower in self.followers:
@@ -113,15 +114,15 @@ class Partition:
         self.tell("committed")
 
     def key(self, what: What) -> Hashable:
-        """The watch key of who waits for more: followers at the log's end, consumers at what is committed."""
+        """The watch key of fetches: followers wait for the log's end, consumers for committed records."""
         return what, self.topic, self.number
 
     def tell(self, what: What) -> None:
-        """There is more, or an error."""
+        """Check the waiting fetches: there is more to read, or an error."""
         self._fetches.check_and_complete(self.key(what))
 
     async def read(self, what: What, offset: int, max_bytes: int, timeout: float) -> Read | SourceError:
-        """Wait until there is something to read from *offset* on."""
+        """Wait until there is something to read at *offset*, for at most *timeout* seconds."""
         key = self.key(what)
         fetch = DelayedFetch({key: (View(self, what, max_bytes), offset)}, timeout=timeout)
         return (await self._fetches.watch(fetch, [key]))[key]
@@ -132,7 +133,7 @@ class Partition:
         self._tell_consumers(before)
 
     def _is_up(self, follower: int) -> bool:
-        """A follower that waits at the end has nothing to fetch, and lags behind nobody."""
+        """Whether a follower has fetched everything: waiting at the end is not lag."""
         return self.replicas.in_sync.get(follower) == self.log.end
 
     def _tell_consumers(self, before: int) -> None:
@@ -141,7 +142,7 @@ class Partition:
 
 
 class View:
-    """A partition as one fetch reads it: consumers up to the high watermark, followers up to the end."""
+    """A partition as one fetch sees it: for consumers up to the high watermark, for followers up to the end."""
 
     def __init__(self, partition: Partition, what: What, max_bytes: int) -> None:
         self._partition = partition
@@ -149,11 +150,11 @@ class View:
         self._max_bytes = max_bytes
 
     def readable(self, offset: int, /) -> int:
-        """Raises: KafkaError: the topic is gone, or *offset* is not in the log."""
+        """Return the readable bytes. Raises: KafkaError: the topic is gone, or *offset* is not in the log."""
         return min(self._partition.log.size(offset, self._until()), self._max_bytes)
 
     def read(self, offset: int, max_bytes: int, /) -> Read:
-        """Raises: KafkaError: as readable()."""
+        """Read the records. Raises: KafkaError: as for readable()."""
         log = self._partition.log
         records = log.read(offset, self._until(), max_bytes)
         return Read(records, self._partition.replicas.high_watermark, log.start)
@@ -165,7 +166,7 @@ class View:
 
 
 class Follower:
-    """A replica: each of its fetches tells the leader how far it has come."""
+    """A replica, whose fetches report its offset to the leader."""
 
     def __init__(self, partition: Partition, name: int, lag: float) -> None:
         self.name = name
@@ -176,7 +177,7 @@ class Follower:
         self._task = asyncio.get_running_loop().create_task(self._follow(partition._fetches))
 
     def stall(self, stalled: bool) -> None:
-        """Fetch nothing from now on, or go on."""
+        """Stop fetching, or resume."""
         self._stalled = stalled
         self._partition._fetches.check_and_complete(self)
 
@@ -191,14 +192,14 @@ class Follower:
                 await fetches.wait_for(lambda: not self._stalled, [self], None)
             partition.note(self.name, offset)
             found = await partition.read("end", offset, _FOLLOWER_BYTES, _FOLLOWER_WAIT)
-            # What it wanted may be gone: then it begins anew with what there is.
+            # Its offset may have been dropped from the log: then it restarts at the log's start.
             offset = partition.log.start if isinstance(found, SourceError) else _end_of(found.records, offset)
             if self.lag:
                 await asyncio.sleep(self.lag)
 
 
 def _end_of(records: bytes, offset: int) -> int:
-    """Where batches end that begin at *offset*."""
+    """Return the offset after the batches in *records*, which begin at *offset*."""
     place = 0
     while place < len(records):
         offset = int.from_bytes(records[place : place + 8]) + int.from_bytes(records[place + 57 : place + 61])

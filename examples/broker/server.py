@@ -1,4 +1,4 @@
-"""The broker: its topics, its groups, and who answers which request."""
+"""The broker: its topics, its groups, and the handler of each request."""
 
 from __future__ import annotations
 
@@ -44,23 +44,25 @@ _LONGEST_NAME: Final = 249
 
 @dataclass
 class BrokerSettings:
-    """What may be set."""
+    """The settings of a broker."""
 
-    #: Of a topic that comes into being because it is asked for.
+    #: Partitions of a topic that is created automatically.
     partitions: int = 2
-    #: Of all topics together.
+    #: The most partitions of all topics together, and the most groups.
     most_partitions: int = 1_000
     most_groups: int = 10_000
-    #: Bytes of the largest request, and so of what one connection may have in memory.
+    #: The most bytes of a request, and so of a connection's memory.
     max_request: int = 4 << 20
     partition: Settings = field(default_factory=Settings)
     group: GroupSettings = field(default_factory=GroupSettings)
 
 
 class Broker:
-    """Topics and groups, in memory, until it is closed.
+    """A broker with its topics and groups in memory.
 
-    Args: observers: of its three purgatories.
+    Args:
+        settings: None (default): ``BrokerSettings()``.
+        observers: of its three purgatories.
     """
 
     def __init__(self, settings: BrokerSettings | None = None, observers: Iterable[Observer] = ()) -> None:
@@ -88,12 +90,12 @@ class Broker:
         await self.connections.listen(host, port)
 
     async def close(self) -> None:
-        """Take no more connections, answer every request that waits, and stop."""
+        """Accept no more connections, answer every waiting request, and stop."""
         self.connections.stop_listening()
-        self.fetches.expire_all()  # with what there is
+        self.fetches.expire_all()  # fetches return what there is
         for partition in itertools.chain.from_iterable(self.topics.values()):
-            partition.excuse_followers()  # to drop them here would ack what they do not have
-        self.acks.expire_all()  # the records may be safe, or not: a producer sends them again
+            partition.excuse_followers()  # dropping them now would ack records that they lack
+        self.acks.expire_all()  # the records may be lost, so producers must send them again
         for group in self.groups.values():
             group.close()
         await self.connections.drain()
@@ -103,7 +105,7 @@ class Broker:
             await purgatory.aclose()
 
     async def _answer(self, request: Request) -> Values | None:
-        """The values of the answer; None: the client wants none."""
+        """Return the values of the answer; None: the client expects no answer."""
         found = HANDLERS[request.api](self, request)
         return found if isinstance(found, Values) else await found
 
@@ -112,20 +114,20 @@ class Broker:
     async def acked(
         self, required: Mapping[Key, tuple[Replicas[int], int] | Exception], timeout: float
     ) -> dict[Key, Exception | None]:
-        """Wait until all replicas in sync have what is *required*; returns the error of each partition."""
+        """Wait until all in-sync replicas have the *required* offsets. Returns: the error of each partition."""
         return await produce(self.acks, required, timeout=timeout)
 
     async def read(
         self, views: Mapping[Key, tuple[Readable[Read], int]], timeout: float, min_bytes: int, max_bytes: int
     ) -> dict[Key, Read | SourceError]:
-        """Wait until *views* together have *min_bytes* to read; returns what each has."""
+        """Wait until *views* together have *min_bytes* to read. Returns: the records or the error of each."""
         fetch = DelayedFetch(views, timeout=timeout, min_bytes=min_bytes, max_bytes=max_bytes)
         return await self.fetches.watch(fetch, [("committed", *key) for key in views])
 
     # topics
 
     def make_topic(self, name: str, count: int = -1) -> None:
-        """Args: count: of its partitions; -1: as the settings say. Raises: KafkaError: as check_topic()."""
+        """Create a topic. Args: count: partitions; -1: as in the settings. Raises: KafkaError: see check_topic()."""
         self.check_topic(name, count)
         count = self.settings.partitions if count == -1 else count
         self.topics[name] = [self.make_partition(name, number) for number in range(count)]
@@ -134,7 +136,7 @@ class Broker:
         return Partition(self.fetches, self.acks, topic, number, self.settings.partition)
 
     def check_topic(self, name: str, count: int) -> None:
-        """Raises: KafkaError: there is such a topic, it cannot have this name, or not so many partitions."""
+        """Raise KafkaError if the topic exists, or its name or number of partitions is not allowed."""
         if name in self.topics:
             raise KafkaError(ErrorCode.topic_already_exists)
         is_plain = all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in name)
@@ -144,13 +146,13 @@ class Broker:
             raise KafkaError(ErrorCode.invalid_partitions)
 
     def remove_topic(self, name: str) -> None:
-        """Whoever waits for it is told. Raises: KafkaError: there is none."""
+        """Remove a topic, and fail every wait for it. Raises: KafkaError: it does not exist."""
         for partition in self._partitions(name):
             partition.remove()
         del self.topics[name]
 
     def partition(self, topic: str, number: int) -> Partition:
-        """Raises: KafkaError: there is none."""
+        """Return a partition. Raises: KafkaError: it does not exist."""
         found = self._partitions(topic)
         if not 0 <= number < len(found):
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
@@ -164,7 +166,7 @@ class Broker:
     # groups
 
     def group(self, name: str, *, makes: bool = False) -> Group:
-        """Raises: KafkaError: there is no such group, and with *makes*, there cannot be."""
+        """Return a group; *makes*: create it if needed. Raises: KafkaError: it does not exist, or cannot be created."""
         if name not in self.groups:
             if not makes:
                 raise KafkaError(ErrorCode.unknown_member_id)

@@ -1,4 +1,4 @@
-"""Requests about topics, and about the broker itself."""
+"""Handlers for requests about topics and about the broker itself."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def delete_topics(broker: Broker, request: Request) -> Values:
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:
-    if getattr(request.body, "key_type", 0):  # of transactions: there are none, and a client is not to try again
+    if getattr(request.body, "key_type", 0):  # no transactions: clients do not retry this error
         return Values(error_code=ErrorCode.transactional_id_authorization_failed, node_id=-1, host="", port=-1)
     return Values(error_code=OK, node_id=LEADER, host=broker.host, port=broker.port)

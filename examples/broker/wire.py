@@ -1,4 +1,4 @@
-"""Kafka's wire protocol, as far as kio leaves it to us: which versions, and one answer for all of them."""
+"""Kafka's wire protocol on top of kio: the supported versions, and one way to answer all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
-#: The oldest and the newest version of each request. Later ones name topics by ids, or have more to say.
+#: The oldest and the newest supported version of each request. Later ones use topic ids or need more fields.
 VERSIONS: Final = {
     "produce": (3, 9),
     "fetch": (4, 11),
@@ -33,50 +33,50 @@ VERSIONS: Final = {
 KEYS: Final = {name: key for key, name in api_key_map.items() if name in VERSIONS}
 _NAMES: Final = {key: name for name, key in KEYS.items()}
 _START: Final = struct.Struct(">hhi")
-_request_schema: Final = cache(load_request_schema)  # each call of kio's imports a module anew
+_request_schema: Final = cache(load_request_schema)  # each call of kio's function imports a module again
 _response_schema: Final = cache(load_response_schema)
 
 
 class WireError(Exception):
-    """What came is no request of a version that is spoken here. Nothing can be answered, and the connection ends."""
+    """The data is not a request of a supported version. It cannot be answered, so the connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came."""
+    """A parsed request."""
 
     api: str
     version: int
     correlation_id: int
     client_id: str
-    #: Of the class that kio has for this version.
+    #: An instance of kio's class for this version.
     body: Any
 
     @property
     def is_unknown_version(self) -> bool:
-        """Only ApiVersions is answered then: that is how a client finds a version that both speak."""
+        """Whether the version is unknown. Only ApiVersions is answered then, so that a client can find a common one."""
         return self.body is None
 
 
 def parse(frame: bytes) -> Request:
-    """The request in a *frame*, without its length. Raises: WireError."""
+    """Parse a *frame* without its length. Raises: WireError: it is not a supported request."""
     try:
         key, version, correlation_id = _START.unpack_from(frame)
     except struct.error:
-        raise WireError(f"a request has at least {_START.size} bytes, got {len(frame)}") from None
+        raise WireError(f"a request must have at least {_START.size} bytes, got {len(frame)}") from None
     api = _NAMES.get(key)
     if api is None:
-        raise WireError(f"request {key} is not known here")
+        raise WireError(f"API key {key} is not supported")
     oldest, newest = VERSIONS[api]
     if not oldest <= version <= newest:
         if api == "api_versions":
             return Request(api, 0, correlation_id, "", None)
-        raise WireError(f"{api} is spoken in versions {oldest} to {newest}, got {version}")
+        raise WireError(f"{api} is supported in versions {oldest} to {newest}, got {version}")
     schema = _request_schema(key, version)
     try:
         header, begin = entity_reader(schema.__header_schema__)(frame, 0)
         body, size = entity_reader(schema)(frame, begin)
-    except Exception as error:  # kio raises whatever the bytes make it stumble over
+    except Exception as error:  # malformed bytes can make kio raise anything
         raise WireError(f"{api} version {version} cannot be read: {type(error).__name__}: {error}") from None
     if begin + size != len(frame):
         raise WireError(f"{api} version {version} has {len(frame) - begin - size} bytes after its end")
@@ -84,8 +84,8 @@ def parse(frame: bytes) -> Request:
 
 
 def answer(request: Request, values: Any) -> bytes:
-    """The frame of an answer with its length. Of the attributes of *values*, the request's version has some."""
-    # No entity of kio's is made of them: to write one it takes attributes, and making one takes as long as writing it.
+    """Return the frame of an answer with its length. Attributes of *values* that the version lacks are ignored."""
+    # kio writes any object that has the attributes. To create its own entity would take as long as writing it.
     schema: Any = _response_schema(KEYS[request.api], request.version)
     header_schema = schema.__header_schema__
     out = io.BytesIO()

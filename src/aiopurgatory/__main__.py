@@ -1,4 +1,4 @@
-"""``python -m aiopurgatory``, and what ``spark-submit`` is given."""
+"""The entry point of ``python -m aiopurgatory``, and the script to give to ``spark-submit``."""
 
 from __future__ import annotations
 

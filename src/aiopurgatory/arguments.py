@@ -1,4 +1,4 @@
-"""What arguments must be. Each function names the parameter, the rule and the value."""
+"""Checks of arguments. Each error names the parameter, the rule and the value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def require(holds: bool, parameter: str, rule: str, value: object) -> None:
 
 
 def require_int(parameter: str, value: object, least: int | None = None) -> None:
-    """Raises: TypeError: *value* is no int (a bool is none); ValueError: it is less than *least*."""
+    """Raises: TypeError: *value* is not an int (a bool is not one either); ValueError: it is less than *least*."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{parameter} must be an int, got {value!r}")
     if least is not None:
@@ -23,7 +23,7 @@ def require_int(parameter: str, value: object, least: int | None = None) -> None
 
 
 def require_seconds(parameter: str, value: object, least: float = 0.0, most: float = inf) -> None:
-    """Raises: TypeError: *value* is no number; ValueError: it is NaN, or not between *least* and *most*."""
+    """Raises: TypeError: *value* is not a number; ValueError: it is NaN, or not between *least* and *most*."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError(f"{parameter} must be a number of seconds, got {value!r}")
     rule = f">= {least:g} s" if most == inf else f"from {least:g} to {most:g} s"
@@ -31,9 +31,9 @@ def require_seconds(parameter: str, value: object, least: float = 0.0, most: flo
 
 
 def require_settings(tick: object, wheel_size: object, purge_interval: object) -> None:
-    """Check the settings of a purgatory; its docstring says what they mean.
+    """Check the settings of a purgatory; see Purgatory for their meaning.
 
-    Raises: TypeError, ValueError: one has another type, or is out of its range.
+    Raises: TypeError, ValueError: a setting has the wrong type or is out of range.
     """
     require_seconds("tick", tick, 1e-9, 1e6)
     require_int("wheel_size", wheel_size, 2)
@@ -41,7 +41,7 @@ def require_settings(tick: object, wheel_size: object, purge_interval: object) -
 
 
 def require_text(parameter: str, value: object) -> None:
-    """Raises: TypeError: *value* is no str; ValueError: it cannot be written as UTF-8."""
+    """Raises: TypeError: *value* is not a str; ValueError: it cannot be encoded as UTF-8."""
     if not isinstance(value, str):
         raise TypeError(f"{parameter} must be a str, got {value!r}")
     require(
@@ -50,13 +50,13 @@ def require_text(parameter: str, value: object) -> None:
 
 
 def require_plain_function(parameter: str, function: Callable[..., object]) -> None:
-    """Raises: TypeError: *function* is an ``async def``: its coroutine would be true, and never awaited."""
+    """Raises: TypeError: *function* is an ``async def``; its coroutine would count as true and never be awaited."""
     if iscoroutinefunction(function):
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
 
 
 def require_not_coroutine(parameter: str, returned: object) -> None:
-    """Raises: TypeError: the function *parameter* has *returned* a coroutine, so it is an ``async def``."""
+    """Raises: TypeError: the function passed as *parameter* *returned* a coroutine, so it is an ``async def``."""
     if isinstance(returned, CoroutineType):
         returned.close()  # else Python warns of it, too
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")

@@ -15,14 +15,14 @@ from .errors import PurgatoryError
 
 #: In the order in which they are run; each is a module of the pipeline, imported only when it is called.
 STAGES: Final = {
-    "run": "journal -> everything below but stream, in one session; a second call makes only what has changed",
-    "ingest": "journal -> clean table by date and purgatory; what is impossible is quarantined with its reason",
-    "report": "clean table -> what the fleet did per minute, what changed since the day before: tables and one page",
+    "run": "journal -> every result below except stream's, in one session; a second call remakes only what has changed",
+    "ingest": "journal -> clean table by date; impossible rows are quarantined with a reason",
+    "report": "clean table -> what the fleet did per minute and what changed since the day before: tables and one page",
     "fit": "clean table -> a model of the workload: arrivals, times to completion, keys",
     "generate": "model -> a trace of any size to replay",
     "simulate": "trace -> what the library's own timer and core would do with it, for each of many settings",
     "advise": "simulations -> the settings to use, and what the others would cost",
-    "stream": "journal -> the report's table per minute, kept current while it is written; alerts",
+    "stream": "journal, while it is written -> the report's table per minute, kept current; alerts",
 }
 
 #: The exit status after Ctrl-C, as shells have it.
@@ -30,10 +30,10 @@ INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what *arguments* say, those of the command line by default; returns the exit status."""
+    """Run the command in *arguments* (default: the process's own); return the exit status."""
     name, rest = _chosen(arguments)
     out = Path()
-    # Else py4j shows its users a trace of forty lines when they press Ctrl-C.
+    # Without a handler, py4j prints a traceback of forty lines on Ctrl-C.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         stage = importlib.import_module(f"aiopurgatory.pipeline.{name}")
@@ -75,14 +75,14 @@ def _failed(name: str, why: str) -> int:
 
 
 def _chosen(arguments: Sequence[str] | None) -> tuple[str, list[str]]:
-    """The stage, and what is left for it to read."""
-    parser = argparse.ArgumentParser(prog="aiopurgatory", description="Tools around the purgatories of a fleet.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
+    """Return the name of the stage, and the arguments that its own parser reads."""
+    parser = argparse.ArgumentParser(prog="aiopurgatory", description="Tools for a fleet of purgatories.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(metavar="command", required=True)
     pipeline = commands.add_parser(
         "pipeline",
-        help="from journals to answers, on Spark",
-        description="From journals to answers, on Spark. Each stage can be run again, with the same result.",
+        help="analyse journals, on Spark",
+        description="Analyse journals, on Spark. Running a stage again gives the same result.",
     )
     stages = pipeline.add_subparsers(dest="stage", metavar="stage", required=True, title="stages")
     for name, about in STAGES.items():
@@ -92,15 +92,15 @@ def _chosen(arguments: Sequence[str] | None) -> tuple[str, list[str]]:
 
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:
-    spark = parser.add_argument_group("Spark (under spark-submit, its own options count)")
-    spark.add_argument("--master", default="local[*]", help="where it runs (default: all cores of this machine)")
-    spark.add_argument("--memory", default="1g", help="of the driver, as Java writes it (default: 1g)")
-    about = "start Java without the archive of its classes, which is made at first use in ~/.cache/aiopurgatory"
+    spark = parser.add_argument_group("Spark (ignored under spark-submit, which has options of its own)")
+    spark.add_argument("--master", default="local[*]", help="Spark's master (default: all cores of this machine)")
+    spark.add_argument("--memory", default="1g", help="heap of the driver's JVM (default: 1g)")
+    about = "start Java, more slowly, without the class archive that the first run makes in ~/.cache/aiopurgatory"
     spark.add_argument("--no-class-archive", dest="class_archive", action="store_false", help=about)
 
 
 class _Version(argparse.Action):
-    """Reads the version when it is asked for: a command need not import the library."""
+    """Imports the library only when the version is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(f"aiopurgatory {importlib.import_module('aiopurgatory').__version__}")

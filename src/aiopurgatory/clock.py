@@ -1,4 +1,4 @@
-"""Where the time comes from, and what wakes the clock task."""
+"""Clocks: they tell the time and wake the clock task."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Protocol
 
 
 class ClockHandle(Protocol):
-    """What Clock.call_at() returns."""
+    """The handle that Clock.call_at() returns."""
 
     def cancel(self) -> object:
-        """Do not call."""
+        """Cancel the call."""
         ...
 
 
 class Clock(Protocol):
-    """A monotonic time, and a way to be called at one. ``aiopurgatory.testing.ManualClock`` is one for tests."""
+    """A monotonic clock that can also call a function at a given time. For tests, see ``testing.ManualClock``."""
 
     def time(self) -> float:
-        """The time in seconds; never goes back."""
+        """Return the time in seconds. It must never go back."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> ClockHandle:
-        """Call *callback* once it is *when*, or on a later loop iteration if it is already.
+        """Call *callback* at *when*, in seconds; if that has passed, on a later loop iteration.
 
-        Firing early is allowed: the clock task asks for the time() again and sleeps on.
+        Firing early is allowed: the clock task reads time() again and goes back to sleep.
         """
         ...
 
 
 class LoopClock:
-    """The default: ``time.monotonic``, and the running loop's own timer to sleep.
+    """The default clock: ``time.monotonic``, and the running loop's own timer for sleeping.
 
     Not ``loop.time()``, which uvloop floors to milliseconds.
     """
@@ -43,10 +43,10 @@ class LoopClock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # The clock task's, and not of whoever happens to arm it: hooks see the same variables either way.
+        # The clock task's context, not that of code that happens to arm it: hooks see the same variables either way.
         self._context = copy_context()
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
-        # Whole milliseconds, up: uvloop would round to the nearest one, fire early and, for the last fraction, spin.
-        # On asyncio nothing is lost, its selector waits in milliseconds.
+        # Rounded up to whole milliseconds: uvloop would round to the nearest one, fire early and then spin for the last
+        # fraction. On asyncio nothing is lost: its selector waits in milliseconds.
         return self._loop.call_at(math.ceil(round(when * 1e3, 3)) / 1e3, callback, context=self._context)

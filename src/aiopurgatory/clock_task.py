@@ -1,4 +1,4 @@
-"""The clock task: it sleeps until something is due, works it off, and sleeps again (I2, I3)."""
+"""The clock task: sleeps until something is due, processes it, and sleeps again (I2, I3)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .core.purgatory import Parts
 
 
 class ClockTask:
-    """One event-loop task for the purgatory that *parts* are of.
+    """The event-loop task of the purgatory made of *parts*.
 
-    Args: ended: called with this object, and with what killed the task, if it ends without being stopped or dies.
+    Args: ended: called if the task dies or ends without stop(), with this object and the exception (or None).
     """
 
     __slots__ = ("__weakref__", "_ended", "_parts", "_sleep", "_stopped", "_task")
@@ -35,7 +35,7 @@ class ClockTask:
         self._task.add_done_callback(self._done)
 
     def ring(self) -> None:
-        """The alarm has come: do the task's work, without the two loop iterations that it takes to wake a task."""
+        """Called by the alarm: do the task's work now. Waking the task instead would take two loop iterations."""
         alarm, sleep = self._parts.alarm, self._sleep
         alarm.rang()
         if sleep is None or sleep.done():
@@ -52,25 +52,25 @@ class ClockTask:
             self._parts.deadlines.sleep()
 
     def wake(self) -> None:
-        """Have the task work on the next iteration."""
+        """Make the task run on the next loop iteration."""
         sleep = self._sleep
         if sleep is not None and not sleep.done() and not sleep.get_loop().is_closed():
             sleep.set_result(None)
 
     def stop(self) -> None:
-        """Nothing of it runs after this; the task itself ends on the next iteration."""
+        """Do no more work; the task itself ends on the next loop iteration."""
         self._stopped = True
         self._parts.alarm.disconnect()
         self.wake()
 
     async def wait(self) -> None:
-        """Wait until the task is gone."""
-        # A task of a loop that is gone, or of the parent process, would never be done.
+        """Wait until the task has ended."""
+        # A task of a closed loop, or of the parent process, would never be done.
         if self._task is not asyncio.current_task() and self._task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([self._task])
 
     def is_idle(self) -> bool:
-        """Has it done what there is to do now?"""
+        """Return True if there is nothing left to do now."""
         asleep = self._sleep is not None and not self._sleep.done()
         return self._stopped or (asleep and self._parts.alarm.until != AWAKE)
 
@@ -78,7 +78,7 @@ class ClockTask:
         while not self._stopped:
             self._parts.alarm.stay_awake()
             if self._parts.iteration.run():
-                await asyncio.sleep(0)  # I8: the loop's turn
+                await asyncio.sleep(0)  # I8: let the loop run
             elif not self._stopped:
                 self._sleep = sleep = loop.create_future()
                 self._parts.deadlines.sleep()

@@ -1,10 +1,10 @@
-"""Which form runs."""
+"""Which form of the library runs: compiled or interpreted."""
 
 import sys
 
 from .core import parking
 
-# For interpreted subclasses, and an enum; everything else in the two layers is compiled, or nothing is.
+# A base class of interpreted subclasses, and an enum. Everything else in the two layers is compiled, or nothing is.
 _INTERPRETED = ("aiopurgatory.core.observer", "aiopurgatory.core.outcome")
 _FORMS = {
     not str(module.__file__).endswith(".py")
@@ -12,7 +12,7 @@ _FORMS = {
     if name.startswith(("aiopurgatory.timer.", "aiopurgatory.core.")) and name not in _INTERPRETED
 }
 if len(_FORMS) > 1:
-    raise ImportError("aiopurgatory is installed half compiled, half not; remove stale *.so files or install it anew")
+    raise ImportError("aiopurgatory is partly compiled, partly interpreted; remove stale *.so files or reinstall it")
 
 #: Whether the timer and the core run compiled (by mypyc) rather than interpreted. Both give the same results.
 COMPILED: bool = not str(parking.__file__).endswith(".py")

@@ -1,13 +1,13 @@
-"""What the library raises on its own account."""
+"""The library's own errors."""
 
 
 class PurgatoryError(Exception):
-    """The root of the library's own errors."""
+    """Base class of the library's own errors."""
 
 
 class PurgatoryClosedError(PurgatoryError):
-    """The purgatory is closed: nothing can be watched until it is started again. Pending operations ended with this."""
+    """The purgatory is closed. Nothing can be watched until it is started again; pending operations fail with this."""
 
 
 class PurgatoryFullError(PurgatoryError):
-    """As many operations are pending as ``max_pending`` allows. The operation is untouched and may be watched later."""
+    """``max_pending`` operations are already pending. The refused operation is unchanged and may be watched later."""

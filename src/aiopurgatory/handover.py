@@ -1,4 +1,4 @@
-"""Keys that other threads hand over to the event loop."""
+"""Hands keys over from other threads to the event loop."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Hashable
 
 
 class Handover:
-    """Many calls from any thread become few wake-ups of the loop."""
+    """Merges calls from any thread into few wake-ups of the loop."""
 
     __slots__ = ("_keys", "_lock")
 
     def __init__(self) -> None:
         self._keys: dict[Hashable, None] = {}
-        # The one lock (I14), and one that a signal handler may take while its thread holds it.
+        # The only lock (I14). Reentrant: a signal handler may take it while its thread holds it.
         self._lock = threading.RLock()
 
     def put(self, key: Hashable, loop: asyncio.AbstractEventLoop, check: Callable[[Hashable], object]) -> None:
-        """Have *check* called with *key*, in *loop*."""
+        """Call *check* with *key* in *loop*, soon."""
         with self._lock:
             first = not self._keys
             self._keys[key] = None
@@ -30,7 +30,7 @@ class Handover:
                     raise
 
     def clear(self) -> None:
-        """Forget what a loop that is gone has not taken."""
+        """Drop the keys that a previous loop never took."""
         with self._lock:
             self._keys = {}
 

@@ -1,4 +1,4 @@
-"""The delayed operation as users see it."""
+"""The delayed operation, as users subclass it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ T = TypeVar("T")
 
 
 def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
-    """Wait for the result. Any number of tasks may.
+    """Wait for the result. Any number of tasks may await one operation.
 
-    Cancelling an awaiting task cancels the operation in that instant, as it would a Future; ``asyncio.shield()``
-    avoids that.
+    Cancelling an awaiting task cancels the operation at once, as it would a Future; ``asyncio.shield()`` prevents that.
 
-    Raises: RuntimeError: it was never watched and has not ended. asyncio.CancelledError: it was cancelled. What fail()
-        was given, or a hook raised.
+    Raises:
+        RuntimeError: it was never watched and has not ended.
+        asyncio.CancelledError: it was cancelled.
+        Exception: what fail() was given, or a hook raised.
     """
     # Interpreted: a compiled generator crashes if something odd is thrown into it (mypyc 2.4).
     awaiter = begin_wait(op)
@@ -40,7 +41,7 @@ def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
 
 
 class DelayedOperation(AwaitableOperation, Generic[T]):
-    """Something that cannot be answered yet: it ends when its condition holds or its time is up, exactly once.
+    """An operation that cannot finish yet. It ends exactly once: when its condition holds or its time is up.
 
     Subclass it, override try_complete() and on_complete(), and pass an instance to ``Purgatory.watch()``. Its result
     is of type ``T``. An operation is used once.
@@ -54,8 +55,8 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
             def on_complete(self) -> list[bytes]:
                 return self.log.read()
 
-    It is a future by asyncio's own protocol: ``asyncio.wait()``, ``wait_for()``, ``gather()``, ``shield()`` and
-    ``as_completed()`` take it as it is.
+    It follows asyncio's future protocol: ``asyncio.wait()``, ``wait_for()``, ``gather()``, ``shield()`` and
+    ``as_completed()`` accept it directly.
 
     If a hook raises an exception:
 
@@ -63,8 +64,8 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
     - from on_expiration(), awaiting tasks get it, and the outcome stays EXPIRED;
     - from on_cancel() or on_undelivered(), it goes to the event loop's exception handler.
 
-    A failure that nothing awaits goes to that handler, too, two loop iterations later. A BaseException that is no
-    Exception ends the operation FAILED and is passed on to the caller.
+    A failure that nothing awaits also goes to that handler, two loop iterations later. A BaseException that is not an
+    Exception ends the operation FAILED and propagates to the caller.
 
     Args:
         timeout: seconds, >= 0, from the moment it is watched. None, inf, or more than 146 years: no deadline. 0: it
@@ -74,12 +75,12 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
         TypeError: timeout is not a number.
         ValueError: timeout is negative or NaN.
 
-    Cost: about 130 bytes, none of them for the timeout or an await that does not happen.
+    Cost: about 130 bytes, the timeout included; only an await adds to that.
     Source: Kafka DelayedOperation; differs: it has a result, can be awaited, cancelled and failed, and is tried once
     more when its time is up.
     """
 
-    # This class is interpreted, and all it does is to be generic and to be awaited: a compiled generic class with
+    # This class is interpreted; it only makes the operation generic and awaitable. A compiled generic class with
     # weakly referenced instances of interpreted subclasses corrupts memory (mypyc 2.4.1 on CPython 3.11).
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The purgatory as users see it: on an event loop."""
+"""The purgatory as users see it, on an event loop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 logger = logging.getLogger("aiopurgatory")
 
-#: The quickest way to ask where we are; before Python 3.12, to ask for the loop costs a call of the kernel.
+#: The quickest way to get the running loop. Before Python 3.12 that costs a system call.
 _CURRENT_LOOP: Final = asyncio._get_running_loop if sys.version_info >= (3, 12) else None
 
 _started: WeakSet[Purgatory] = WeakSet()
@@ -51,23 +51,23 @@ class Purgatory(SyncPurgatory):
             ...
             purgatory.check_and_complete(("orders", 0))  # from the append path
 
-    It belongs to the event loop it was started in. Call its methods there: from another thread they raise
-    RuntimeError, all but check_and_complete_threadsafe(). Hooks and callbacks may call any of them at any point (I7).
+    It belongs to the event loop it was started in. Call its methods there: from another thread, all but
+    check_and_complete_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
 
     Args:
-        name: for messages and metrics.
-        tick: seconds; timeouts are rounded up to it, once.
-        wheel_size: buckets per level of the timing wheel.
+        name: shown in messages and metrics.
+        tick: seconds; each timeout is rounded up to it, once.
+        wheel_size: buckets per level of the timing wheel, >= 2.
         purge_interval: when to drop an ended operation's entries under its other keys. 0 (default): at once. N: in one
             sweep per about N ended operations, as Kafka does; measured slower.
-        max_pending: refuse to park more operations than this; None for no limit.
-        turn_budget: seconds that expiries, ..._soon checks and purges may take of one loop iteration.
-        clock: where the time comes from; None: ``time.monotonic`` and the loop's timer.
-        observers: told of each operation that ends; one given twice, once.
+        max_pending: refuse to park more operations than this, >= 1. None (default): no limit.
+        turn_budget: seconds that expiries, ``..._soon`` checks and purges together may take of one loop iteration.
+        clock: tells the time. None (default): ``time.monotonic`` and the loop's timer.
+        observers: told of each operation that ends; duplicates count once.
 
-    Raises: TypeError, ValueError: an argument of another type, or out of its range.
+    Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
 
-    Creating one costs no task and no thread.
+    Creating one starts no task and no thread.
     """
 
     __slots__ = ("__weakref__", "_clock", "_clock_task", "_given_clock", "_handover")
@@ -118,7 +118,7 @@ class Purgatory(SyncPurgatory):
     # life
 
     async def start(self) -> None:
-        """Start the clock task, in the running loop; again after a close, in any loop. A second call does nothing.
+        """Start the clock task in the running loop. A second call does nothing; after close(), any loop will do.
 
         Raises: RuntimeError: it runs in another loop, or was started before a fork.
         """
@@ -138,11 +138,11 @@ class Purgatory(SyncPurgatory):
         self._parts.reports.tell(lambda observer: observer.opened(self))
 
     def close(self) -> None:
-        """End every pending operation FAILED with PurgatoryClosedError, and stop. A second call does nothing.
+        """Fail every pending operation with PurgatoryClosedError, and stop. A second call does nothing.
 
-        Synchronous, for callbacks and handlers of ``loop.add_signal_handler()``. (A handler of ``signal.signal()`` may
-        run between any two steps of anything: there, ``loop.call_soon_threadsafe(purgatory.close)``.) Nothing of the
-        purgatory runs later (I13); the clock task ends on the next loop iteration.
+        It is synchronous: callbacks and handlers of ``loop.add_signal_handler()`` can call it. A handler of
+        ``signal.signal()`` may interrupt any statement: use ``loop.call_soon_threadsafe(purgatory.close)`` there.
+        Nothing of the purgatory runs after this (I13); the clock task ends on the next loop iteration.
 
         Raises: RuntimeError: called from another thread.
         """
@@ -157,7 +157,7 @@ class Purgatory(SyncPurgatory):
             self._parts.reports.tell(lambda observer: observer.closed(self))
 
     async def aclose(self) -> None:
-        """close(), and wait until the clock task is gone."""
+        """Call close(), and wait until the clock task has ended."""
         self.close()
         if self._clock_task is not None:
             await self._clock_task.wait()
@@ -175,24 +175,28 @@ class Purgatory(SyncPurgatory):
 
     async def wait_for(
         self,
-        predicate: Callable[[], R],
+        predicate: Callable[[], R | None],
         keys: Iterable[Hashable],
         timeout: float | None,
         *,
         on_undelivered: Callable[[R], object] | None = None,
     ) -> R:
-        """Wait until *predicate*, called at each check of one of *keys*, returns something true.
+        """Wait until *predicate* returns a true value. It is called now, on each check of *keys*, and at the deadline.
 
-        A predicate that takes something, such as ``lambda: queue and queue.popleft()``, needs *on_undelivered*: if the
-        task is cancelled in the very loop iteration in which the predicate became true, the value reaches nobody.
+        A predicate that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
+        *on_undelivered*: if the task is cancelled in the loop iteration in which the predicate becomes true, the value
+        would be lost.
 
         Args:
-            timeout: seconds, or None. 0 or less: call *predicate* once, and do not wait.
-            on_undelivered: called with a value that a cancelled task did not take, to put it back.
+            timeout: seconds, or None for no deadline. 0 or less: call *predicate* once, and do not wait.
+            on_undelivered: called with a value that a cancelled task did not receive, to put it back.
 
         Returns: the first true value.
-        Raises: TimeoutError: it was still false at the deadline. TypeError: a function is an ``async def``. What
-            *predicate* or watch() raises.
+
+        Raises:
+            TimeoutError: *predicate* was still false at the deadline.
+            TypeError: a function is an ``async def``.
+            Exception: what *predicate* or watch() raises.
         """
         if on_undelivered is not None:
             require_plain_function("on_undelivered", on_undelivered)
@@ -212,18 +216,20 @@ class Purgatory(SyncPurgatory):
             raise TimeoutError(f"the predicate was still false after {timeout} s")
         return value
 
-    async def wait_until(self, read: Callable[[], Awaitable[R]], keys: Iterable[Hashable], timeout: float | None) -> R:
-        """Wait until *read*, an ``async def`` that asks a database, say, returns something true.
+    async def wait_until(
+        self, read: Callable[[], Awaitable[R | None]], keys: Iterable[Hashable], timeout: float | None
+    ) -> R:
+        """Wait until *read*, an ``async def`` such as a database query, returns a true value.
 
             row = await purgatory.wait_until(lambda: pool.fetchrow(QUERY, after), [("orders", 7)], timeout=30.0)
 
-        It reads once the keys are watched, and again whenever one of them was checked meanwhile: many checks during a
-        read lead to one more. So make a change visible first, and check then. Cancelling the task cancels its read.
+        It is called once the keys are watched, and again after a check of one of them; any number of checks during a
+        read lead to one more read. So make a change visible before you check. Cancelling the task cancels its read.
 
-        At the deadline, a read that is under way comes to its end, and one more begins: what was written without a
-        check is found. Reads have no time-out of their own; give yours one.
+        At the deadline, a read in progress is finished and one last read follows, which finds changes that nobody
+        checked for. Reads have no timeout of their own: give yours one.
 
-        Args: timeout: seconds, or None. 0 or less: read once, and do not wait.
+        Args: timeout: seconds, or None for no deadline. 0 or less: read once, and do not wait.
 
         Returns: the first true value.
         Raises: TimeoutError: the last read was false. What *read* or watch() raises; what fail_for_key() was given.
@@ -244,7 +250,7 @@ class Purgatory(SyncPurgatory):
         return found
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
-        """check_and_complete_soon() for other threads: many calls cost few wake-ups of the loop.
+        """Call check_and_complete_soon() from another thread. Many calls are merged into few wake-ups of the loop.
 
         Raises: TypeError: *key* is not hashable.
         """
@@ -255,9 +261,9 @@ class Purgatory(SyncPurgatory):
     # the clock task
 
     def _clock_ended(self, clock_task: ClockTask, exc: BaseException | None) -> None:
-        """Cancelled from outside, or dead: then nothing would ever expire; answer everybody (I13)."""
+        """Close: the clock task was cancelled from outside or has died, so nothing would ever expire (I13)."""
         if exc is not None:
-            self._parts.loop.report(None, exc, f"the clock task of {self!r} died, and everything pending fails")
+            self._parts.loop.report(None, exc, f"the clock task of {self!r} died; all pending operations fail")
         if clock_task is self._clock_task:  # else it was started again meanwhile
             self.close()
 

@@ -1,4 +1,4 @@
-"""What a purgatory tells of itself."""
+"""Statistics of a purgatory."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from typing import final
 @final
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A snapshot of one purgatory. Counts of what happened are since it was made.
+    """A snapshot of one purgatory. Counters start at its creation and never go back.
 
     Args:
-        name: its name.
+        name: the purgatory's name.
         pending: operations that wait now.
-        watched: watch entries: an operation under three keys counts three times; with ``purge_interval`` > 0, those of
+        watched: watch entries: an operation under three keys counts three times. With ``purge_interval`` > 0, those of
             ended operations count until they are purged.
         keys: keys with watch entries.
-        completed, expired, cancelled, failed: operations that ended so.
-        missed_triggers: completed by the last try at the deadline: the condition held, and nobody had checked a key.
-        refused: PurgatoryFullError raised.
-        undelivered: results whose awaiters had all left, given back to on_undelivered().
+        completed: operations that ended COMPLETED.
+        expired: operations that ended EXPIRED.
+        cancelled: operations that ended CANCELLED.
+        failed: operations that ended FAILED.
+        missed_triggers: operations completed only by the last try at their deadline: the condition held, but none of
+            their keys had been checked.
+        refused: operations refused with PurgatoryFullError.
+        undelivered: results passed to on_undelivered(), because every awaiting task had been cancelled.
         checks: checks of a watched key. Checks of a key that nothing watches do not count.
         checks_without_effect: checks of a watched key that ended nothing.
         cascaded: moves to a finer level of the timing wheel.
-        wakeups: how often the armed sleep of the clock task ended.
-        purges: sweeps of all lists.
-        purged: entries of ended operations that those dropped.
-        estimated_total: Kafka's estimate of pending + ended-but-listed operations, which triggers purges; ``pending``
-            without them.
-        levels, buckets: levels of the timing wheel, and how many of its buckets hold something.
+        wakeups: how often the timer of the clock task fired.
+        purges: sweeps of all watch entries.
+        purged: entries of ended operations that those sweeps dropped.
+        estimated_total: Kafka's estimate of pending and ended-but-listed operations, which triggers sweeps. With
+            ``purge_interval`` 0 it is ``pending``.
+        levels: levels of the timing wheel.
+        buckets: buckets of the timing wheel that hold something.
         pending_by_level: operations with a deadline on each level, the finest first.
         longest_turn: seconds that the longest turn of the clock task took.
     """

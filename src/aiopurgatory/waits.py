@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .arguments import require_not_coroutine
 from .operation import DelayedOperation
@@ -13,17 +13,17 @@ R = TypeVar("R")
 
 
 class PredicateWait(DelayedOperation[R]):
-    """Waits until *predicate* is true, which it asks at each check."""
+    """Waits until *predicate* is true; calls it on each check."""
 
     __slots__ = ("_predicate", "_put_back", "_value")
 
     def __init__(
-        self, predicate: Callable[[], R], timeout: float | None, put_back: Callable[[R], object] | None
+        self, predicate: Callable[[], R | None], timeout: float | None, put_back: Callable[[R], object] | None
     ) -> None:
         super().__init__(timeout)
         self._predicate = predicate
         self._put_back = put_back
-        self._value: R
+        self._value: Any
 
     def try_complete(self) -> bool:
         self._value = self._predicate()
@@ -31,7 +31,8 @@ class PredicateWait(DelayedOperation[R]):
         return bool(self._value) and self.force_complete()
 
     def on_complete(self) -> R:
-        return self._value
+        value: R = self._value
+        return value
 
     def on_undelivered(self, result: R) -> None:
         if self._put_back is not None and not self.expired:
@@ -39,7 +40,7 @@ class PredicateWait(DelayedOperation[R]):
 
 
 class Checks:
-    """Tells the one task of an operation of checks, for whatever it has to await to find out."""
+    """Tells the task of a wait_until() that a key was checked, so that it reads again."""
 
     __slots__ = ("_seen", "_woken")
 
@@ -53,11 +54,11 @@ class Checks:
             self._woken.set_result(None)
 
     def begin(self) -> None:
-        """Checks from here on ask for another read."""
+        """From here on, a check calls for another read."""
         self._seen = False
 
     async def wait(self, op: DelayedOperation[None]) -> None:
-        """Return once there was a check since begin(), or *op* has ended."""
+        """Wait until a key has been checked since begin(), or *op* has ended."""
         if not self._seen and not op.done():
             self._woken = asyncio.get_running_loop().create_future()
             op.add_done_callback(self.tell)
@@ -69,7 +70,7 @@ class Checks:
 
 
 class ReadWait(DelayedOperation[None]):
-    """Never completes by itself: its task does that, see read_until()."""
+    """Never completes by itself: read_until() completes it."""
 
     __slots__ = ("checks",)
 
@@ -82,11 +83,11 @@ class ReadWait(DelayedOperation[None]):
         return False
 
 
-async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[[], Awaitable[R]]) -> R | None:
-    """Call *read* until it returns something true: at first, after each check, and once more when *op* has expired.
+async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[[], Awaitable[R | None]]) -> R | None:
+    """Call *read* until it returns a true value: now, after each check, and once more when *op* has expired.
 
-    Returns: the first true value, *op* being completed; None: there was none in time.
-    Raises: what *op* has failed with; CancelledError: it was cancelled.
+    Returns: the first true value, after completing *op*; None if there was none in time.
+    Raises: the exception that *op* failed with; CancelledError: it was cancelled.
     """
     try:
         while True:

@@ -85,7 +85,7 @@ async def test_request_of_the_largest_size_is_read(start: Start, caplog: pytest.
         assert (await wire.call("metadata", topics=None)).topics == ()
         wire.writer.write(framed(GOOD + b"?"))
         assert await wire.rest() == b""
-        assert f"has 0 to {len(GOOD)} bytes, got {len(GOOD) + 1}" in warnings_in(caplog)[0].getMessage()
+        assert f"must have 0 to {len(GOOD)} bytes, got {len(GOOD) + 1}" in warnings_in(caplog)[0].getMessage()
 
 
 async def test_api_versions_of_the_future_is_told_what_is_spoken(wire: Wire) -> None:

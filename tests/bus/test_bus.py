@@ -126,7 +126,7 @@ async def test_closed_bus_says_so(server: MemoryServer) -> None:
     await until(lambda: not bus.statistics().connected)
     await bus.aclose()
     await bus.aclose()
-    with pytest.raises(BusClosedError, match="closed before the server had acknowledged"):
+    with pytest.raises(BusClosedError, match="closed before the server acknowledged every key"):
         await flush
     with pytest.raises(BusClosedError, match="the bus is closed"):
         bus.publish("key")

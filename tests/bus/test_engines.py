@@ -128,12 +128,12 @@ async def test_probe_idle_bus_stays_connected(server: Server) -> None:
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("postgres", {"user": "bus:wrong"}, r"(?s)password authentication failed.*check user and password in the dsn"),
     ("postgres", {"user": "nobody:secret"}, "check user and password"),
-    ("postgres", {"database": "nowhere"}, "check the database's name in the dsn"),
-    ("postgres", {"port": 1}, "check host and port in the dsn, whether it runs"),
+    ("postgres", {"database": "nowhere"}, "check the database name in the dsn"),
+    ("postgres", {"port": 1}, "check that it is running, host and port in the dsn"),
     ("redis", {"user": "bus:wrong"}, "check user and password in the url"),
     ("redis", {"user": ":secret"}, "check user and password in the url"),
     ("redis", {"user": "deaf:secret"}, "ACL SETUSER name &aiopurgatory"),
-    ("redis", {"port": 1}, "check host and port in the url, whether it runs"),
+    ("redis", {"port": 1}, "check that it is running, host and port in the url"),
 ]
 
 

@@ -47,7 +47,7 @@ def pgbouncer(request: pytest.FixtureRequest, server: Server) -> Iterator[Server
 
 @pytest.mark.parametrize("pgbouncer", ["transaction"], indirect=True)
 async def test_start_pgbouncer_in_transaction_mode_is_refused(pgbouncer: Server) -> None:
-    with pytest.raises(BusConnectError, match="pgbouncer in between, in transaction mode"):
+    with pytest.raises(BusConnectError, match="pgbouncer in transaction mode in between"):
         await PostgresBus(pgbouncer.url(), [], timeout=1.0).start()
 
 
@@ -147,8 +147,8 @@ async def test_trigger_sql_rolled_back_publishes_nothing(server: Server, connect
     ("arguments", "message"),
     [
         (("t", []), "key must have at least one part"),
-        (("t", [1.5]), "key must have texts and ints as parts, got 1.5"),
-        (("t", [True]), "key must have texts and ints as parts, got True"),
+        (("t", [1.5]), "key must consist of str and int parts, got 1.5"),
+        (("t", [True]), "key must consist of str and int parts, got True"),
         (("a.b.c", ["x"]), r"table must be a name, or schema.name, got 'a.b.c'"),
         (("", ["x"]), "table must have names of 1 to 63 bytes"),
         (("x" * 64, ["x"]), "table must have names of 1 to 63 bytes"),

@@ -77,7 +77,7 @@ def test_workers_demo_without_a_server_names_the_remedy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", nothing], env=ENV, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "neither PostgreSQL nor Redis is installed: `make programs` does it, by apt as root\n"
+    assert done.stderr == "neither PostgreSQL nor Redis is installed; `make programs` does that, by apt as root\n"
 
 
 @pytest.mark.parametrize(

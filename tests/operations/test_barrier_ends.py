@@ -53,7 +53,7 @@ async def test_join_anew_replaces_the_earlier_one(purgatory: Purgatory, clock: M
     await formed(group, clock, "ann", "bob")
     first, other = await joins(group, "ann", "cy")
     (second,) = await joins(group, "ann")
-    with pytest.raises(JoinError, match="'ann' has joined 'billing' anew"):
+    with pytest.raises(JoinError, match="'ann' has joined 'billing' again"):
         await first
     second.cancel()
     await asyncio.sleep(0)

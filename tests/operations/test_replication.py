@@ -115,7 +115,7 @@ async def test_too_few_replicas_ends_waits_with_error(purgatory: Purgatory) -> N
     task = await acked(orders, 4)
     assert orders.drop(0) == 0
     assert orders.drop(1) == 1  # the leader alone has it: that is not safe
-    with pytest.raises(NotEnoughReplicasError, match="1 of the replicas of 'orders' are in sync, and min_in_sync is 2"):
+    with pytest.raises(NotEnoughReplicasError, match=r"too few in-sync replicas of 'orders': 1 \(min_in_sync=2\)"):
         await task
     assert orders.high_watermark == 2
     with pytest.raises(NotEnoughReplicasError):
@@ -151,7 +151,7 @@ async def test_error_for_is_what_a_wait_would_raise(purgatory: Purgatory) -> Non
     orders.drop(0)
     error = orders.error_for(3)
     assert isinstance(error, NotEnoughReplicasError)
-    assert str(error) == "1 of the replicas of 'orders' are in sync, and min_in_sync is 2"
+    assert str(error) == "too few in-sync replicas of 'orders': 1 (min_in_sync=2)"
     assert orders.error_for(2) is None  # is safe
     orders.add(0, 2)
     assert orders.error_for(3) is None

@@ -92,7 +92,7 @@ def test_advise_few_expired_takes_one_tick_for_lateness(expired: int) -> None:
     assert "the worst case is assumed: one tick, 10 ms" in text
     assert "expirations up to 60,000 ms late, which is too late" in text
     assert text.count("| up to ") == 3
-    with pytest.raises(AdviceError, match=r"at most 0\.5 ms late, and with the finest tick they are 1 ms"):
+    with pytest.raises(AdviceError, match=r"at most 0\.5 ms late, but the best setting reaches 1 ms"):
         advise(simulations(few, {**MINUTE, **few}), late_ms=0.5)
 
 
@@ -112,7 +112,7 @@ def test_advise_says_how_much_it_has_seen() -> None:
 
 def test_advise_from_too_few_operations_is_refused() -> None:
     few = simulations({"operations": 999}, {**COARSE, "operations": 999})
-    with pytest.raises(AdviceError, match="999 operations, the fewest are 1,000: simulate a trace with more rows"):
+    with pytest.raises(AdviceError, match="999 operations, at least 1,000 are needed: simulate a trace with more rows"):
         advise(few)
     assert "N = 999 operations" in advise(few, fewest=999)
     # Shards count together.
@@ -133,7 +133,7 @@ def test_advise_without_a_setting_to_choose_is_refused() -> None:
         advise(simulations(OLDER, SHORTER))
     with pytest.raises(AdviceError, match="must have a setting of the library"):
         advise(simulations())
-    with pytest.raises(AdviceError, match=r"at most 0\.5 ms late, and with the finest tick they are 0\.99 ms"):
+    with pytest.raises(AdviceError, match=r"at most 0\.5 ms late, but the best setting reaches 0\.99 ms"):
         advise(simulations({}), late_ms=0.5)
 
 
@@ -173,7 +173,7 @@ def test_run_reads_results_and_replaces_its_file(tmp_path: Path, capsys: pytest.
 def test_run_that_cannot_advise_leaves_the_earlier_advice(tmp_path: Path) -> None:
     results.write(simulations({}), str(tmp_path / "simulations"))
     stage.run(options(tmp_path))
-    with pytest.raises(AdviceError, match="the fewest are 2,000,000"):
+    with pytest.raises(AdviceError, match="at least 2,000,000 are needed"):
         stage.run(options(tmp_path, "--fewest", "2000000"))
     assert "Use `Purgatory(" in (tmp_path / "out" / "advice.md").read_text()
 

@@ -45,9 +45,9 @@ REFUSE = "from aiopurgatory.errors import PurgatoryError\nraise PurgatoryError('
         (REFUSE, "timeout must be > 0 s, got -1 "),
         ("raise ValueError('tick must be > 0 s, got 0')", "tick must be > 0 s, got 0 "),
         ("1 / 0", "ZeroDivisionError: division by zero "),
-        ("raise MemoryError", "a Python worker died, which is what happens when memory runs out"),
-        ("import os; os._exit(1)", "a Python worker died, which is what happens when memory runs out"),
-        ("raise OSError(28, 'No space left on device')", "no space left on device: free some where"),
+        ("raise MemoryError", "a Python worker died, probably because memory ran out"),
+        ("import os; os._exit(1)", "a Python worker died, probably because memory ran out"),
+        ("raise OSError(28, 'No space left on device')", "no space left on device: free some on the disk of"),
     ],
 )
 def test_worker_fails_says_why(spark: SparkSession, tmp_path: Path, code: str, line: str) -> None:
@@ -56,7 +56,7 @@ def test_worker_fails_says_why(spark: SparkSession, tmp_path: Path, code: str, l
 
 def test_whole_trace_is_kept_and_named(spark: SparkSession, tmp_path: Path) -> None:
     line = failed(tmp_path, worker(spark, "1 / 0"))
-    assert line.endswith(f"(the whole trace: {tmp_path / TRACE})")
+    assert line.endswith(f"(full traceback: {tmp_path / TRACE})")
     trace = (tmp_path / TRACE).read_text()
     assert "ZeroDivisionError: division by zero" in trace
 
@@ -83,7 +83,7 @@ def test_full_disk_says_so(spark: SparkSession, tmp_path: Path) -> None:
         line = failed(small, lambda: spark.range(2_000_000).selectExpr("uuid()").write.parquet(f"{small}/table"))
     finally:
         subprocess.run(["umount", "--lazy", small], check=True)
-    assert line == f"no space left on device: free some where {small} lies, and run it again"
+    assert line == f"no space left on device: free some on the disk of {small}, and run it again"
 
 
 @pytest.mark.parametrize("torn", ["metadata", "offsets/0", "commits/0"])
@@ -105,7 +105,7 @@ def test_torn_checkpoint_says_what_to_remove(spark: SparkSession, tmp_path: Path
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     spark.range(3).write.mode("append").parquet(str(source))
     line = failed(out, stream)
-    assert line.startswith(f"the checkpoint is torn: remove {out}/checkpoint and {out}/batches, both")
+    assert line.startswith(f"the checkpoint is torn: remove both {out}/checkpoint and {out}/batches, and")
 
 
 HUNGRY = """

@@ -341,5 +341,5 @@ def test_ingest_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_counts_that_do_not_add_up_refused() -> None:
     Counts(rows_in=10, rows_out=5, duplicates=1, quarantined={"a": 2}, other_days=1, rows_of_torn_files=1).check()
-    with pytest.raises(LostRowsError, match="rows must come out as they went in"):
+    with pytest.raises(LostRowsError, match="rows in must equal rows out"):
         Counts(rows_in=10, rows_out=9).check()

@@ -54,6 +54,6 @@ class TestJava:
 
     def test_java_nowhere_at_all_one_clear_sentence(self) -> None:
         with pytest.raises(
-            JavaMissingError, match=r"Spark needs Java 17 or newer, and there is none by JAVA_HOME or on"
+            JavaMissingError, match=r"Spark needs Java 17 or newer, and there is none in JAVA_HOME or on"
         ):
             java_home()

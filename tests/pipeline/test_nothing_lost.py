@@ -54,7 +54,7 @@ def test_ingest_into_the_journal_refused_and_untouched(tmp_path: Path, out: str,
     journal = tmp_path / "journal"
     files = {path: path.read_bytes() for path in write_days(journal)}
     (tmp_path / "link").symlink_to(journal)
-    with pytest.raises(PurgatoryError, match="out must be a folder apart from that of the journal"):
+    with pytest.raises(PurgatoryError, match="out must not overlap with the journal's folder"):
         ingest(spark, str(journal), str(tmp_path / out))
     assert {path: path.read_bytes() for path in journal.rglob("*") if path.is_file()} == files
 
@@ -85,7 +85,7 @@ def test_ingest_two_at_once_one_publishes_the_other_says_so(spark: SparkSession,
 
 def test_publish_taken_number_refused_and_the_first_one_stays(spark: SparkSession, tmp_path: Path) -> None:
     versions.publish(spark, str(tmp_path), Manifest(1, "a"))
-    with pytest.raises(LostRaceError, match=r"another run has published version 1 .*: nothing of this run is kept"):
+    with pytest.raises(LostRaceError, match=r"another run has published version 1 .*: this run has changed nothing"):
         versions.publish(spark, str(tmp_path), Manifest(1, "b"))
     assert versions.current(spark, str(tmp_path)).run == "a"
     assert [path.name for path in (tmp_path / "manifests").iterdir()] == ["00000001.json"]

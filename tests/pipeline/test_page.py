@@ -266,16 +266,16 @@ def test_page_same_tables_same_bytes(whole: Path) -> None:
 def test_page_promises_verdict_in_words_with_limit_and_since(whole: Path) -> None:
     text = text_of(page(str(whole), limits=Limits(max_dropped_rows=5)))
     assert "1 of 7 promises broken" in text
-    assert f"✗ broken share expired {EVIL} 100% at 2026-11-21 12:00 50.0% (default) in the whole range" in text
+    assert f"✗ broken share expired {EVIL} 100% at 2026-11-21 12:00 50.0% (default) start of the range" in text
     assert "✓ kept dropped rows the whole fleet 0 5 (given) 2026-11-21 12:01 7 1 of 30" in text
-    assert "Now is 2026-11-21 12:29 UTC." in text
+    assert "Now means 2026-11-21 12:29 UTC." in text
 
 
 def test_page_all_promises_kept_says_so(tmp_path: Path) -> None:
     put(tmp_path, "minutes", [minute(NOON)])
     text = text_of(page(str(tmp_path)))
     assert "All promises kept" in text
-    assert "✓ kept late p99 fetch nothing expired 100 ms (default) in the whole range" in text
+    assert "✓ kept late p99 fetch nothing expired 100 ms (default) start of the range" in text
 
 
 def test_page_changes_three_ways(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_page_changes_three_ways(tmp_path: Path) -> None:
     put(tmp_path, "days", [day(NOON.date())])
     assert "There is no day before to compare with." in text_of(page(str(tmp_path)))
     put(tmp_path, "days", [day(NOON.date()), day(NOON.date() - DAY)])
-    assert "Nothing changed: 2026-11-21 was as the day before." in text_of(page(str(tmp_path)))
+    assert "Nothing changed: 2026-11-21 was like the day before." in text_of(page(str(tmp_path)))
     same = {"purgatory": "fetch", "kind": "Wait", "measure": "operations", "before": 5.0, "now": 5.0, "change": 0.0}
     put(tmp_path, "days", [day(NOON.date())])
     put(tmp_path, "changes", [{"date": NOON.date(), **same}])
@@ -295,8 +295,8 @@ def test_page_changes_three_ways(tmp_path: Path) -> None:
 def test_page_lost_rows_by_reason_and_on_the_axis(whole: Path) -> None:
     html = page(str(whole))
     assert f"dropped 7 2026-11-21 12:00 2026-11-21 12:00 {EVIL} 3 2026-11-21 2026-11-21" in text_of(html)
-    assert drawn(html, "dropped", "Rows dropped or quarantined a minute")[0].startswith("M0 ")
-    assert drawn(html, "someday", "Rows dropped or quarantined a minute") == ["M0 0H10000V1000H0Z"]
+    assert drawn(html, "dropped", "Rows dropped or quarantined per minute")[0].startswith("M0 ")
+    assert drawn(html, "someday", "Rows dropped or quarantined per minute") == ["M0 0H10000V1000H0Z"]
 
 
 def test_page_work_per_operation_and_per_second(whole: Path) -> None:
@@ -314,7 +314,7 @@ def test_page_advice_beside_the_settings_in_use(whole: Path) -> None:
 
 def test_page_no_tables_at_all_says_so(tmp_path: Path) -> None:
     text = text_of(page(str(tmp_path)))
-    assert "Nothing ended in these days" in text
+    assert "No operation ended on these days" in text
     assert "Too few operations to judge any promise" in text
     assert "There is no advice yet." in text
 

@@ -156,11 +156,11 @@ def test_report_no_rows_in_these_days_says_so(spark: SparkSession, tmp_path: Pat
     ingest(spark, str(tmp_path / "journal"), str(tmp_path / "clean"))
     report(spark, str(tmp_path / "clean"), str(tmp_path / "out"), first=(NOON + timedelta(days=5)).date())
     write_page(str(tmp_path / "out"))
-    assert "Nothing ended in these days" in (tmp_path / "out" / "report.html").read_text()
+    assert "No operation ended on these days" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_report_nothing_ingested_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PurgatoryError, match=r"no clean table in .*: aiopurgatory pipeline ingest makes it"):
+    with pytest.raises(PurgatoryError, match=r"no clean table in .*: run aiopurgatory pipeline ingest"):
         report(spark, str(tmp_path), str(tmp_path / "out"))
 
 

@@ -85,7 +85,7 @@ def test_run_impossible_setting_is_refused_first(journal: Path, tmp_path: Path) 
 
 def test_run_two_at_once_second_is_refused(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
     def meanwhile() -> SparkSession:
-        with pytest.raises(BusyError, match="another run works in"):
+        with pytest.raises(BusyError, match="another run is using"):
             run_all(lambda: spark, str(journal), tmp_path / "out", SMALL)
         raise InterruptedError
 

@@ -133,7 +133,7 @@ def test_stream_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_stream_one_folder_in_the_other_refused(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, [operation()])
-    with pytest.raises(PurgatoryError, match="out must be a folder apart from that of the journal"):
+    with pytest.raises(PurgatoryError, match="out must not overlap with the journal's folder"):
         stream(spark, str(tmp_path), str(tmp_path / "operations" / "out"))
 
 
@@ -144,7 +144,7 @@ def test_stream_max_files_none_refused(spark: SparkSession, tmp_path: Path) -> N
 
 def test_stream_watermark_no_time_refused(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation()])
-    with pytest.raises(PurgatoryError, match=r"^watermark must be a span of time as in '10 minutes', got 'soon'$"):
+    with pytest.raises(PurgatoryError, match=r"^watermark must be a duration such as '10 minutes', got 'soon'$"):
         stream(spark, str(tmp_path / "journal"), str(tmp_path / "out"), watermark="soon")
 
 
@@ -184,7 +184,7 @@ def test_stream_stray_file_said(spark: SparkSession, tmp_path: Path) -> None:
     file.rename(tmp_path / "journal" / "operations" / "stray.parquet")
     said, _ = streamed(spark, tmp_path)
     assert len(said) == 1
-    assert "a file left out: lies in no folder of a day and an hour, in " in said[0]
+    assert "a file left out: is in no date=.../hour=... folder, in " in said[0]
     assert said[0].endswith("/stray.parquet")
 
 
@@ -209,7 +209,7 @@ def test_stream_file_gone_says_how_to_go_on(spark: SparkSession, tmp_path: Path)
     file.unlink()
     line = failed(spark, tmp_path)
     assert line.startswith("a file was deleted before it was read; put it back, or an empty one in its place, and ")
-    assert f": {file} (the whole trace: " in line
+    assert f": {file} (full traceback: " in line
     file.touch()
     assert streamed(spark, tmp_path) == ([], 0)
     assert operations(tmp_path) == 1
@@ -254,9 +254,9 @@ def test_stream_torn_checkpoint_says_what_to_remove(
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     file.write_bytes(file.read_bytes()[:5])
     line = failed(spark, tmp_path)
-    assert line.startswith(f"the checkpoint is torn: remove {out}/checkpoint and {out}/batches, both")
+    assert line.startswith(f"the checkpoint is torn: remove both {out}/checkpoint and {out}/batches, and")
     shutil.rmtree(out / "checkpoint")
-    with pytest.raises(PurgatoryError, match=r"checkpoint is gone: remove .*/batches, too, to begin anew"):
+    with pytest.raises(PurgatoryError, match=r"checkpoint is missing: remove .*/batches, too, to start over"):
         streamed(spark, tmp_path)
     shutil.rmtree(out / "batches")
     assert streamed(spark, tmp_path) == ([], 0)
@@ -266,7 +266,7 @@ def test_stream_torn_checkpoint_says_what_to_remove(
 def test_stream_sums_gone_refused(spark: SparkSession, taken: Path, tmp_path: Path) -> None:
     shutil.copytree(taken, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "out" / "batches")
-    with pytest.raises(PurgatoryError, match=r"batches is gone: remove .*/checkpoint, too, to begin anew"):
+    with pytest.raises(PurgatoryError, match=r"batches is missing: remove .*/checkpoint, too, to start over"):
         streamed(spark, tmp_path)
 
 

@@ -31,7 +31,7 @@ def test_trace_comes_back_from_parquet(tmp_path: Path) -> None:
 def test_read_trace_of_something_else_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"arrival_us": [1]}), tmp_path / "other.parquet")
     with pytest.raises(
-        TraceError, match=r"other.parquet is no trace: it has no column completion_us, keys, timeout_us"
+        TraceError, match=r"other.parquet is not a trace: it has no column completion_us, keys, timeout_us"
     ):
         read_trace(tmp_path / "other.parquet")
 
@@ -75,7 +75,7 @@ def test_require_valid_accepts_a_generated_trace(spark: SparkSession) -> None:
 def test_require_valid_of_no_rows_or_other_columns_is_refused(spark: SparkSession) -> None:
     with pytest.raises(TraceError, match="a trace must have at least one request, got none"):
         require_valid(spark.createDataFrame([], SPARK_SCHEMA))
-    with pytest.raises(TraceError, match="the trace is no trace: it has no column completion_us, keys, timeout_us"):
+    with pytest.raises(TraceError, match="the trace is not a trace: it has no column completion_us, keys, timeout_us"):
         require_valid(spark.range(3).withColumnRenamed("id", "arrival_us"))
     with pytest.raises(TraceError, match="timeout_us must be an integer column, got string"):
         require_valid(
@@ -85,5 +85,5 @@ def test_require_valid_of_no_rows_or_other_columns_is_refused(spark: SparkSessio
 
 def test_read_trace_of_other_types_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({**{name: ["x"] for name in SCHEMA.names}, "keys": [[1]]}), tmp_path / "words.parquet")
-    with pytest.raises(TraceError, match=r"words\.parquet is no trace"):
+    with pytest.raises(TraceError, match=r"words\.parquet is not a trace"):
         read_trace(tmp_path / "words.parquet")

@@ -102,5 +102,5 @@ async def test_until_pending_waits_for_a_thread(real_purgatory: Purgatory) -> No
 
 
 async def test_until_pending_in_vain_says_how_many(purgatory: Purgatory) -> None:
-    with pytest.raises(TimeoutError, match=r"has 0 of 2 operations after 0\.01 s"):
+    with pytest.raises(TimeoutError, match=r"has 0 of 2 pending operations after 0\.01 s"):
         await until_pending(purgatory, 2, timeout=0.01)

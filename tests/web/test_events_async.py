@@ -132,7 +132,7 @@ async def test_source_that_fails_later_ends_the_stream(purgatory: Purgatory, cap
     await client.ended()
     assert (client.complete, len(client.events), len(client.retries)) == (True, 1, 2)
     assert [record.getMessage() for record in caplog.records] == [
-        "a source could not be read: its polls are answered 503"
+        "a source could not be read; its polls are answered with 503"
     ]
 
 

@@ -44,7 +44,7 @@ async def test_group_with_too_many_polls_is_refused_and_none_is_replaced(
     parked = [polls.start(name, group="tenant") for name in ("a", "a")]
     await settle()
     refused = await polls.now("c", group="tenant")
-    assert (refused.status, refused.body) == (503, b"2 polls of this group are waiting already")
+    assert (refused.status, refused.body) == (503, b"this group already has 2 polls waiting (max_per_group=2)")
     assert 4 <= int(refused.headers["retry-after"]) <= 6
     assert (await polls.now("c", group="tenant", known=None)).status == 200  # which need not wait
     parked += [polls.start("a", group="other"), polls.start("a")]

@@ -118,7 +118,7 @@ async def test_route_with_a_framework_polls_the_parameter_of_the_path(route: Lon
 async def test_route_of_a_path_without_one_parameter_asks_for_the_resource(
     polling: LongPolling[str], parameters: dict[str, str]
 ) -> None:
-    with pytest.raises(TypeError, match=r"the path must have one parameter, got .*: pass resource="):
+    with pytest.raises(TypeError, match=r"the path must have one parameter, got .*; pass resource="):
         await Exchange(LongPollRoute(polling), path_params=parameters).run()
     named = LongPollRoute(polling, resource=lambda scope: "-".join(scope["path_params"]) or "none")
     exchange = Exchange(named, (b"x", b"y"), path_params=parameters)

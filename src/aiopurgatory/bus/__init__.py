@@ -1,4 +1,4 @@
-"""Keys published to other processes and machines: what is checked here is checked there, soon.
+"""Publishes keys to other processes and machines, so that these check them, too.
 
 The engines are imported by path: ``aiopurgatory.bus.postgres``, ``aiopurgatory.bus.redis``.
 """

@@ -1,4 +1,4 @@
-"""The bus as users see it: on an event loop, from its start to its end."""
+"""The bus as users see it: start, publish, flush and close, on an event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .reconnecting import Reconnecting
 from .rules import Rules
 from .targets import Target, Targets
 
-#: Seconds for which a task that ends is waited for, again and again, and how often: a library may lose a cancellation.
+#: Seconds to wait for a cancelled task to end, and how often to cancel it: a library may lose a cancellation.
 _PATIENCE: Final = 0.5
 _ATTEMPTS: Final = 4
 
@@ -26,62 +26,63 @@ _ATTEMPTS: Final = 4
 class BusStatistics:
     """A snapshot of a bus. Counts are since its last start."""
 
-    #: Its channel.
+    #: The bus's name: its channel.
     name: str
-    #: It has heard itself since it last connected.
+    #: Whether it has received an echo of its own message since it last connected.
     connected: bool
-    #: How often a subscription was lost. Each time, everything was checked.
+    #: How often a subscription was lost. After each loss, every key was checked.
     gaps: int
-    #: Seconds since it last heard itself; None if it has not since it last connected.
+    #: Seconds since the last echo; None if there was none since it last connected.
     since_echo: float | None
     #: Keys that the server has not acknowledged.
     outbox: int
     #: Keys given to publish().
     published: int
-    #: Keys that others have published, ``*`` among them.
+    #: Keys received from others, ``*`` included.
     received: int
-    #: Lines that were no key, and messages that were too long: skipped.
+    #: Lines that are not keys, and messages that are too long. Both are skipped.
     malformed: int
-    #: Why it is not connected, and what to do; None if it is, or closed.
+    #: Why it is not connected, and what to do; None if it is connected or closed.
     error: str | None
 
 
 @runtime_checkable
 class BusObserver(Protocol):
-    """Told when a bus begins and ends. What it raises goes to the event loop's exception handler."""
+    """Is told when a bus opens and closes. Exceptions go to the event loop's exception handler."""
 
     def bus_opened(self, bus: Any, /) -> None:
-        """*bus* begins to connect, in the running event loop."""
+        """Called when *bus* starts to connect, in the running event loop."""
         ...
 
     def bus_closed(self, bus: Any, /) -> None:
-        """*bus* was closed, or could not connect at first."""
+        """Called when *bus* is closed, or failed to connect at its start."""
         ...
 
 
 class Bus:
-    """Checks keys in every process that is on the same channel of the same server.
+    """Checks keys in every process that uses the same channel of the same server.
 
         async with Purgatory("polls") as polls, PostgresBus(dsn, [polls]) as bus:
             bus.publish(("orders", 7))  # instead of polls.check_and_complete(("orders", 7))
 
-    While this process lives, each publish leads in every other process to a check of that key begun after it, or to a
-    check of every key after the gap that swallowed it. A gap is noticed within 1.5 * heartbeat + timeout. A key may be
-    checked more than once. Nothing is promised of a process that dies before flush() has returned.
+    While this process lives, every other process checks each published key after the publish. If a gap swallows the
+    message, that process checks every key after the gap instead. A gap is noticed within 1.5 * heartbeat + timeout. A
+    key may be checked more than once. If this process dies before flush() returns, its last keys may be lost.
 
-    Make the change visible (commit) before you publish it. The bus carries keys alone: no data, and no order.
+    Make the change visible (commit) before you publish it. The bus carries only keys: no data, and no order.
 
-    It belongs to the event loop it was started in. To publish from another thread, such as that of a ``def`` endpoint:
+    A bus belongs to the event loop that started it. To publish from another thread, such as that of a ``def`` endpoint:
     ``loop.call_soon_threadsafe(bus.publish, key)``.
 
     Args:
         engine: the server.
-        targets: purgatories, long polls, and other objects with notify() and notify_all().
-        heartbeat: seconds after which the bus sends a message to itself, if it has not heard itself since. Every
-            process hears those of all: with 100 idle processes and 5 s, each of them hears 20 a second.
-        timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo.
-        observers: told when the bus begins and ends, such as ``Metrics()``.
-        name: the channel's, to tell buses apart in metrics and on the live page.
+        targets: what to check here: purgatories, long polls, and other objects with notify() and notify_all().
+        heartbeat: seconds without an echo after which the bus sends a message to itself; default 5. Every process
+            receives all of these: with 100 idle processes and 5 s, each receives 20 a second.
+        timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo;
+            default 5.
+        observers: are told when the bus opens and closes, such as ``Metrics()``.
+        name: the channel's name, which labels the bus in metrics and on the live page.
 
     Raises: TypeError, ValueError: an argument of another type, or out of its range.
     """
@@ -120,10 +121,11 @@ class Bus:
     # life
 
     async def start(self) -> None:
-        """Connect, in the running loop. Return when the bus has heard itself. A second call does nothing.
+        """Connect, in the running loop. Return when the first echo has arrived. A second call does nothing.
 
-        Raises: BusConnectError: says what is wrong and what to do. RuntimeError: it runs in another loop, or was
-            started before a fork.
+        Raises:
+            BusConnectError: it cannot connect; the message says why and what to do.
+            RuntimeError: the bus runs in another loop, or was started before a fork.
         """
         loop = asyncio.get_running_loop()
         if self._is_open:
@@ -146,16 +148,16 @@ class Bus:
             raise
 
     async def aclose(self) -> None:
-        """Give the server *timeout* seconds to acknowledge what is in the outbox, if it is connected; then disconnect.
+        """Flush for up to ``timeout`` seconds if the bus is connected, then disconnect.
 
-        It ends within ``timeout`` + 2 s, whatever the server does. Keys that are not acknowledged by then are dropped.
-        A second call does nothing. In a process that was forked meanwhile, the connections are left to the parent.
+        Ends within ``timeout`` + 2 s, whatever the server does. Keys that are not acknowledged by then are dropped. A
+        second call does nothing. In a forked child process, it leaves the connections to the parent.
         """
         task = self._task
         if not self._is_open or task is None or self._reconnecting is None:
             return
         self._shut()
-        if self._pid != os.getpid():  # to take their sockets out of the epoll that is shared would deafen the parent
+        if self._pid != os.getpid():  # removing their sockets from the shared epoll would deafen the parent
             return
         try:
             if self._loop is asyncio.get_running_loop() and self._rules.connected:
@@ -178,31 +180,36 @@ class Bus:
     # use
 
     def publish(self, key: Hashable) -> None:
-        """Check *key* here, and soon in every other process. Call it when the change is visible to the others.
+        """Check *key* here, and soon in every other process. Call it once the change is visible to the others.
 
-        It does not wait, and does not fail because a server is down: then the key is kept, and sent later. Over 10,000
-        such keys are replaced by a single "check everything".
+        Never waits. While the server is down, the key is kept and sent later. More than 10,000 kept keys are replaced
+        by a single "check everything".
 
         Args: key: a str, int, float, bool, None, bytes, UUID, or a tuple of these; at most 7,800 bytes as JSON.
-        Raises: TypeError, ValueError: *key* is none of these. BusClosedError: the bus is closed, or was never started.
+        Raises:
+            TypeError, ValueError: *key* is none of these, or too long.
+            BusClosedError: the bus is closed, or was never started.
             RuntimeError: called in another thread, event loop or process.
-        Cost: 2 to 4 us, and that of the check.
+
+        Cost: 2 to 4 us, plus the check.
         """
         reconnecting = self._here()
         self._rules.publish(key, encode(key))
         reconnecting.wake()
 
     async def flush(self) -> None:
-        """Wait until the server has acknowledged all that was published before.
+        """Wait until the server has acknowledged every key published so far.
 
-        While it is down, this waits until it is back: use ``asyncio.timeout()``.
+        While the server is down, this waits until it is back: use ``asyncio.timeout()``.
 
-        Raises: BusClosedError: the bus is closed, or was closed meanwhile. RuntimeError: as publish().
+        Raises:
+            BusClosedError: the bus is closed, or was closed meanwhile.
+            RuntimeError: called in another thread, event loop or process.
         """
         await self._here().flush()
 
     def statistics(self) -> BusStatistics:
-        """How the bus is. May be called at any time."""
+        """Return a snapshot of the bus. May be called at any time."""
         rules, error = self._rules, self._reconnecting.error if self._reconnecting else None
         since = self._loop.time() - rules.echo.heard_at if self._loop and rules.connected else None
         return BusStatistics(
@@ -244,7 +251,7 @@ class Bus:
             self._loop.call_exception_handler({"message": message, "exception": exc})
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
-        """End *task* within a bound. Its connections are gone before the first await, even if this is cancelled."""
+        """End *task* in bounded time. Its connections are dropped before the first await, even if this is cancelled."""
         self._shut()
         if self._reconnecting is not None:
             self._reconnecting.stop()
@@ -253,19 +260,19 @@ class Bus:
             done, _ = await asyncio.wait([task], timeout=_PATIENCE)
             if done:
                 return
-        message = f"aiopurgatory: a task of {self!r} does not end, and is left alone"
+        message = f"aiopurgatory: a task of {self!r} did not end when cancelled, and was abandoned"
         task.get_loop().call_exception_handler({"message": message, "task": task})
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Cancelled from outside, as asyncio.run() does at its end: then it counts as closed."""
+        """Count the bus as closed if *task* was cancelled from outside, as asyncio.run() does at its end."""
         if task is self._task:
             self._shut()
 
     def _shut(self) -> None:
-        """From here on it counts as closed. Twice is fine."""
+        """Count the bus as closed from here on. Idempotent."""
         if self._is_open:
             self._is_open = False
-            if self._pid == os.getpid():  # in the child of a fork, it is the parent's
+            if self._pid == os.getpid():  # in a forked child, the bus is the parent's
                 self._tell(lambda observer: observer.bus_closed(self))
 
     def _tell(self, tell: Callable[[BusObserver], object]) -> None:

@@ -1,4 +1,4 @@
-"""One link to the server, from its subscription to its end: the rules, run on an event loop."""
+"""One link to the server, from subscription to break: runs the rules on an event loop."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import final
 from .engine import BusClosedError, EchoLostError, Engine, Link
 from .rules import Rules
 
-#: Loop iterations that sockets are given before an answer counts as missing: a loop that stood still sees its own
-#: timers before what has come in meanwhile.
+#: Loop iterations to give the sockets before an answer counts as missing: after a stall, a loop runs its timers before
+#: it reads what has arrived meanwhile.
 GRACE: int = 5
 
 
 @final
 class Drive:
-    """Connects once, and sends and hears until the link breaks.
+    """Connects once, then sends and receives until the link breaks.
 
     Args:
         timeout: seconds that connecting may take.
-        told: called without arguments after each acknowledgement and each message heard.
+        told: called without arguments after each acknowledgement and each message received.
     """
 
     __slots__ = (
@@ -46,14 +46,14 @@ class Drive:
         self._scope: asyncio.Timeout | None = None
         #: What the task awaits when there is nothing to send.
         self._sleeper: asyncio.Future[None] | None = None
-        #: What calls _tick(), and for when. It is not asked: for the past, uvloop returns a handle without when().
+        #: The timer for _tick(), and its time: uvloop's handle for a past time has no when().
         self._timer: asyncio.Handle | None = None
         self._due = inf
         self._why: Exception | None = None
         self._is_over = False
 
     async def run(self) -> None:
-        """Raises: why the link broke. It never returns."""
+        """Connect and serve the link. Never returns: raises what broke the link."""
         try:
             async with asyncio.timeout(self._timeout):
                 self._link = await self._engine.open(self._hear, self.lose)
@@ -61,7 +61,7 @@ class Drive:
             self._rules.confirmed()
             async with asyncio.timeout(None) as self._scope:
                 await self._send_forever(self._link)
-        except Exception:  # what was found first, not what it led to
+        except Exception:  # raise the first reason, not its consequence
             if self._why is None:
                 raise
             raise self._why from None
@@ -74,12 +74,12 @@ class Drive:
                 self._rules.broken()
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Wake the task: there is something to send."""
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
     def lose(self, why: Exception) -> None:
-        """The link is broken."""
+        """Give up the link; run() raises *why*."""
         if self._is_over or self._why is not None:
             return
         self._why = why
@@ -89,7 +89,7 @@ class Drive:
         self.wake()
 
     def abort(self) -> None:
-        """Drop the connections, whatever the server does. Twice is fine."""
+        """Drop the connections without waiting for the server. Idempotent."""
         self._is_over = True
         self._why = self._why or BusClosedError("the bus was closed")
         if self._timer is not None:
@@ -106,12 +106,12 @@ class Drive:
                 self._rules.acknowledged()
                 self._told()
             else:
-                # No await since messages(): what is published from here on finds the sleeper.
+                # No await since messages(), so a later publish finds the sleeper.
                 self._sleeper = self._loop.create_future()
                 await self._sleeper
 
     def _raise_if_broken(self) -> None:
-        """Also where a client library has lost the cancellation that should have ended the task."""
+        """Raise why the link broke. Also covers a client library that lost the task's cancellation."""
         if self._why is not None:
             raise self._why
 
@@ -128,13 +128,13 @@ class Drive:
     # time
 
     def _arm(self) -> None:
-        """Have _tick() called when the rules want it. Later is left as it is: then it arms itself again."""
+        """Schedule _tick() for the next time the rules need it. An earlier timer is kept: it arms again itself."""
         when = self._rules.echo.next_at()
         if self._timer is None or when < self._due:
             if self._timer is not None:
                 self._timer.cancel()
             self._due = when
-            # A millisecond more: uvloop's timers are that much early.
+            # Add a millisecond: uvloop's timers can be that early.
             self._timer = self._loop.call_at(when + 0.001, self._tick)
 
     def _tick(self) -> None:
@@ -155,4 +155,4 @@ class Drive:
         elif iterations > 0:
             self._loop.call_soon(self._judge, iterations - 1)
         else:
-            self.lose(EchoLostError("the server did not answer in time, or what was published did not come back"))
+            self.lose(EchoLostError("the server did not answer in time, or did not echo a published message"))

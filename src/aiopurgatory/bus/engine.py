@@ -1,4 +1,4 @@
-"""What a server must offer to carry a bus: the protocol of an engine, and the errors of a bus."""
+"""The protocol of an engine, which connects a bus to one kind of server, and the errors of a bus."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ CHANNEL: Final = "aiopurgatory"
 
 
 class BusConnectError(PurgatoryError):
-    """The bus could not be started: what is wrong, and what to do. The cause is what the client library raised."""
+    """The bus could not start. The message says why and what to do; ``__cause__`` is the client library's error."""
 
 
 class BusClosedError(PurgatoryError):
-    """The bus is closed: what is published now would reach no other process."""
+    """The bus is closed, so a key published now would reach no other process."""
 
 
 class EchoLostError(PurgatoryError):
-    """The server did not answer in time, or the bus did not hear its own message. The bus connects anew."""
+    """The server did not answer in time, or did not echo a message. The bus reconnects."""
 
 
 class Link(Protocol):
-    """Two connections to the server: one listens, the other one publishes."""
+    """Two connections to the server: one listens, the other publishes."""
 
     async def send(self, messages: list[str], /) -> None:
-        """Publish each of *messages*, on the connection that does not listen. Return when the server has all of them.
+        """Send *messages* on the publishing connection. Return when the server has acknowledged all of them.
 
-        It is called by one task at a time. Whatever it raises ends the link. It needs no timeout.
+        Called by one task at a time. Any exception ends the link. It needs no timeout.
 
         Args: messages: ASCII, at most 7,899 bytes each.
         """
         ...
 
     def abort(self) -> None:
-        """Drop both connections at once, without a goodbye: the server may not answer. It is called once."""
+        """Drop both connections at once, without a closing handshake: the server may not answer. Called once."""
         ...
 
 
 class Engine(Protocol):
     """One kind of server.
 
-    An engine does not reconnect and does not retry, and turns off what its client library does of that: the bus has to
-    know of every gap. It needs no timeouts either.
+    An engine neither reconnects nor retries, and turns both off in its client library: the bus must see every gap. It
+    needs no timeouts either.
     """
 
     async def open(self, hear: Hear, lost: Lost, /) -> Link:
-        """Connect twice, and subscribe. Return when the server has confirmed the subscription.
+        """Connect twice and subscribe. Return when the server has confirmed the subscription.
 
-        If this raises or is cancelled, it leaves no connection open.
+        If it raises or is cancelled, it must leave no connection open.
 
         Args:
-            hear: to be called in the event loop with each message on the channel, those of this process, too. Bytes
-                that are no UTF-8 may be replaced by anything.
-            lost: to be called with the reason when either connection ends.
+            hear: call it in the event loop with each message on the channel, this process's own included. Bytes that
+                are not UTF-8 may be replaced by anything.
+            lost: call it with the reason when either connection ends.
         """
         ...
 
     def explain(self, exc: Exception, /) -> str:
-        """What is wrong if open() raised *exc* or the bus did not hear itself, and what to do; without passwords.
+        """Say why the bus is not connected and what to do, without passwords.
 
-        Args: exc: what open(), send() or lost() came with; TimeoutError: open() took too long; EchoLostError.
+        Args: exc: from open(), send() or lost(); TimeoutError: open() took too long; EchoLostError: no echo.
         """
         ...
 
 
 def require_channel(channel: object, parameter: str = "channel") -> str:
-    """Raises: TypeError, ValueError: *channel* is not the name of a channel on every engine."""
+    """Return *channel*. Raises: TypeError, ValueError: it is not a valid channel name on every engine."""
     if not isinstance(channel, str):
         raise TypeError(f"{parameter} must be a str, got {channel!r}")
     plain = channel.isascii() and channel.isprintable() and 1 <= len(channel) <= 63
@@ -81,10 +81,10 @@ def require_channel(channel: object, parameter: str = "channel") -> str:
 
 
 def address(url: str) -> str:
-    """Where *url* leads to, without user, password and options, for messages."""
+    """Host, port and path of *url*, for messages: without user, password and options."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.hostname or 'the default host'}{port}{parts.path}"
     except ValueError:
-        return "an address that is no URL"
+        return "an invalid URL"

@@ -1,12 +1,12 @@
-"""Keys as lines of ASCII JSON, and lines as messages: what all engines and foreign publishers agree on.
+"""The wire format: keys as lines of ASCII JSON, and messages of such lines. The same on every engine.
 
     ("orders", 7)               ["orders",7]
     b"\x00\xff"                 {"$bytes":"00ff"}
     UUID("0000...")             {"$uuid":"0000..."}
     every key                   *
 
-A message is a few lines, one key each. The first line may name the process that sends it, as ``@origin``. A key has no
-canonical form: receivers compare decoded keys, as a dict does, so that 1, 1.0 and True are one key.
+A message has one key per line. Its first line may name the sending process, as ``@origin``. A key has no canonical
+form: receivers compare decoded keys as a dict does, so 1, 1.0 and True are one key.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ from math import isfinite
 from typing import Any, Final
 from uuid import UUID
 
-#: Bytes of a message, on every engine: PostgreSQL's NOTIFY takes less than 8,000.
+#: The most bytes of a message, on every engine: PostgreSQL's NOTIFY takes less than 8,000.
 MAX_MESSAGE: Final = 7_899
-#: Bytes of a key's line, so that the line of the origin fits above it.
+#: The most bytes of a key's line, so that the origin's line fits above it.
 MAX_LINE: Final = MAX_MESSAGE - 99
-#: Tuples in tuples. Deeper ones could be decoded in one process, and exceed the recursion limit of another.
+#: How deep tuples may nest. Deeper ones could exceed the recursion limit of some processes but not of others.
 MAX_DEPTH: Final = 16
 #: The line that stands for every key.
 EVERY_KEY: Final = "*"
 
-#: What may be in a key, and comes from JSON as it is.
+#: Types that a key may hold and that JSON returns unchanged.
 _FLAT: Final = frozenset([str, int])
-#: Ints below it are written at once: longer ones may have more digits than int() would read.
+#: Ints below this are written at once: longer ones may have more digits than int() can parse.
 _LARGE: Final = 1 << 64
 
 _SUPPORTED: Final = "a str, int, float, bool, None, bytes, UUID, or a tuple of these"
 
 
 class MalformedError(ValueError):
-    """A line that is no key."""
+    """A line that is not a key."""
 
 
 def encode(key: Hashable) -> str:
-    """The line for *key*.
+    """Return the line for *key*.
 
     Args: key: a str, int, float, bool, None, bytes, UUID, or a tuple of these, nested up to 16 deep.
-    Raises: TypeError: it holds something else. ValueError: its line would be longer than 7,800 bytes; it holds a float
-        that is not finite, or a surrogate; tuples are nested too deep.
+    Raises:
+        TypeError: *key* holds another type.
+        ValueError: its line exceeds 7,800 bytes, or it holds a non-finite float, a surrogate, or tuples nested deeper.
+
     Cost: 1 us for a tuple of ints and ASCII text, else up to 3 us.
     """
     line = _flat(key)
@@ -63,24 +65,24 @@ def encode(key: Hashable) -> str:
 
 @lru_cache(1024)
 def decode(line: str) -> Hashable:
-    """The key on *line*. Raises: MalformedError: there is none. Cost: 0.08 us if it is cached, else 2 us."""
+    """Return the key on *line*. Raises: MalformedError: it is not a key. Cost: 0.08 us if cached, else 2 us."""
     try:
         return _from_json(_DECODER.decode(line), 0)
     except MalformedError:
         raise
-    except (ValueError, RecursionError) as exc:  # ints of too many digits, and depths beyond any reason, too
+    except (ValueError, RecursionError) as exc:  # also ints of too many digits, and extreme nesting
         raise MalformedError(str(exc)) from None
 
 
 def decode_all(lines: list[str]) -> list[Hashable]:
-    """decode() of lines that encode() has made: an eighth of the time for each.
+    """Decode *lines* made by encode(), in an eighth of decode()'s time per line.
 
-    Raises: MalformedError: at least one of them is no key. (But lines that make keys only together may pass for these.)
+    Raises: MalformedError: at least one is not a key. (Lines that form keys only when joined may pass.)
     """
     try:
         values = _DECODER.decode(f"[{','.join(lines)}]")
         if len(values) != len(lines):
-            raise MalformedError("lines that are no keys")
+            raise MalformedError("lines that are not keys")
         return [_from_json(value, 0) for value in values]
     except MalformedError:
         raise
@@ -89,7 +91,7 @@ def decode_all(lines: list[str]) -> list[Hashable]:
 
 
 def pack(head: str, lines: Iterable[str]) -> list[str]:
-    """*lines* in as few messages as they fit into, each under the line *head*."""
+    """Pack *lines* into as few messages as possible, each headed by the line *head*."""
     messages = []
     text, room = [head], MAX_MESSAGE - len(head)
     for line in lines:
@@ -103,7 +105,7 @@ def pack(head: str, lines: Iterable[str]) -> list[str]:
 
 
 def _flat(key: Hashable) -> str | None:
-    """The line for what most keys are, in a third of the time: a tuple of ints and ASCII text. None: it is another."""
+    """The line for a tuple of ints and ASCII text, in a third of the time. None: another kind of key."""
     if type(key) is not tuple:
         return None
     texts = []
@@ -123,7 +125,7 @@ def _to_json(value: Any, key: Hashable, depth: int) -> object:
         return value
     if isinstance(value, tuple):
         if depth >= MAX_DEPTH:
-            raise ValueError(f"key must have tuples in tuples at most {MAX_DEPTH} deep, got {_short(key)}")
+            raise ValueError(f"key must nest tuples at most {MAX_DEPTH} deep, got {_short(key)}")
         return [_to_json(item, key, depth + 1) for item in value]
     for base, plain, to_json in _SCALARS:
         if isinstance(value, base):
@@ -131,7 +133,7 @@ def _to_json(value: Any, key: Hashable, depth: int) -> object:
                 value = _plain(value, plain(value))
             if base is str and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 # Two of them side by side would come back as one character.
-                raise ValueError(f"key must hold text without surrogates, got {_short(key)}")
+                raise ValueError(f"key must not contain surrogates, got {_short(key)}")
             return to_json(value)
     raise TypeError(f"key must be {_SUPPORTED}; got {_short(value)} in {_short(key)}")
 
@@ -140,11 +142,11 @@ def _plain(value: object, plain: object) -> object:
     """*plain*, of the base class, if it is the same key as *value*."""
     if value != plain or hash(value) != hash(plain):
         name = type(value).__name__
-        raise TypeError(f"key must be {_SUPPORTED}; got {_short(value)}: {name} is not compared as its base class is")
+        raise TypeError(f"key must be {_SUPPORTED}; got {_short(value)}: {name} does not compare like its base class")
     return plain
 
 
-#: The classes of keys, what makes an instance of a subclass a plain one, and how that is written.
+#: The classes of keys; for each, how to make an instance of a subclass a plain one, and how to write that as JSON.
 _SCALARS: Final[tuple[tuple[type, Callable[[Any], object], Callable[[Any], object]], ...]] = (
     (str, str.__str__, str.__str__),
     (int, int.__int__, int.__int__),
@@ -162,7 +164,7 @@ def _from_json(value: object, depth: int) -> Hashable:
             return tuple(value)
         return tuple([_from_json(item, depth + 1) for item in value])
     if isinstance(value, float) and not isfinite(value):  # 1e999
-        raise MalformedError("a float beyond the range")
+        raise MalformedError("a float out of range")
     return value if type(value) in _FLAT or isinstance(value, Hashable) else _refuse(repr(value))
 
 
@@ -179,7 +181,7 @@ def _refuse(what: str) -> Hashable:
     raise MalformedError(what)
 
 
-#: Made once: json.dumps() and loads() would make one each time.
+#: Created once: json.dumps() and loads() would create one per call.
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_from_object)
 
@@ -187,6 +189,6 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_fr
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an int of too many digits, or tuples without end
+    except (ValueError, RecursionError):  # an int of too many digits, or nesting too deep
         return f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,4 +1,4 @@
-"""One link after another, and the flushes that wait for an acknowledgement on any of them."""
+"""Keeps a bus connected, one link after another, and completes its flushes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .rules import Rules, pause
 
 @final
 class Reconnecting:
-    """Args: timeout: seconds that connecting may take."""
+    """Opens a new link whenever one breaks.
+
+    Args: timeout: seconds that connecting may take.
+    """
 
     __slots__ = (
         "_attempt",
@@ -32,18 +35,18 @@ class Reconnecting:
         self._engine, self._rules, self._timeout = engine, rules, timeout
         self._loop = asyncio.get_running_loop()
         self._drive: Drive | None = None
-        #: Attempts to connect since it was last up. A server that accepts and then refuses all does not reset it.
+        #: Attempts to connect since the bus was last up. A connection alone does not reset it: an echo does.
         self._attempt = 0
         self._is_stopped = False
-        #: For each waiting flush() the number of the last key that it waits for.
+        #: For each waiting flush(), the number of its last key.
         self._flushes: dict[asyncio.Future[None], int] = {}
-        #: Why the last link broke, or could not be made.
+        #: Why the last link broke or could not be opened.
         self.error: Exception | None = None
-        #: Done with the first echo; or with why there was none.
+        #: Done at the first echo, or fails with the reason why there was none.
         self.up: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
-        """Connect, again and again. Returns if the first link did not come up."""
+        """Connect, and reconnect after each break. Returns after stop(), or if the first link did not come up."""
         try:
             while not self._is_stopped:
                 self._drive = Drive(self._engine, self._rules, self._timeout, self._look)
@@ -60,18 +63,18 @@ class Reconnecting:
             self.stop()
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Wake the link: there is something to send."""
         if self._drive is not None:
             self._drive.wake()
 
     def stop(self) -> None:
-        """Drop the connections now. Twice is fine."""
+        """Drop the connections now, and fail the waiting flushes. Idempotent."""
         self._is_stopped = True
         if self._drive is not None:
             self._drive.abort()
         for flush in self._flushes:
             if not flush.done():
-                flush.set_exception(BusClosedError("the bus was closed before the server had acknowledged"))
+                flush.set_exception(BusClosedError("the bus was closed before the server acknowledged every key"))
         self._flushes.clear()
 
     async def flush(self) -> None:
@@ -86,7 +89,7 @@ class Reconnecting:
             self._flushes.pop(flush, None)
 
     def _look(self) -> None:
-        """Something was heard or acknowledged."""
+        """Update `up` and the flushes after an echo or an acknowledgement."""
         if self._rules.connected:
             self._attempt = 0
             if not self.up.done():

@@ -24,7 +24,7 @@ from .bus import Bus, BusObserver
 from .engine import CHANNEL, EchoLostError, Hear, Lost, address, require_channel
 from .targets import Target
 
-#: What the URL must not change. On Python 3.11, redis-py's own timeouts lose cancellations; its retries hide gaps.
+#: Options that the URL must not override. On Python 3.11, redis-py's timeouts lose cancellations. Retries hide gaps.
 _OPTIONS: Final[dict[str, Any]] = {
     "socket_timeout": None,
     "socket_connect_timeout": None,
@@ -37,14 +37,17 @@ _OPTIONS: Final[dict[str, Any]] = {
 
 
 class RedisBus(Bus):
-    """A Bus whose server is Redis or Valkey. It keeps two connections.
+    """A Bus whose server is Redis or Valkey. It keeps two connections open.
 
     Args:
-        url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. Channels do not belong to
-            a database: its number separates nothing.
-        targets, heartbeat, timeout, observers: as Bus.
-        channel: 1 to 63 printable ASCII characters. With ACLs, the user needs ``&channel``, as well as ``+subscribe``
-            and ``+publish``.
+        url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. All databases of a server
+            share its channels, so the database number does not separate buses.
+        targets: purgatories and long polls to check, as for Bus.
+        channel: 1 to 63 printable ASCII characters. With ACLs, the user needs ``&channel``, ``+subscribe`` and
+            ``+publish``.
+        heartbeat: seconds, as for Bus; default 5.
+        timeout: seconds, as for Bus; default 5.
+        observers: as for Bus.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class RedisBus(Bus):
 
 
 class RedisEngine:
-    """The engine of a RedisBus. Args: as there. Raises: TypeError, ValueError: *url* is none."""
+    """The engine of a RedisBus, with the same *url* and *channel*. Raises: TypeError, ValueError: *url* is invalid."""
 
     def __init__(self, url: str, channel: str) -> None:
         if not isinstance(url, str):
@@ -88,7 +91,7 @@ class RedisEngine:
         where = f"Redis at {self._address}"
         match exc:
             case EchoLostError():
-                return f"{where} does not send the bus its own messages: is there a proxy between that splits commands?"
+                return f"{where} does not send the bus its own messages: does a proxy in between split its commands?"
             case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
                 remedy = "check user and password in the url"
             case exceptions.NoPermissionError():
@@ -102,14 +105,14 @@ class RedisEngine:
             case _ if "NOAUTH" in str(exc) or "Authentication required" in str(exc):
                 remedy = "the url needs a password: redis://user:password@host"
             case OSError() | exceptions.ConnectionError():
-                remedy = "check host and port in the url, whether it runs, and for TLS that the url begins with rediss:"
+                remedy = "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
             case _:
                 remedy = "check the url"
         return f"cannot use {where}: {exc}; {remedy}"
 
 
 class _Abortable(AbstractConnection):
-    """Made part of redis-py's connections, which can otherwise only be closed: that waits until all is sent."""
+    """Adds abort() to redis-py's connections, whose own methods to close them wait until everything is sent."""
 
     def abort(self) -> None:
         writer = self._writer

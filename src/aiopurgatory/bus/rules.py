@@ -1,13 +1,13 @@
-"""What a process must send, hear and check so that nothing stays parked although its key moved. Without any I/O.
+"""The rules of a bus: what to send, receive and check so that no operation waits for a change it missed. No I/O.
 
-R1 After every confirmed subscription, the first one too, everything is checked: what was published before is not heard.
-R2 A key leaves the outbox when the server has acknowledged it. Keys in flight are sent again after a break; a key that
+R1 After every confirmed subscription, the first included, everything is checked: earlier messages were not received.
+R2 A key leaves the outbox when the server has acknowledged it. Keys in flight are sent again after a break. A key that
    is published while it is in flight is sent again.
-R3 A process must hear its own messages, sent on the other connection. It sends a probe when it has heard none for a
-   heartbeat. No echo or no acknowledgement within the timeout is a gap: the link is given up, and everything checked.
-   The bus is up after its first echo.
-R4 The bus reconnects itself, with growing pauses, a part of them at random.
-R5 The outbox is a dict of keys: bounded, and a key twice is sent once. Over its bound it collapses into `*`: check
+R3 A process must receive its own messages, sent on the other connection. After a heartbeat without one, it sends a
+   probe. A missing echo or acknowledgement within the timeout is a gap: the link is given up, and everything is
+   checked. The bus is up after its first echo.
+R4 The bus reconnects by itself, after growing and partly random pauses.
+R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Over its bound it collapses into `*`: check
    everything, everywhere.
 """
 
@@ -19,9 +19,9 @@ from typing import Final, final
 
 from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, pack
 
-#: Keys that the outbox holds before it collapses.
+#: The most keys in the outbox before it collapses.
 MAX_OUTBOX: Final = 10_000
-#: Characters of keys that are sent before the next acknowledgement.
+#: Characters of keys to send before the next acknowledgement.
 MAX_BATCH: Final = 250_000
 #: Seconds between two attempts to connect: the first pause, which doubles, and the longest.
 FIRST_PAUSE: Final = 0.05
@@ -44,7 +44,7 @@ class Outbox:
         return len(self._waiting) + len(self._in_flight)
 
     def put(self, key: Hashable, line: str) -> None:
-        # A key in flight may have been heard before its state changed again: it is sent once more.
+        # Others may have checked a key in flight before its state changed again, so it is sent once more.
         if key in self._waiting or _All in self._waiting:
             return
         self._serial += 1
@@ -53,7 +53,7 @@ class Outbox:
             self._collapse()
 
     def take(self) -> list[str]:
-        """Put what is to be sent next in flight. Returns: its lines."""
+        """Move the next keys in flight. Returns: the lines in flight."""
         size = 0
         for key, entry in self._waiting.items():
             if size > MAX_BATCH:
@@ -65,11 +65,11 @@ class Outbox:
         return [line for _, line in self._in_flight.values()]
 
     def acknowledge(self) -> None:
-        """The server has what is in flight."""
+        """Drop the keys in flight: the server has them."""
         self._in_flight.clear()
 
     def put_back(self) -> None:
-        """The link broke: what is in flight may or may not have come through."""
+        """Queue the keys in flight again: the link broke, and they may not have arrived."""
         waiting, self._waiting = self._waiting, self._in_flight
         for key, entry in waiting.items():
             self._waiting.setdefault(key, entry)  # the older number: flush() must not pass it
@@ -82,11 +82,11 @@ class Outbox:
         self._in_flight.clear()
 
     def mark(self) -> int:
-        """The number of the last key."""
+        """The serial number of the last key."""
         return self._serial
 
     def acknowledged_up_to(self) -> float:
-        """Every key that was put before the mark() of this number is acknowledged."""
+        """The highest mark() up to which every key is acknowledged; infinity if all are."""
         for entries in (self._in_flight, self._waiting):
             for serial, _ in entries.values():
                 return serial - 1
@@ -99,11 +99,11 @@ class Outbox:
 
 @final
 class _All:
-    """The key in the outbox that stands for all."""
+    """Stands for every key in a collapsed outbox."""
 
 
 class Echo:
-    """What the server owes: acknowledgements, and echoes of this process's own messages (R3). Times are in seconds."""
+    """Tracks which acknowledgements and echoes the server owes (R3). Times are in seconds."""
 
     __slots__ = ("_asked_at", "_heartbeat", "_sent_at", "_timeout", "heard_at")
 
@@ -111,12 +111,12 @@ class Echo:
         self._heartbeat: Final = heartbeat
         self._timeout: Final = timeout
         self.heard_at = -inf
-        #: The first message that was sent after the last echo, and the batch that is not acknowledged.
+        #: When the first message after the last echo was sent, and when the unacknowledged batch was.
         self._asked_at = inf
         self._sent_at = inf
 
     def reset(self) -> None:
-        """A new link: nothing is owed, and a probe is due at once."""
+        """Start over for a new link: nothing is owed, and a probe is due at once."""
         self.heard_at, self._asked_at, self._sent_at = -inf, inf, inf
 
     def sent(self, now: float) -> None:
@@ -139,7 +139,7 @@ class Echo:
         return now >= min(self._asked_at, self._sent_at) + self._timeout
 
     def next_at(self) -> float:
-        """When a probe is due, or an answer overdue."""
+        """When a probe is due or an answer is overdue."""
         overdue = min(self._asked_at, self._sent_at) + self._timeout
         return overdue if overdue < inf else self.heard_at + self._heartbeat
 
@@ -148,11 +148,11 @@ class Rules:
     """One process's side of a bus.
 
     Args:
-        check: called with keys that are to be checked here.
-        check_all: called when every key is.
+        check: called with the keys to check here.
+        check_all: called to check every key here.
         heartbeat: seconds without an echo after which a probe is sent.
-        timeout: seconds that the server may take to acknowledge, and to send an echo.
-        max_outbox: keys.
+        timeout: seconds that the server may take to acknowledge and to echo.
+        max_outbox: the most keys in the outbox before it collapses.
     """
 
     def __init__(
@@ -169,13 +169,13 @@ class Rules:
         self.echo: Final = Echo(heartbeat, timeout)
         self._origin = ""
         self._link = 0
-        #: The subscription is confirmed; and, after its first echo, the bus is up.
+        #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
         self.connected = False
         self.gaps = self.published = self.received = self.malformed = 0
 
     def begin(self, origin: str) -> None:
-        """Start, or start again. Args: origin: a new one, that no other process has, not even a fork."""
+        """Start, or start again. Args: origin: a new id that no other process has, not even a fork."""
         self._origin = origin
         self.outbox.clear()
         self.gaps = self.published = self.received = self.malformed = 0
@@ -186,14 +186,14 @@ class Rules:
         self._check((key,))
 
     def confirmed(self) -> None:
-        """The server has confirmed the subscription of a new link (R1)."""
+        """Note that the server has confirmed the subscription of a new link (R1)."""
         self._confirmed = True
         self._link += 1
         self.echo.reset()
         self._check_all()
 
     def messages(self, now: float) -> list[str]:
-        """What to send now. While the last batch is not acknowledged, nothing."""
+        """Return what to send now: nothing while the last batch is unacknowledged."""
         if self.echo.is_unacknowledged():
             return []
         lines = self.outbox.take()
@@ -203,12 +203,12 @@ class Rules:
         return pack(f"@{self._origin} {self._link}", lines)
 
     def acknowledged(self) -> None:
-        """The server has the last messages()."""
+        """Note that the server has the last messages()."""
         self.outbox.acknowledge()
         self.echo.acknowledged()
 
     def hear(self, message: str, now: float) -> None:
-        """A message came on the channel."""
+        """Handle a message from the channel."""
         lines = message.split("\n")
         is_of_a_bus = message.startswith("@")
         if is_of_a_bus:
@@ -216,7 +216,7 @@ class Rules:
             if origin == self._origin:
                 self._hear_echo(link, now)
                 return
-        if len(message) > MAX_MESSAGE:  # none of ours, and to decode it could take long
+        if len(message) > MAX_MESSAGE:  # not from a bus, and slow to decode
             self.malformed += 1
             return
         if not (is_of_a_bus and self._hear_keys(lines)):
@@ -224,7 +224,7 @@ class Rules:
                 self._hear_line(line.strip())
 
     def broken(self) -> None:
-        """The link is given up, for whatever reason (R2, R3)."""
+        """Note that the link is given up, for whatever reason (R2, R3)."""
         was_confirmed = self._confirmed
         self.closed()
         if was_confirmed:
@@ -232,18 +232,18 @@ class Rules:
             self._check_all()
 
     def closed(self) -> None:
-        """The link is given up because the bus closes: that is no gap."""
+        """Note that the link is given up because the bus closes: this is not a gap."""
         self.outbox.put_back()
         self.connected = self._confirmed = False
 
     def _hear_echo(self, link: str, now: float) -> None:
-        """Its keys were checked when they were published. An echo of an earlier link says nothing about this one."""
+        """Note an echo of this link; one of an earlier link says nothing. Its keys were checked when published."""
         if self._confirmed and link == str(self._link):
             self.echo.heard(now)
             self.connected = True
 
     def _hear_keys(self, lines: list[str]) -> bool:
-        """Returns: False: they are not keys alone."""
+        """Check the keys on *lines*. Returns: False if a line is not a key."""
         try:
             keys = decode_all(lines)
         except MalformedError:
@@ -271,6 +271,6 @@ def pause(attempt: int, chance: float) -> float:
 
     Args:
         attempt: 1 for the first one after a link that was up.
-        chance: a random number from 0 to 1, so that processes do not come back in a herd.
+        chance: a random number from 0 to 1, so that processes don't return in a herd.
     """
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempt - 1, 10)) * (0.5 + chance / 2))

@@ -1,4 +1,4 @@
-"""What a bus drives: purgatories, long polls, and whatever else checks keys."""
+"""The targets of a bus: purgatories, long polls, and other objects that check keys."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import Protocol, final, runtime_checkable
 
 @runtime_checkable
 class Target(Protocol):
-    """Purgatory and LongPolling are targets. Both methods are called in the event loop and must not wait."""
+    """Checks keys for a bus. Purgatory and LongPolling do. The bus calls both methods in the event loop."""
 
     def notify(self, key: Hashable, /) -> object:
-        """The state behind *key* may have changed."""
+        """Called when the state behind *key* may have changed. Must not block."""
         ...
 
     def notify_all(self) -> object:
-        """The state behind any key may have changed: messages may have been lost."""
+        """Called when messages may have been lost: any state may have changed. Must not block."""
         ...
 
 
 @final
 class Targets:
-    """Args: report: called with what a target raises: that harms no other target, and not the bus."""
+    """Calls every target of a bus.
+
+    Args: report: called with each exception of a target, which affects neither the others nor the bus.
+    """
 
     __slots__ = ("_notify", "_notify_all", "_report")
 

@@ -1,4 +1,4 @@
-"""The alarm of the clock: the one armed call, what the clock sleeps until, and how to wake it before."""
+"""The alarm: the clock task's one armed call, the time it sleeps until, and how to wake it earlier."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from ..timer.delay_queue import NEVER
 from .nanoseconds import ns_to_seconds
 
-#: What a clock that is awake sleeps until: nothing is earlier.
+#: The value of ``until`` while the clock is awake: nothing is earlier.
 AWAKE: Final = -NEVER
 
 
@@ -19,9 +19,9 @@ class Alarm:
     __slots__ = ("_armed_for", "_call_at", "_handle", "_ring", "_wake", "until", "wakeups")
 
     def __init__(self) -> None:
-        #: Nanoseconds: a clock that sleeps wakes by then; AWAKE, or NEVER.
+        #: Nanoseconds: the sleeping clock wakes by then. Or AWAKE, or NEVER.
         self.until = AWAKE
-        #: How often the armed call came.
+        #: How often the armed call fired.
         self.wakeups = 0
         self._handle: Any = None
         self._armed_for = NEVER
@@ -30,7 +30,7 @@ class Alarm:
         self._wake: Callable[[], object] = int
 
     def connect(self, call_at: Any, ring: Callable[[], object], wake: Callable[[], object]) -> None:
-        """Args: call_at: Clock.call_at(). ring: called when the time has come. wake: ends the clock's sleep."""
+        """Args: call_at: Clock.call_at(). ring: called when the armed time comes. wake: ends the clock's sleep."""
         self.until = AWAKE
         self._call_at = call_at
         self._ring = ring
@@ -41,15 +41,15 @@ class Alarm:
         return self._handle is not None
 
     def stay_awake(self) -> None:
-        """The clock works: it looks at the timer before it sleeps again."""
+        """The clock is working: it will poll the timer before it sleeps again."""
         self.until = AWAKE
 
     def sleep_until(self, due: int) -> None:
-        """Be called when *due* has come; NEVER for not at all."""
+        """Arm a call for *due*; NEVER arms none."""
         if self._handle is not None:
             if self._armed_for <= due:
-                # Its bucket was emptied, or is still there. It may ring for nothing, which costs less than to cancel
-                # and arm anew each time that the earliest operation ends.
+                # Its bucket was emptied, or is still there. The alarm may ring for nothing. That costs less than
+                # cancelling and re-arming it each time the earliest operation ends.
                 self.until = self._armed_for
                 return
             self._handle.cancel()
@@ -59,17 +59,17 @@ class Alarm:
             self._handle = self._call_at(ns_to_seconds(due), self._ring)
 
     def rang(self) -> None:
-        """The armed call has come."""
+        """Note that the armed call has fired."""
         self._handle = None
         self.wakeups += 1
         self.until = AWAKE
 
     def wake(self) -> None:
-        """Have the clock work on the next iteration of the loop."""
+        """Make the clock work on the next loop iteration."""
         self._wake()
 
     def disconnect(self) -> None:
-        """Arm nothing any more, wake nothing, and hold on to nothing."""
+        """Cancel the armed call and drop all references: nothing is armed or woken after this."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

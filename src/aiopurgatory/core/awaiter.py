@@ -40,10 +40,10 @@ class Awaiter(Awaiters):
 
     asyncio waits for anything that follows the protocol of ``asyncio.isfuture``: it takes what a coroutine yields,
     sees ``_asyncio_future_blocking``, and calls add_done_callback(). This object holds that callback and little else.
-    Against an ``asyncio.Future`` it is small; and ``task.cancel()`` arrives here, in the call. From that instant the
-    operation is cancelled and out of all lists: it is never pending while its awaiter is gone.
+    It is smaller than an ``asyncio.Future``, and ``task.cancel()`` calls cancel() here. That cancels the operation at
+    once and takes it out of all lists, so an operation is never pending after its awaiter is gone.
 
-    The awaiters of one operation are a chain. The operation knows the first one, the head, which keeps the chain's
+    The awaiters of one operation form a chain. The operation knows the first one, the head, which keeps the chain's
     end and its count.
     """
 
@@ -69,7 +69,7 @@ class Awaiter(Awaiters):
         self._context: Context | None = None
         self._next: Awaiter | None = None
         self._last: Awaiter | None = None  # of a head with others behind it: the last of them
-        self._waiting = 0  # of a head: how many of the chain have neither taken the result nor left
+        self._waiting = 0  # of a head: members of the chain that have neither taken the result nor left
         head = cast("Awaiter | None", awaiters_of(op))
         self._head: Awaiter | None = head  # None: itself
         if head is None:
@@ -87,7 +87,7 @@ class Awaiter(Awaiters):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # A future to isinstance(), too: anyio does not cancel a task whose future is done in this very iteration.
+        # isinstance() must see a future, too: anyio does not cancel a task whose future is done in this iteration.
         owner = owner_of(self._op)
         return Awaiter if owner is None else type(owner.loop.done)
 
@@ -100,7 +100,7 @@ class Awaiter(Awaiters):
         self._context = context
 
     def block(self) -> None:
-        """Be waited for once more."""
+        """Prepare to be awaited once more."""
         self._asyncio_future_blocking = True
 
     def cancel(self, msg: Any = None) -> bool:
@@ -135,14 +135,14 @@ class Awaiter(Awaiters):
         if callback is None or owner is None:
             return
         self._callback = self._context = None
-        # A task looks at the future it is woken with for an exception, and that is quickest with a real one. One that
-        # is done serves for all: what they get, they get from the operation.
+        # A task checks the future it is woken with for an exception, which is quickest with a real one. One finished
+        # future serves all tasks: they take their result from the operation.
         owner.loop.call_soon(callback, owner.loop.done if self._is_task else self._op, context)
 
-    # what else there is
+    # leaving
 
     def leave(self) -> None:
-        """The task was cancelled after the operation had ended, or its coroutine was thrown away."""
+        """The task was cancelled after the operation had ended, or its coroutine was discarded."""
         self._callback = self._context = None
         head = self._head or self
         head._left = True
@@ -151,7 +151,7 @@ class Awaiter(Awaiters):
             handle_undelivered(self._op)
 
     def remove(self, callback: Callable[[Any], object]) -> int:
-        """Forget *callback* in the chain whose head this is. Returns: how often it was there."""
+        """Remove *callback* from the chain whose head this is. Returns: how often it was there."""
         found = 0
         awaiter: Awaiter | None = self
         while awaiter is not None:
@@ -164,7 +164,7 @@ class Awaiter(Awaiters):
 
 
 def begin_wait(op: Operation) -> Awaiter | None:
-    """What an awaiting task is to yield until *op* is ready; None if it is. Raises: RuntimeError: it never will be."""
+    """Return the object to yield until *op* is ready; None if it is. Raises: RuntimeError: it never will be."""
     if is_ready(op):
         return None
     if owner_of(op) is None:
@@ -173,8 +173,8 @@ def begin_wait(op: Operation) -> Awaiter | None:
 
 
 def take(op: Operation | None) -> Any:
-    """The result of the ready *op*; what it raises is raised."""
-    assert op is not None  # it is, until the end
+    """Return the result of the ready *op*, or raise its failure."""
+    assert op is not None  # None only at the end
     if is_cancelled(op):
         raise cancelled_error(op)
     if not raises_of(op):
@@ -191,9 +191,9 @@ def take(op: Operation | None) -> Any:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class AwaitableOperation(Operation):
-    """An operation that is a future by asyncio's own protocol; see DelayedOperation.
+    """An operation that follows asyncio's future protocol; see DelayedOperation.
 
-    What CPython's documentation says of ``asyncio.Future`` holds for the methods of the same name.
+    Methods that ``asyncio.Future`` has, too, behave as CPython's documentation says there.
     """
 
     __slots__ = ()
@@ -216,8 +216,10 @@ class AwaitableOperation(Operation):
         """End it as FAILED: awaiting tasks get *exc*.
 
         Returns: True if this call ended it.
-        Raises: TypeError: *exc* is no instance of Exception, or a StopIteration. RuntimeError: called from another
-            thread.
+
+        Raises:
+            TypeError: *exc* is not an instance of Exception, or is a StopIteration.
+            RuntimeError: called from another thread.
         """
         require_error(exc)
         if not is_pending(self):
@@ -227,7 +229,7 @@ class AwaitableOperation(Operation):
         return True
 
     def cancel(self, msg: Any = None) -> bool:
-        """End it as CANCELLED, gone from every key at once: awaiting tasks get CancelledError(*msg*).
+        """End it as CANCELLED and remove it from every key at once: awaiting tasks get CancelledError(*msg*).
 
         Returns: True if this call ended it.
         Raises: RuntimeError: called from another thread.
@@ -236,19 +238,19 @@ class AwaitableOperation(Operation):
 
     @property
     def _asyncio_future_blocking(self) -> bool:
-        """Makes ``asyncio.isfuture()`` true. The task that awaits sets it on an Awaiter, never on the operation."""
+        """Makes ``asyncio.isfuture()`` true. An awaiting task sets it on an Awaiter, never on the operation."""
         return False
 
     def result(self) -> Any:
-        """The result.
+        """Return the result.
 
-        Raises: what an await would; asyncio.InvalidStateError while it is pending.
+        Raises: what an await would raise; asyncio.InvalidStateError while it is pending.
         """
         self._check_ready()
         return take(self)
 
     def exception(self) -> BaseException | None:
-        """What an await would raise; None if it would return.
+        """Return what an await would raise; None if it would return a result.
 
         Raises: asyncio.CancelledError: it was cancelled; asyncio.InvalidStateError while it is pending.
         """
@@ -260,9 +262,9 @@ class AwaitableOperation(Operation):
     def add_done_callback(self, callback: Callable[[Any], object], /, *, context: Context | None = None) -> None:
         """Call *callback* with the operation, on the next loop iteration after it has ended.
 
-        A failure of an operation with callbacks is not reported to the loop's exception handler: they look after it.
+        A failure of an operation with callbacks is not reported to the loop's exception handler: the callbacks see it.
 
-        Args: context: to call it in; None: a copy of the current one.
+        Args: context: the contextvars context to call it in. None (default): a copy of the current one.
         Raises: RuntimeError: it was never watched.
         """
         owner = owner_of(self)
@@ -277,12 +279,12 @@ class AwaitableOperation(Operation):
             Awaiter(self, False).add_done_callback(callback, context=context)
 
     def remove_done_callback(self, callback: Callable[[Any], object], /) -> int:
-        """Forget *callback*. Returns: how often it had been added."""
+        """Remove *callback*. Returns: how often it had been added."""
         head = None if is_ready(self) else awaiters_of(self)
         return 0 if head is None else cast(Awaiter, head).remove(callback)
 
     def get_loop(self) -> Any:
-        """The event loop of the purgatory that it was watched in. Raises: RuntimeError: it was never watched."""
+        """Return the event loop of the purgatory that watched it. Raises: RuntimeError: it was never watched."""
         owner = owner_of(self)
         if owner is None:
             raise RuntimeError(never_watched(self))
@@ -307,6 +309,6 @@ def never_watched(op: Operation) -> str:
 
 
 def cancelled_error(op: Operation) -> CancelledError:
-    """What the cancelled *op* raises."""
+    """Return the exception that the cancelled *op* raises."""
     msg = message_of(op)
     return CancelledError() if msg is None else CancelledError(msg)

@@ -1,4 +1,4 @@
-"""Checks: the state behind a key has changed, so the operations waiting under it are tried."""
+"""Checks: when the state behind a key has changed, try the operations waiting under it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .watchers import Watchers, listed, oldest
 
 #: Stands for every key among those to be checked.
 EVERY_KEY: Final = object()
-#: The limit of a check that ends as many as are willing.
+#: The limit of a check without a limit.
 ALL: Final = maxsize
-#: Waiters that a check with a limit takes at first: to wake one must not cost a copy of the list of all.
+#: Waiters that a check with a limit copies at first: waking one must not cost a copy of the whole list.
 FIRST_SLICE: Final = 16
 
 
 @final
 class Checks:
-    """Args: drops_stale: with deferred purging, a check drops the ended operations that it meets."""
+    """Args: drops_stale: drop ended operations met by a check (deferred purging)."""
 
     __slots__ = (
         "_alarm",
@@ -58,11 +58,11 @@ class Checks:
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
-        # The key that the checks of ..._soon are at: the operations not tried yet, the next one last.
+        # The key that work() is checking, and its operations not tried yet, the next one last.
         self._soon_key: Hashable = None
         self._soon_ops: list[Operation] = []
-        # Where that stands for every key: the keys not listed yet, the next one last; and the ids of operations that
-        # were met and have more than one.
+        # If that is EVERY_KEY: the keys not listed yet, the next one last; and the ids of the operations with several
+        # keys that were already tried.
         self._soon_keys: list[Hashable] = []
         self._met: set[int] = set()
         self._soon_limit = ALL
@@ -72,7 +72,7 @@ class Checks:
     def check(self, key: Hashable, entry: object, limit: int, counted: bool = True) -> int:
         """Try everything in *entry*, which waits under *key*, until *limit* have ended. Returns: how many that ended.
 
-        A check from inside a check is queued and run when this one is through: a chain of any length neither recurses
+        A check from inside a check is queued and run when this one is finished: a chain of any length neither recurses
         nor loses a link (I7). Queued twice, it is run once, after the later call; the limits add up.
         """
         self._loop.check_thread()
@@ -90,7 +90,7 @@ class Checks:
                 if entry is not None or key is EVERY_KEY:
                     self._count(self._try_all(key, entry, limit))
         except BaseException:
-            # On its way out; what it cut off is not lost.
+            # Check later what the exception cuts off.
             mark(self._soon, key, limit)
             for key, limit in self._nested.items():
                 mark(self._soon, key, limit)
@@ -117,11 +117,11 @@ class Checks:
             self._mark(EVERY_KEY, ALL)
 
     def has_work(self) -> bool:
-        """Is there something marked, or half done?"""
+        """Is a key marked, or partly checked?"""
         return bool(self._soon) or bool(self._soon_ops) or bool(self._soon_keys)
 
     def work(self, share: float) -> bool:
-        """Check what is marked, for *share* seconds. Returns: whether the key that it is at may have more."""
+        """Check the marked keys for *share* seconds. Returns: whether the current key may have more."""
         turn_time = self._loop.turn_time
         stop = turn_time() + share
         while self._step():
@@ -130,7 +130,7 @@ class Checks:
         return False
 
     def is_about_to_check(self, op: Operation) -> bool:
-        """Is a key of *op* marked, or being checked in slices that have not reached *op* perhaps?"""
+        """Is a key of *op* marked, or being checked in slices that may not have reached *op* yet?"""
         keys = keys_of(op)
         if EVERY_KEY in self._soon:
             return True
@@ -142,7 +142,7 @@ class Checks:
         return bool(self._soon_ops) and self._soon_key in keys
 
     def clear(self) -> None:
-        """Forget what is marked: nothing waits."""
+        """Drop all marks: nothing waits."""
         self._soon_ops.clear()
         self._soon_keys.clear()
         self._nested.clear()
@@ -155,7 +155,7 @@ class Checks:
         self._alarm.wake()
 
     def _step(self) -> bool:
-        """Try the next operation of what is marked. Returns: False: there was nothing to do."""
+        """Try the next operation under a marked key. Returns: False if there was nothing to do."""
         if not self._soon_ops and not self._begin_next():
             return False
         if self._soon_ops:
@@ -164,13 +164,13 @@ class Checks:
                 try:  # noqa: SIM105 suppress() is a call
                     self._soon_ended += self.check(self._soon_key, op, ALL, False)
                 except CancelledError:
-                    pass  # the failure of an operation; it must not pass for a cancellation of the clock task (I11)
+                    pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
             if self._soon_ended >= self._soon_limit:
                 self._soon_ops.clear()
         return True
 
     def _begin_next(self) -> bool:
-        """List the operations of the next key. Returns: False: there is none."""
+        """List the operations of the next key. Returns: False if there is none."""
         if self._soon_keys:
             self._soon_ops = self._watchers.waiting(self._soon_keys.pop())
         else:
@@ -180,7 +180,7 @@ class Checks:
             # Unmarked before it is walked: marked again meanwhile, it is walked once more.
             self._soon_key, self._soon_limit = self._soon.popitem(last=False)
             if self._soon_key is EVERY_KEY:
-                # Key by key: to list a million operations at once would hold up the loop (I8).
+                # Key by key: listing a million operations at once would block the loop (I8).
                 self._soon_keys = list(self._watchers.by_key)
                 self._soon_keys.reverse()
                 self._uncounted = self._watchers.pending > 0
@@ -191,7 +191,7 @@ class Checks:
         return True
 
     def _end_last(self) -> None:
-        """The check that _begin_next() began is through."""
+        """Finish the check that _begin_next() began."""
         if self._uncounted:
             self._uncounted = False
             self._count(self._soon_ended)
@@ -199,8 +199,9 @@ class Checks:
         self._met.clear()
 
     def _was_met(self, op: Operation) -> bool:
-        """Has the check of every key met *op* under another one? Its id may be that of one that is gone: then *op* came
-        after the call of mark_all(), and has seen a later state.
+        """Has the check of every key tried *op* under another key?
+
+        An id may be reused. Then *op* came after the call of mark_all(), and its first try saw a later state.
         """
         if len(keys_of(op)) == 1:
             return False
@@ -214,7 +215,7 @@ class Checks:
             self.without_effect += 1
 
     def _try_all(self, key: Hashable, entry: object, limit: int) -> int:
-        """Try the operations in *entry*, oldest first, as it is now: later ones have seen a later state (I12)."""
+        """Try the operations now in *entry*, oldest first: those added later have seen a later state (I12)."""
         if entry is not None and not isinstance(entry, dict):
             return self._try_one(key, cast(Operation, entry))
         if limit != ALL:
@@ -238,7 +239,7 @@ class Checks:
         return ended
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
-        """Try *op*, waiting under *key*, unless it has ended; 1 if that ended it."""
+        """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""
         if is_pending(op):
             state = attempt(op)
             ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled

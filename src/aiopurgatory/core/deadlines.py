@@ -1,4 +1,4 @@
-"""Deadlines: the timer in nanoseconds, and what happens when time is up."""
+"""Deadlines: the timer in nanoseconds, and the expiry of operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .nanoseconds import ceil_ns, floor_ns
 from .operation import Operation, is_due, is_pending, seconds_of
 from .watchers import Watchers
 
-#: Tasks to cascade between two looks at the time.
+#: Tasks to cascade between two readings of the clock.
 CASCADE_SLICE: Final = 128
 
 
@@ -35,7 +35,7 @@ class Deadlines:
         self.is_expiring_all = False
 
     def start(self) -> None:
-        """Time runs, from now."""
+        """Start the timer at the current time."""
         self.timer.start_at(self._loop.now())
 
     def arm(self, op: Operation, now: float) -> None:
@@ -47,7 +47,7 @@ class Deadlines:
         timer.catch_up(floor_ns(now))
         set_deadline(op, ceil_ns(now) + ceil_ns(seconds))
         if not timer.add(op):
-            # A timeout of 0 is due at once, but never in here: let it be due with the next tick.
+            # A timeout of 0 is due at once, but must not expire inside this call: make it due at the next tick.
             set_deadline(op, timer.now + 1)
             timer.add(op)
         if timer.soonest() < self._alarm.until:
@@ -57,7 +57,7 @@ class Deadlines:
         self.timer.cancel(op)
 
     def sleep(self) -> None:
-        """Have the clock sleep until something is due, and no longer (I4)."""
+        """Let the clock sleep until the next expiration, no longer (I4)."""
         due = self.timer.next_expiration()
         self._alarm.sleep_until(NEVER if due is None else due)
 
@@ -73,7 +73,7 @@ class Deadlines:
                 try:  # noqa: SIM105 suppress() is a call
                     expire(op)
                 except CancelledError:
-                    pass  # the failure of an operation; it must not pass for a cancellation of the clock task (I11)
+                    pass  # an operation's failure: it must not be taken for a cancellation of the clock task (I11)
             else:
                 due = timer.next_expiration()
                 if due is None or due > now:
@@ -84,7 +84,7 @@ class Deadlines:
     def expire_all(self) -> int:
         """Expire everything that is pending, whatever its deadline (the exception to I1). Returns: how many ended."""
         self._again = True
-        if self.is_expiring_all:  # called by a hook that it runs: once more, when it is through (I7)
+        if self.is_expiring_all:  # called from a hook it runs: repeat when finished (I7)
             return 0
         self.is_expiring_all = True
         ended = 0
@@ -97,7 +97,7 @@ class Deadlines:
         return ended
 
     def _expire_now(self, op: Operation) -> bool:
-        if not is_pending(op) or is_due(op):  # due: it is being tried further up, and expires there
+        if not is_pending(op) or is_due(op):  # due: a caller up the stack is trying it, and expires it
             return False
         self.timer.cancel(op)
         return expire(op)

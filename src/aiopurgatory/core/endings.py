@@ -29,7 +29,7 @@ from .states import CANCELLED, EXPIRED, FAILED, PENDING
 
 
 def publish_cancelled(op: Operation, msg: object) -> None:
-    """The second step of a cancellation. The result of a cancelled operation is the message."""
+    """Publish a cancellation. The result of a cancelled operation is its message."""
     publish(op, CANCELLED, msg, False)
     try:
         require_plain(op.on_cancel(), op, "on_cancel")
@@ -38,7 +38,7 @@ def publish_cancelled(op: Operation, msg: object) -> None:
 
 
 def publish_failure(op: Operation, exc: BaseException) -> None:
-    """The second step of a failure."""
+    """Publish a failure."""
     publish(op, FAILED, Failure(exc), True)
 
 
@@ -61,8 +61,8 @@ def complete(op: Operation, outcome: u8) -> None:
         require_plain(op.on_expiration(), op, "on_expiration")
     except Exception as exc:
         if isinstance(exc, TimeoutError):
-            # An answer and no fault. Its traceback would keep the hook's frame, that the operation, and that this:
-            # every timeout one more cycle for the gc.
+            # An expected answer, not a fault. Its traceback would keep the hook's frame alive, that the operation, and
+            # that this exception: one more cycle for the gc at every timeout.
             exc.__traceback__ = None
         publish(op, EXPIRED, Failure(as_failure(exc, "on_expiration")), True)
     except BaseException as exc:
@@ -79,7 +79,7 @@ def fail(op: Operation, exc: BaseException) -> None:
 
 
 def attempt(op: Operation) -> u8:
-    """Try the pending *op* once. What try_complete() raises ends it, and it alone (I11).
+    """Try the pending *op* once. An exception from try_complete() ends it, and no other operation (I11).
 
     Returns: its state after that.
     """
@@ -102,9 +102,9 @@ def attempt(op: Operation) -> u8:
 
 
 def expire(op: Operation) -> bool:
-    """Try *op*, whose time is up and which has left the timer, once more (I10), then end it as EXPIRED.
+    """Try *op* a last time at its deadline, out of the timer (I10), then end it as EXPIRED.
 
-    Returns: False if it has put its expiry off in that last try, by Purgatory.reschedule().
+    Returns: False if that last try postponed the expiry by Purgatory.reschedule().
     """
     mark_due(op)
     if attempt(op) == PENDING:
@@ -115,14 +115,14 @@ def expire(op: Operation) -> bool:
 
 
 def check_thread(op: Operation) -> None:
-    """Refuse to end *op* from another thread than its loop's (I15)."""
+    """Raise RuntimeError if called outside the thread of the loop of *op* (I15)."""
     owner = owner_of(op)
     if owner is not None:
         owner.loop.check_thread()
 
 
 def cancel(op: Operation, msg: object) -> bool:
-    """End *op* as CANCELLED if it is pending, gone from every key at once. Returns: whether it did."""
+    """End *op* as CANCELLED if it is pending, and remove it from every key. Returns: whether it was pending."""
     if not is_pending(op):
         return False
     check_thread(op)
@@ -132,9 +132,9 @@ def cancel(op: Operation, msg: object) -> bool:
 
 
 def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], bool]) -> list[Operation]:
-    """Call *step* with each of *ops*; a BaseException is raised after the last, so that it cuts none off.
+    """Call *step* with each of *ops*. A BaseException is raised after the last, so that none is skipped.
 
-    Returns: those for which it returned True.
+    Returns: the operations for which it returned True.
     """
     found = []
     interrupt: BaseException | None = None

@@ -1,4 +1,4 @@
-"""What hooks may raise and return, and how it is passed on."""
+"""Faults of hooks: what they may raise and return, and how failures are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COROUTINE: Final = CoroutineType
 
 @final
 class Failure:
-    """An exception to raise, and the traceback it came with: each raise begins with that, so that it cannot grow."""
+    """An exception and its original traceback. Each raise starts from that, so the traceback cannot grow."""
 
     __slots__ = ("exc", "traceback")
 
@@ -21,7 +21,7 @@ class Failure:
 
 
 def as_failure(exc: BaseException, hook: str) -> BaseException:
-    """*exc* as it can be raised out of an await: a StopIteration would end the awaiting coroutine instead."""
+    """Return *exc* in a form that an await can raise: a StopIteration would end the awaiting coroutine instead."""
     if not isinstance(exc, StopIteration):
         return exc
     failure = RuntimeError(f"{hook} raised StopIteration")
@@ -30,13 +30,13 @@ def as_failure(exc: BaseException, hook: str) -> BaseException:
 
 
 def require_error(exc: object) -> None:
-    """Raises: TypeError: *exc* is nothing that an await can raise."""
+    """Raises: TypeError: *exc* cannot be raised by an await."""
     if not isinstance(exc, Exception) or isinstance(exc, StopIteration):
         raise TypeError(f"exc must be an instance of Exception other than StopIteration, got {exc!r}")
 
 
 def require_plain(returned: Any, op: object, hook: str) -> None:
-    """Raises: TypeError: *hook* is an ``async def``, and this its coroutine, which nobody would await."""
+    """Raises: TypeError: *hook* is an ``async def``: *returned* is its coroutine, which would never be awaited."""
     if returned is not None and type(returned) is COROUTINE:
         returned.close()  # else Python warns of it, too
         raise TypeError(f"{type(op).__name__}.{hook} must be a plain function, not async def: hooks never wait")

@@ -1,4 +1,4 @@
-"""What one loop iteration does for a purgatory, and how the budget for it is shared out (I8)."""
+"""The work of a purgatory in one loop iteration, within a budget that expiry, checks and purging share (I8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .purging import Purging
 
 @final
 class Iteration:
-    """Args: budget: seconds that one may take."""
+    """Args: budget: seconds that one iteration may take."""
 
     __slots__ = ("_budget", "_checks", "_deadlines", "_loop", "_purging", "longest")
 
@@ -22,11 +22,11 @@ class Iteration:
         self._deadlines: Final = deadlines
         self._checks: Final = checks
         self._purging: Final = purging
-        #: Seconds that the longest one took.
+        #: Seconds that the longest iteration took.
         self.longest = 0.0
 
     def run(self) -> bool:
-        """Expire, check and purge what there is now. Returns: whether there is more."""
+        """Expire, check and purge, within the budget. Returns: whether work is left."""
         begin = self._loop.turn_time()
         share = self._budget / (1 + self._checks.has_work() + self._purging.has_work())
         more = self._deadlines.expire_due(share)

@@ -1,6 +1,6 @@
-"""The event loop as the core knows it: the time, the thread, calls on its next iteration, and where faults go.
+"""The event loop as the core sees it: time, thread, calls on the next iteration, and the exception handler.
 
-All of it is handed in: nothing here imports asyncio.
+All of it is passed in: nothing here imports asyncio.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .nanoseconds import floor_ns
 
 @final
 class Loop:
-    """Args: name: the purgatory's, for messages."""
+    """Args: name: the purgatory's name, for messages."""
 
     __slots__ = (
         "_call_exception_handler",
@@ -35,9 +35,9 @@ class Loop:
         #: The loop itself; None before the first start.
         self.running: Any = None
         self.debug = False
-        #: A Future of the loop that is done.
+        #: A finished Future of the loop.
         self.done: Any = None
-        #: Seconds: the purgatory's clock, and what iterations are measured with, whatever the clock.
+        #: Seconds: the purgatory's clock, and the real time that iterations are measured with.
         self.time: Callable[[], float] = float
         self.turn_time: Callable[[], float] = float
         self._call_soon: Any = None
@@ -55,11 +55,11 @@ class Loop:
         get_ident: Callable[[], int],
         current_loop: Callable[[], object] | None,
     ) -> None:
-        """Belong to the loop *running*, in this thread, from now on.
+        """Attach to the loop *running* in this thread.
 
         Args:
             get_ident: returns the number of the calling thread.
-            current_loop: returns the loop that runs in the calling thread, if that is quicker than get_ident().
+            current_loop: returns the loop running in the calling thread; None if get_ident() is quicker.
         """
         done = running.create_future()
         done.set_result(None)
@@ -83,8 +83,8 @@ class Loop:
         """Is the caller inside this loop? (I15)"""
         if self._current_loop is not None:
             return self._current_loop() is self.running
-        # A loop that runs, and was entered in this thread, is the one that runs here. To ask asyncio costs a call of
-        # the kernel on Python 3.11: a sixth of a whole operation.
+        # A loop that runs, and was entered in this thread, is the one running here. Asking asyncio costs a system call
+        # on Python 3.11: a sixth of a whole operation.
         return self._get_ident() == self._ident and self._is_running()
 
     def is_foreign_thread(self) -> bool:
@@ -92,7 +92,7 @@ class Loop:
         return self._get_ident() != self._ident and self._is_running()
 
     def check_thread(self) -> None:
-        """Refuse a call from another thread: the loop would learn of it when it next wakes, seconds later (I15)."""
+        """Refuse a call from another thread: the loop might not notice it until it next wakes, seconds later (I15)."""
         if self._current_loop is not None and self._current_loop() is self.running:
             return
         if self.is_foreign_thread():
@@ -105,7 +105,7 @@ class Loop:
         )
 
     def call_soon(self, callback: Any, argument: object, context: Any = None) -> None:
-        """Call *callback* on the next iteration; never, if the loop is closed."""
+        """Call *callback* on the next iteration; do nothing if the loop is closed."""
         try:
             self._call_soon(callback, argument, context=context)
         except RuntimeError:
@@ -113,5 +113,5 @@ class Loop:
                 raise
 
     def report(self, op: object, exc: BaseException, message: str) -> None:
-        """Hand *exc*, which no caller can be given, to the loop's exception handler."""
+        """Pass *exc*, which no caller can receive, to the loop's exception handler."""
         self._call_exception_handler({"message": f"aiopurgatory: {message}", "exception": exc, "operation": op})

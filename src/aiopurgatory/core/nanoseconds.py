@@ -1,9 +1,9 @@
 """Seconds to nanoseconds and back, so that nothing is ever early (I1).
 
-Clocks and users speak float seconds; the timer speaks integers. A float stands for the decimal of nine digits that it
-is nearest to, if there is one: 0.1 is 100,000,000 ns, and 0.1 + 0.2 is 0.3. Sums are made of nanoseconds, because a sum
-of floats may be off by its last digit, and that costs a tick. Any other float is rounded to the safe side: a deadline
-up, the time it is now down. Floats hold nanoseconds up to 97 days; beyond, each is what it is, exactly.
+Clocks and users use float seconds; the timer uses integers. A float that is the nearest one to a decimal of nine digits
+stands for that decimal: 0.1 is 100,000,000 ns. Sums are made in nanoseconds, so 0.1 + 0.2 is 0.3: a sum of floats may
+be off in its last digit, which costs a tick. Any other float is rounded to the safe side: a deadline up, the current
+time down. Floats resolve nanoseconds up to 97 days; beyond that, each is taken at its exact value.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, Final
 
 #: Nanoseconds per second.
 NS: Final = 1_000_000_000
-#: What a signed 64-bit count of nanoseconds holds, 146 years, is the timer's range: a longer timeout is none.
+#: Seconds, 146 years: the timer's range. A longer timeout counts as none.
 RANGE: Final = (1 << 62) / NS
 
 
-#: Seconds, 97 days: floats from here on are coarser than a nanosecond. Their fraction has 29 bits at most, so that it
-#: is multiplied by 10^9 without being rounded.
+#: Seconds, 97 days: floats from here on are coarser than a nanosecond. Their fraction has at most 29 bits, so that it
+#: can be multiplied by 10^9 without rounding.
 COARSE: Final = 8388608.0
 
 
 def ceil_ns(seconds: float) -> int:
-    """The nanosecond that *seconds* is, or the next one."""
+    """Convert *seconds* to nanoseconds, rounded up."""
     if seconds >= COARSE:
         whole = int(seconds)
         fraction = (seconds - whole) * NS
@@ -38,7 +38,7 @@ def ceil_ns(seconds: float) -> int:
 
 
 def floor_ns(seconds: float) -> int:
-    """The nanosecond that *seconds* is, or the one before."""
+    """Convert *seconds* to nanoseconds, rounded down."""
     if seconds >= COARSE:
         whole = int(seconds)
         return whole * NS + int((seconds - whole) * NS)
@@ -49,12 +49,12 @@ def floor_ns(seconds: float) -> int:
     while ns / NS > seconds:
         ns -= step
         step += step
-    # The product may be less than the nanosecond that *seconds* is.
+    # The product may be one nanosecond too low.
     return ns + 1 if (ns + 1) / NS <= seconds else ns
 
 
 def ns_to_seconds(ns: int) -> float:
-    """Seconds at which *ns* is reached: floor_ns(ns_to_seconds(ns)) >= ns."""
+    """Convert *ns* to seconds such that floor_ns(ns_to_seconds(ns)) >= ns."""
     seconds = ns / NS
     while floor_ns(seconds) < ns:
         seconds = nextafter(seconds, inf)
@@ -62,7 +62,7 @@ def ns_to_seconds(ns: int) -> float:
 
 
 def timeout_seconds(timeout: Any) -> float:
-    """A user's timeout as float seconds; inf for none.
+    """Return a user's timeout as float seconds; inf for None.
 
     Raises: TypeError: not a number; ValueError: negative or NaN.
     """

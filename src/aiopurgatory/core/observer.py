@@ -1,4 +1,4 @@
-"""The one hook on which everything that only looks on hangs."""
+"""The one hook for code that only observes, such as metrics and the journal."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Observer:
-    """Told of every operation that ends, and of polls that are refused. Subclass it and override what you need.
+    """Is told of every operation that ends and every poll that is refused. Subclass it and override what you need.
 
-    Calls are synchronous and on the way of every operation: keep them short. What they raise goes to the event loop's
-    exception handler and changes nothing.
+    Calls are synchronous and happen for every operation: keep them short. An exception goes to the event loop's
+    exception handler and changes nothing else.
     """
 
     def opened(self, purgatory: Any) -> None:
         """*purgatory* has started, in the running event loop."""
 
     def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        """The operation *op* has ended, and still shows the keys it was watched under.
+        """The operation *op* has ended. It still has its keys.
 
-        Do not call its result() or exception() here: that counts as having taken what may be nobody else's to take.
+        Do not call its result() or exception() here: that counts as retrieving it, and would hide a failure or an
+        undelivered result that no task receives.
 
         Args:
             waited: seconds since it was watched; 0 if it never had to wait.
@@ -37,6 +38,7 @@ class Observer:
     def poll_refused(self, purgatory: Any, reason: str) -> None:
         """A long poll over HTTP that would have waited in *purgatory* was answered 503.
 
-        Args: reason: ``full`` (the purgatory), ``group`` (its share is taken) or ``closed``, which may come after
-            closed().
+        Args:
+            reason: ``full`` (the purgatory is), ``group`` (its share is used up) or ``closed``; the last may come
+                after closed().
         """

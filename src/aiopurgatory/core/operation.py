@@ -23,7 +23,7 @@ from .states import CANCELLED, EXPIRED, FAILED, OUTCOMES, PENDING
 
 
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
-    """Everything that waits for one operation to end, as far as the operation knows it."""
+    """The tasks and callbacks waiting for one operation, as the operation sees them."""
 
     @abstractmethod
     def wake_all(self) -> None:
@@ -31,15 +31,15 @@ class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Does none of them wait any more?"""
+        """Return True if none of them waits any more."""
 
     @abstractmethod
     def all_left(self) -> bool:
-        """Is it empty because tasks left, so that nobody takes the result?"""
+        """Return True if it is empty because tasks left, so that nothing takes the result."""
 
 
 class Owner:
-    """The purgatory, as far as an operation that waits in it knows it."""
+    """The purgatory, as an operation waiting in it sees it."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop: Final = loop
@@ -50,11 +50,11 @@ class Owner:
 
     @abstractmethod
     def ended(self, op: Operation, outcome: u8, unattended: bool) -> None:
-        """Count it, and tell the observers. *unattended*: nothing waits for *op*."""
+        """Count the end of *op* and tell the observers. *unattended*: nothing waits for *op*."""
 
     @abstractmethod
     def left(self, op: Operation) -> None:
-        """Every awaiter left before it had the failure of *op*."""
+        """Note that every awaiter left before it received the failure of *op*."""
 
     @abstractmethod
     def undelivered(self) -> None:
@@ -62,14 +62,14 @@ class Owner:
 
     @abstractmethod
     def missed_trigger(self, op: Operation) -> bool:
-        """Had nobody checked a key of *op*, which completed by the last try at its deadline?"""
+        """Return True if *op* completed by its last try though none of its keys had been checked."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Entry):
-    """Something that ends when its condition holds or its time is up, exactly once; see DelayedOperation.
+    """An operation that ends exactly once, when its condition holds or its time is up; see DelayedOperation.
 
-    The prefix of the private names keeps them apart from those of users' subclasses.
+    The prefix of the private names keeps them apart from names in users' subclasses.
     """
 
     __slots__ = (
@@ -108,27 +108,27 @@ class Operation(Entry):
         """Override this: ``return condition and self.force_complete()``.
 
         Called up to twice by ``watch()``, on every check of one of its keys, and a last time at the deadline; never
-        after the operation has ended. Keep it synchronous and cheap. It must not take a lock that the caller of
+        after the operation has ended. Keep it synchronous and cheap. It must not acquire a lock that the caller of
         ``check_and_complete()`` holds.
 
         Returns: whether it ended the operation.
         """
-        # No abstractmethod: nothing looks at those when a compiled class is instantiated. A default of False would let
-        # a misspelt override wait for its timeout, silently; so it says so, at the first watch().
+        # No abstractmethod: instantiating a compiled class does not check those. A default of False would let an
+        # operation with a misspelt override wait for its timeout, silently; this raises at the first watch().
         raise NotImplementedError(f"{type(self).__name__} must override try_complete()")
 
     def on_complete(self) -> Any:
         """Override this to return the result. Called exactly once, when the condition holds or the time is up.
 
-        By then the operation has ended, and has left the timer and its keys. ``self.expired`` tells whether time ran
-        out. It may call any method of the purgatory. By default the result is None.
+        By then the operation has ended and left the timer and its keys. ``self.expired`` tells whether it timed out. It
+        may call any method of the purgatory. The default returns None.
         """
         return None
 
-    # These return None. Compiled code would check that by itself, and its message names no remedy.
+    # These return None. Typed so, compiled code would check it, with a message that names no remedy.
 
     def on_expiration(self) -> Any:
-        """Override this to act on a timeout. Called after on_complete(), only if time ended the operation.
+        """Override this to act on a timeout. Called after on_complete(), only if the operation expired.
 
         Raise here, for instance TimeoutError, to make awaiting tasks raise.
         """
@@ -140,17 +140,17 @@ class Operation(Entry):
         """Override this to release what *result* holds, such as a lease or a popped item.
 
         Called once if the operation completed or expired and every task that awaited it was cancelled before it
-        received the result, which on_complete() returned. One that result() or asyncio.gather() fetched is received.
+        received the result of on_complete(). A result that result() or asyncio.gather() has fetched counts as received.
         """
 
     # to read
 
     def done(self) -> bool:
-        """Has it ended?"""
+        """Return True if it has ended."""
         return self._op_state != PENDING
 
     def cancelled(self) -> bool:
-        """Was it cancelled?"""
+        """Return True if it ended CANCELLED."""
         return self._op_state == CANCELLED
 
     @property
@@ -160,17 +160,17 @@ class Operation(Entry):
 
     @property
     def expired(self) -> bool:
-        """Did time end it?"""
+        """True if it ended EXPIRED."""
         return self._op_state == EXPIRED
 
     @property
     def timeout(self) -> float | None:
-        """Seconds; None for no deadline."""
+        """The timeout in seconds; None for no deadline."""
         return None if self._op_timeout == inf else self._op_timeout
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        """The keys that it waits under; empty before and after."""
+        """The keys it waits under; empty before it is watched and after it has ended."""
         return self._op_keys
 
     def __repr__(self) -> str:
@@ -191,7 +191,7 @@ def adopt(op: Operation, owner: Owner, keys: tuple[Hashable, ...]) -> None:
 
 
 def leave_untouched(op: Operation) -> None:
-    """Undo adopt(): *op* was refused, and may be watched later, or elsewhere."""
+    """Undo adopt(): *op* was refused, and may be watched later or by another purgatory."""
     op._op_owner = None
     op._op_keys = ()
     op._op_number = None
@@ -202,7 +202,7 @@ def set_trying(op: Operation, trying: bool) -> None:
 
 
 def is_trying(op: Operation) -> bool:
-    """Does its try_complete() run?"""
+    """Is its try_complete() running?"""
     return op._op_trying
 
 
@@ -224,7 +224,7 @@ def set_number(op: Operation, number: object) -> None:
 
 
 def add_awaiter(op: Operation, head: Awaiters) -> None:
-    """Note the first of the awaiters of *op*, which is not ready."""
+    """Set the first awaiter of *op*, which is not ready."""
     op._op_result = head
 
 
@@ -250,7 +250,7 @@ def is_ready(op: Operation) -> bool:
 
 
 def is_due(op: Operation) -> bool:
-    """Is its time up?"""
+    """Has its deadline passed?"""
     return op._op_due
 
 
@@ -288,12 +288,12 @@ def deadline_seconds(op: Operation) -> float | None:
 
 
 def awaiters_of(op: Operation) -> Awaiters | None:
-    """The first of its awaiters, while it is not ready."""
+    """The first of its awaiters; only while it is not ready."""
     return cast("Awaiters | None", op._op_result)
 
 
 def failure_of(op: Operation) -> BaseException | None:
-    """What the ended *op* raises, if it is no cancellation. Does not count as retrieved."""
+    """The exception of the ended *op*, unless it was cancelled. Does not count as retrieving it."""
     return cast(Failure, op._op_result).exc if op._op_raises else None
 
 
@@ -308,7 +308,7 @@ def lateness(op: Operation, now: float) -> float:
 
 
 def missed_trigger(op: Operation) -> bool:
-    """Did the ended *op* complete by its last try, though nobody had checked a key of it?"""
+    """Did the ended *op* complete by its last try, though none of its keys had been checked?"""
     owner = op._op_owner
     return op._op_due and owner is not None and owner.missed_trigger(op)
 
@@ -319,16 +319,16 @@ def missed_trigger(op: Operation) -> bool:
 def unlink(op: Operation, outcome: u8, every_key: bool) -> None:
     """Mark the pending *op* as ended, and take it out of the timer and of its keys.
 
-    Args: every_key: leave all keys now; else deferred purging may leave entries for later.
+    Args: every_key: leave all keys now; otherwise deferred purging may keep entries for a later sweep.
     """
-    op._op_state = outcome  # I5: every other ending finds it ended from here on
+    op._op_state = outcome  # I5: from here on, every other ending finds it ended
     owner = op._op_owner
     if owner is not None and is_parked(op):
         owner.detach(op, every_key)
 
 
 def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
-    """Make the result of the ended *op* known: wake its awaiters, have it counted and observed, drop its keys."""
+    """Publish the result of the ended *op*: wake its awaiters, count it, tell the observers, drop its keys."""
     head = awaiters_of(op)
     op._op_state = outcome
     op._op_result = result
@@ -350,18 +350,18 @@ def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
 
 
 def take_result(op: Operation) -> object:
-    """The result of the ready *op*, which is neither cancelled nor raises. It counts as retrieved."""
+    """Return the result of the ready *op*, which was not cancelled and does not raise. Counts as retrieving it."""
     op._op_retrieved = True
     return op._op_result
 
 
 def raises_of(op: Operation) -> bool:
-    """Does the ready *op* raise, other than a cancellation?"""
+    """Does the ready *op* raise an exception other than CancelledError for its cancellation?"""
     return op._op_raises
 
 
 def retrieve_failure(op: Operation) -> BaseException:
-    """What the ready *op* raises, with the traceback that it came with. It counts as retrieved."""
+    """Return the exception of the ready *op* with its original traceback. Counts as retrieving it."""
     op._op_retrieved = True
     failure = cast(Failure, op._op_result)
     return failure.exc.with_traceback(failure.traceback)
@@ -373,12 +373,12 @@ def message_of(op: Operation) -> object:
 
 
 def mark_retrieved(op: Operation) -> None:
-    """Nobody need be told of its failure."""
+    """Note that its failure need not be reported."""
     op._op_retrieved = True
 
 
 def handle_undelivered(op: Operation) -> None:
-    """Every awaiter of the ready *op* has left, and none took its result."""
+    """Called when every awaiter of the ready *op* has left: report the failure, or release the result."""
     if op._op_retrieved or op._op_state == CANCELLED:
         return
     owner = op._op_owner
@@ -395,6 +395,6 @@ def handle_undelivered(op: Operation) -> None:
 
 
 def report(op: Operation, exc: BaseException, message: str) -> None:
-    """Hand *exc*, which no caller can be given, to the loop's exception handler."""
+    """Pass *exc*, which no caller can receive, to the loop's exception handler."""
     if op._op_owner is not None:
         op._op_owner.loop.report(op, exc, message)

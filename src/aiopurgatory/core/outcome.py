@@ -1,7 +1,7 @@
-"""How an operation ended, and what every operation shows. Interpreted: an enum, and a protocol.
+"""How an operation ended, and the protocol of every operation. Interpreted: an enum and a protocol.
 
-A parameter whose type is a protocol of this module takes anything in compiled code, which else checks the class of an
-argument by itself; its message would name no remedy.
+Compiled code checks the class of an argument by itself, with a message that names no remedy. A parameter typed by a
+protocol is not checked.
 """
 
 from enum import Enum
@@ -9,11 +9,11 @@ from typing import Protocol
 
 
 class Outcome(Enum):
-    """The four ways to end; an operation takes exactly one (I5).
+    """How an operation ended: exactly one of four ways (I5).
 
     COMPLETED: its condition held, or force_complete() was called. EXPIRED: its time was up. CANCELLED: by cancel(), by
-    cancel_for_key(), or with the task that awaited it. FAILED: by fail(), by an exception of a hook, or because the
-    purgatory was closed.
+    cancel_for_key(), or with the task that awaited it. FAILED: by fail(), by fail_for_key(), by an exception from a
+    hook, or because the purgatory was closed.
     """
 
     COMPLETED = "completed"
@@ -23,7 +23,7 @@ class Outcome(Enum):
 
 
 class AnyOperation(Protocol):
-    """An operation."""
+    """Any operation."""
 
     @property
     def outcome(self) -> Outcome | None: ...

@@ -1,4 +1,4 @@
-"""The way in and out: an operation is tried, registered, given a timeout and tried again; or refused; or ended."""
+"""The way in and out: operations are tried, registered, given a timeout, tried again, refused and ended."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Parking(Owner):
         self._reports: Final = reports
         self._max_pending: Final = max_pending
         self.state = NEW
-        # How operations ended: one of these moves with each (I5).
+        # How operations ended: each counts in exactly one of these (I5).
         self.completed = 0
         self.expired = 0
         self.cancelled = 0
         self.failed = 0
-        #: Completed by the last try, though nobody had checked a key.
+        #: Completed by the last try, though none of their keys had been checked.
         self.missed = 0
         #: PurgatoryFullError raised; results that no awaiter took.
         self.refused = 0
@@ -101,7 +101,7 @@ class Parking(Owner):
         """Refuse everything from now on, and end what is pending (I13)."""
         self.state = CLOSED
         pending = self._watchers.all_pending()
-        for op in pending:  # atomic: no await. All of them, before anybody is told of one
+        for op in pending:  # atomic: no await. Unlink all before publishing one
             unlink(op, FAILED, True)
         self._watchers.clear()  # stale entries, if purging is deferred
         self._purging.clear()
@@ -112,19 +112,19 @@ class Parking(Owner):
             self._reports.failed_at_last()
 
     def leave_to_parent(self) -> None:
-        """This is the child of a fork: the loop, and everything that waits, is the parent's (I15)."""
+        """Called in the child of a fork: the loop and all pending operations belong to the parent (I15)."""
         self.state = FORKED
 
     # the way in
 
     def park(self, candidate: Any, keys: Iterable[Hashable]) -> bool:
-        """Try, register under every key, start the timeout, try again. True iff the operation ended on the way.
+        """Try, register under every key, start the timeout, try again. Returns: True iff that ended the operation.
 
-        The first try saves the registration. The second comes after it, so that no event is missed: what happened
-        before is seen by the second try, and what happens later finds the operation under its key. Two tries, not one
-        per key.
+        The first try may save the registration. The second follows it, so that no event is missed: an earlier event is
+        seen by the second try, and a later one finds the operation under its key. That makes two tries, not one per
+        key.
 
-        Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch; differs: what a try raises ends the operation.
+        Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch; differs: an exception in a try ends the operation.
         """
         if self.state != OPEN or not self.loop.is_here():
             raise self.refusal()
@@ -157,12 +157,12 @@ class Parking(Owner):
         mark_parked(op, now)
         if self._purging.interval > 0:
             self._purging.count_watched()
-        # Before the second try and not after it: whatever that one does, nothing is left waiting without its timeout.
+        # Before the second try, not after it: whatever that does, no operation is left waiting without its timeout.
         self._deadlines.arm(op, now)
         return attempt(op) != PENDING
 
     def reschedule(self, op: Operation, seconds: float) -> bool:
-        """Start the timeout of *op* anew. Returns: False if it has ended."""
+        """Restart the timeout of *op*. Returns: False if it has ended."""
         if not is_pending(op):
             return False
         if owner_of(op) is not self:
@@ -176,7 +176,7 @@ class Parking(Owner):
         return True
 
     def refusal(self) -> Exception:
-        """Why nothing can be watched now."""
+        """Return the exception that says why nothing can be watched now."""
         name = self.loop.name
         if self.state == CLOSED:
             return PurgatoryClosedError(f"purgatory {name!r} is closed")
@@ -202,13 +202,13 @@ class Parking(Owner):
         return [op for op in self._watchers.waiting(key) if is_pending(op)]
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
-        """Cancel everything that waits under *key*. Returns: that, in the order of watch()."""
+        """Cancel every operation waiting under *key*. Returns: those operations, in the order of watch()."""
         ops = self._unlink_for_key(key, CANCELLED)
         call_each_then_raise(ops, publish_cancelled_unsaid)
         return ops
 
     def fail_for_key(self, key: Hashable, exc: Exception) -> list[Operation]:
-        """Fail everything that waits under *key*. Returns: that, in the order of watch()."""
+        """Fail every operation waiting under *key*. Returns: those operations, in the order of watch()."""
         require_error(exc)
         ops = self._unlink_for_key(key, FAILED)
         for op in ops:
@@ -218,16 +218,16 @@ class Parking(Owner):
     def _unlink_for_key(self, key: Hashable, outcome: u8) -> list[Operation]:
         self.loop.check_thread()
         ops = self.waiting(key)
-        for op in ops:  # atomic: no await. All of them first: a hook that calls this again finds nobody
+        for op in ops:  # atomic: no await. Unlink all first: a hook that calls this again finds none
             unlink(op, outcome, True)
         return ops
 
     def _publish_closed(self, op: Operation) -> bool:
-        mark_retrieved(op)  # who closes it knows; the loop's exception handler need not hear of each
+        mark_retrieved(op)  # the caller of close() knows: do not report each to the loop's exception handler
         publish_failure(op, PurgatoryClosedError(f"purgatory {self.loop.name!r} was closed"))
         return True
 
-    # what operations tell their owner
+    # called by operations
 
     def detach(self, op: Operation, every_key: bool) -> None:
         # atomic: no await
@@ -266,7 +266,7 @@ class Parking(Owner):
         return not (self._deadlines.is_expiring_all or self._checks.is_about_to_check(op))
 
     def verify(self, stale_allowed: bool) -> None:
-        """Check what waits against the timer. Raises: AssertionError: names the invariant that does not hold."""
+        """Check the watchers against the timer. Raises: AssertionError: names the invariant that does not hold."""
         timed = {id(entry) for entry in self._deadlines.timer.verify()}
         pending, entries = self._watchers.verify(stale_allowed)
         for op in pending.values():
@@ -276,7 +276,7 @@ class Parking(Owner):
             assert len(set(keys)) == len(keys) > 0, f"I6: {op!r} has the keys {keys!r}"
             for key in keys:
                 assert (key, id(op)) in entries, f"I6: {op!r} does not wait under {key!r}"
-            # Tried once more at its deadline, it is out of the timer already.
+            # During its last try at the deadline it has already left the timer.
             in_step = is_due(op) or (id(op) in timed) == (op.timeout is not None)
             assert in_step, f"I6: {op!r} and the timer disagree"
         assert timed <= pending.keys(), "I6: the timer holds operations that wait under no key"
@@ -291,13 +291,13 @@ def publish_cancelled_unsaid(op: Operation) -> bool:
 
 
 def watched_before(candidate: Any) -> Exception:
-    if isinstance(candidate, type):  # interpreted code comes so far with a class
+    if isinstance(candidate, type):  # interpreted code gets this far with a class
         return not_an_operation(candidate)
     return RuntimeError(f"op must be watched only once, got {candidate!r}; make a new one for each watch()")
 
 
 def not_an_operation(candidate: Any) -> TypeError:
-    """Why *candidate* cannot be watched, and what to do about it."""
+    """Return the error that says why *candidate* cannot be watched, and how to fix it."""
     if isinstance(candidate, Operation):
         return TypeError(f"{type(candidate).__name__}.__init__ must call super().__init__(timeout)")
     if isinstance(candidate, type):
@@ -311,7 +311,7 @@ def not_an_operation(candidate: Any) -> TypeError:
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """*keys* as a tuple of distinct hashables, the given one if it is that already."""
+    """Return *keys* as a tuple of distinct hashables; *keys* itself if it is one."""
     if isinstance(keys, tuple):
         found = keys
     elif isinstance(keys, (str, bytes)):
@@ -326,7 +326,7 @@ def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
 
 
 def may_repeat(keys: tuple[Hashable, ...]) -> bool:
-    """Is one of the hashables *keys* perhaps there twice? For a few, a set costs thrice what their hashes do."""
+    """May *keys* hold a duplicate? For up to three keys, comparing hashes costs a third of making a set."""
     count = len(keys)
     first = hash(keys[0])
     if count == 1:

@@ -1,4 +1,4 @@
-"""The purgatory without a loop of its own: its parts, wired, and its methods."""
+"""The purgatory without an event loop: its parts, wired together, and its methods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OpT = TypeVar("OpT", bound=AnyOperation)
 
 @final
 class Parts:
-    """What a purgatory is made of. Each part owns its state; see there."""
+    """The parts of a purgatory. Each owns its state; see their modules."""
 
     __slots__ = (
         "alarm",
@@ -102,13 +102,13 @@ class Parts:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncPurgatory:
-    """What Purgatory does without a loop; see there.
+    """The methods of Purgatory that need no event loop; see Purgatory.
 
-    Its methods are the entry points alone: a method of a class that interpreted code subclasses is looked up by name at
-    each call, even from compiled code. What they share is in the parts.
+    These are entry points only: a method of a class that interpreted code subclasses is looked up by name at each call,
+    even from compiled code. Shared code is in the parts.
     """
 
-    # Without a __dict__ to look into first, Python 3.13 calls the entry points quicker: a check by a fifth.
+    # Without a __dict__ to search first, Python 3.13 calls the entry points faster: a check by a fifth.
     __slots__ = ("_by_key", "_checks", "_parking", "_parts")
 
     def __init__(self, parts: Parts) -> None:
@@ -119,37 +119,37 @@ class SyncPurgatory:
 
     @property
     def name(self) -> str:
-        """For messages and metrics."""
+        """The name shown in messages and metrics."""
         return self._parts.loop.name
 
     @property
     def is_open(self) -> bool:
-        """Was it started, and not closed since?"""
+        """True if it was started and has not been closed since."""
         return self._parking.state == OPEN
 
     @property
     def num_delayed(self) -> int:
-        """Pending operations."""
+        """The number of pending operations."""
         return self._parts.watchers.pending
 
     @property
     def watched(self) -> int:
-        """Watch entries: one per operation and key. Those of ended operations count until they are purged."""
+        """The number of watch entries, one per operation and key. Those of ended operations count until purged."""
         return self._parts.watchers.entries
 
     def statistics(self) -> Statistics:
-        """Take a snapshot. Cost: a walk over the buckets, never over the operations."""
+        """Take a snapshot. Cost: O(buckets), whatever the number of operations."""
         return self._parts.statistics()
 
     def watch(self, op: OpT, keys: Iterable[Hashable]) -> OpT:
         """Register *op* and return it: ``result = await purgatory.watch(op, keys)``.
 
-        The operation is registered when this returns, awaited or not. If its task may be cancelled before the await,
-        await it in the same statement, or cancel it yourself: nothing else ends it before its deadline.
+        The operation is registered when this returns, awaited or not. If the task may be cancelled before it awaits
+        *op*, await in the same statement or cancel *op* yourself: otherwise it stays until its deadline.
 
         Args:
-            op: not watched before.
-            keys: at least one hashable; one given twice counts once. A tuple is an iterable of keys, too:
+            op: an operation that was not watched before.
+            keys: at least one hashable; duplicates count once. A tuple is an iterable of keys, too:
                 ``watch(op, ("orders", 0))`` watches the two keys "orders" and 0. For that one key, pass
                 ``[("orders", 0)]``.
 
@@ -163,19 +163,21 @@ class SyncPurgatory:
 
         No event can be missed: *op* is tried, registered, and tried again.
 
+        If this raises, *op* is untouched and may be watched later.
+
         Args:
-            op: not watched before.
-            keys: at least one hashable; one given twice counts once.
+            op: an operation that was not watched before.
+            keys: at least one hashable; duplicates count once.
 
         Returns: True iff this call ended it.
 
-        Raises (and then *op* is untouched, and may be watched later):
-            TypeError: *op* is no operation. *keys* is no iterable of hashables, or a bare str or bytes.
+        Raises:
+            TypeError: *op* is not an operation; or *keys* is not an iterable of hashables, or is a bare str or bytes.
             ValueError: *keys* is empty.
-            RuntimeError: *op* was watched before. The purgatory is not started, or in another event loop, thread or
-                process.
-            PurgatoryClosedError: it is closed.
-            PurgatoryFullError: *op* would have to park, and max_pending operations are parked.
+            RuntimeError: *op* was watched before; or the purgatory is not started, or belongs to another event loop,
+                thread or process.
+            PurgatoryClosedError: the purgatory is closed.
+            PurgatoryFullError: *op* has to wait, and max_pending operations are already pending.
 
         Cost: two try_complete(), O(1) per key, O(levels) for the timeout. Invariants: I1, I4, I12, I15.
         Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch.
@@ -188,60 +190,61 @@ class SyncPurgatory:
         Called from a hook during another check, it is queued until that check finishes, and returns 0 (I7).
 
         Args:
-            limit: stop when so many have ended. ``limit=1`` wakes one of many idle workers. Operations whose
-                condition does not hold do not count. (An operation that is watched during such a check may be tried.)
+            limit: stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
+                workers. Operations whose condition does not hold do not count. (With a limit, an operation that is
+                watched during the check may be tried, too.)
 
-        Returns: how many this call ended, completed or failed; 0 for a key that nothing watches.
+        Returns: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
         Raises: RuntimeError: called from another thread, while something waits there.
 
         Cost: one dict look-up if nothing waits, else a try_complete() for each that does. Invariants: I7, I11, I12.
-        Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: what one operation raises ends it alone.
+        Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: an exception ends one operation only.
         """
         most = ALL if limit is None else checked_limit(limit)
         entry = self._by_key.get(key)
         return 0 if entry is None else self._checks.check(key, entry, most)
 
     def check_and_complete_soon(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
-        """check_and_complete() on the next loop iteration, in slices of at most ``turn_budget``: for hot keys.
+        """Same as check_and_complete(), but on the next loop iteration, in slices of at most ``turn_budget``.
 
-        Repeated calls for a key are merged into one check, and their limits add up. A key that is marked again while
-        it is checked is checked once more (I8).
+        Use it for hot keys: repeated calls for a key are merged into one check, and their limits add up. A call for a
+        key that is being checked has it checked once more (I8).
 
         Raises: RuntimeError: called from another thread.
         """
         self._checks.mark(key, ALL if limit is None else checked_limit(limit))
 
     def check_all(self) -> int:
-        """check_and_complete() for every key, each operation once: after notifications may have been lost.
+        """Check every key, trying each operation once. Use it when notifications may have been lost.
 
-        Returns: how many this call ended.
+        Returns: how many operations this call ended.
         Raises: RuntimeError: called from another thread.
         """
         return self._checks.check_all()
 
     def check_all_soon(self) -> None:
-        """check_all() on the next loop iterations, in slices of at most ``turn_budget``.
+        """Same as check_all(), but on the next loop iterations, in slices of at most ``turn_budget``.
 
-        Cost: beside that, a list of all keys in one turn: 12 ms for a million.
+        Cost: in addition, a list of all keys, made in a single iteration: 12 ms for a million.
 
         Raises: RuntimeError: called from another thread.
         """
         self._checks.mark_all()
 
     def notify(self, key: Hashable) -> None:
-        """check_and_complete_soon(key), as a bus calls it for each key that is published, here or elsewhere."""
+        """Same as check_and_complete_soon(key). A bus calls it for each published key, from here or elsewhere."""
         self._checks.mark(key, ALL)
 
     def notify_all(self) -> None:
-        """check_all_soon(), as a bus calls it after a gap."""
+        """Same as check_all_soon(). A bus calls it after a gap."""
         self._checks.mark_all()
 
     def waiting(self, key: Hashable) -> list[Any]:
-        """The pending operations under *key*, oldest first: a snapshot. Cost: O(waiters)."""
+        """Return the pending operations under *key*, oldest first: a snapshot. Cost: O(waiters)."""
         return self._parking.waiting(key)
 
     def cancel_for_key(self, key: Hashable) -> list[Any]:
-        """Cancel every operation waiting under *key*, gone from every key at once.
+        """Cancel every operation waiting under *key*, and remove each from all its keys at once.
 
         Returns: the operations, in the order in which they were watched.
         Raises: RuntimeError: called from another thread.
@@ -249,12 +252,15 @@ class SyncPurgatory:
         return self._parking.cancel_for_key(key)
 
     def fail_for_key(self, key: Hashable, exc: Exception) -> list[Any]:
-        """End every operation waiting under *key* as FAILED: leadership lost is no cancellation.
+        """End every operation waiting under *key* as FAILED, for instance when leadership is lost.
 
-        Args: exc: what awaiting tasks get.
+        Args: exc: the exception that awaiting tasks get.
+
         Returns: the operations, in the order in which they were watched.
-        Raises: TypeError: *exc* is no instance of Exception, or a StopIteration. RuntimeError: called from another
-            thread.
+
+        Raises:
+            TypeError: *exc* is not an instance of Exception, or is a StopIteration.
+            RuntimeError: called from another thread.
         """
         return self._parking.fail_for_key(key, exc)
 
@@ -264,9 +270,14 @@ class SyncPurgatory:
         Called from the final try_complete(), it keeps the operation alive instead of expiring it.
 
         Args: timeout: seconds >= 0, or None for no deadline.
-        Returns: False if it has ended.
-        Raises: TypeError, ValueError: as in DelayedOperation. ValueError: *op* is not watched here. RuntimeError:
-            called from another thread.
+
+        Returns: False if *op* has ended.
+
+        Raises:
+            TypeError: *timeout* is not a number.
+            ValueError: *timeout* is negative or NaN, or *op* is not watched here.
+            RuntimeError: called from another thread.
+
         Cost: O(levels).
         """
         return self._parking.reschedule(op, timeout_seconds(timeout))
@@ -281,9 +292,9 @@ class SyncPurgatory:
         return self._parts.deadlines.expire_all()
 
     def purge(self) -> int:
-        """Drop the entries that ended operations have left under other keys, now.
+        """Drop all entries of ended operations now, instead of in the next sweep (see ``purge_interval``).
 
-        Returns: how many entries.
+        Returns: how many entries were dropped.
         Raises: RuntimeError: called from another thread.
         """
         self._parts.loop.check_thread()
@@ -291,7 +302,7 @@ class SyncPurgatory:
 
 
 def parts_of(purgatory: SyncPurgatory) -> Parts:
-    """What *purgatory* is made of, for what looks into it: verification, the live page, a simulation."""
+    """The parts of *purgatory*, for code that inspects it: verification, the live page, simulations."""
     return purgatory._parts
 
 

@@ -14,7 +14,7 @@ from .watchers import Watchers
 
 @final
 class Purging:
-    """Args: interval: sweep when about so many operations have ended; 0: nothing is ever left to sweep."""
+    """Args: interval: sweep when about this many operations have ended; 0: nothing is ever left to sweep."""
 
     __slots__ = (
         "_alarm",
@@ -38,21 +38,21 @@ class Purging:
         #: Kafka's estimate of pending and ended-but-listed operations; 0 without an interval.
         self.estimated = 0
         self.is_due = False
-        #: Sweeps, and entries that they dropped.
+        #: Sweeps so far, and entries that they dropped.
         self.purges = 0
         self.purged = 0
-        # Where the sweep is: keys to come, and the operations under this one.
+        # The position of the sweep: keys to come, the current key, and the operations left under it.
         self._keys: list[Hashable] = []
         self._key: Hashable = None
         self._ops: list[Operation] = []
 
     def count_watched(self) -> None:
-        """An operation was watched."""
+        """Count an operation that was parked."""
         self.estimated += 1
         self.schedule_if_due()
 
     def schedule_if_due(self) -> None:
-        """Kafka's rule: more than *interval* operations have ended since the last sweep, by the estimate."""
+        """Schedule a sweep by Kafka's rule: by the estimate, more than *interval* operations ended since the last."""
         if self.estimated - self._watchers.pending > self.interval:
             self.estimated = self._watchers.pending
             self.is_due = True
@@ -62,7 +62,7 @@ class Purging:
         return self.is_due or bool(self._keys) or bool(self._ops)
 
     def purge(self) -> int:
-        """Sweep all lists now. Returns: how many entries that dropped."""
+        """Sweep all watch entries now. Returns: how many entries that dropped."""
         self._begin()
         before = self.purged
         self.work(inf)
@@ -91,7 +91,7 @@ class Purging:
                 return False
 
     def clear(self) -> None:
-        """Forget what is left to sweep: there is nothing under any key."""
+        """Stop the sweep: no key has entries."""
         self.estimated = 0
         self.is_due = False
         self._keys.clear()

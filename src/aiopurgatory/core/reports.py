@@ -1,4 +1,4 @@
-"""What is told to others: each ending to the observers, and failures that nobody has looked at to the loop."""
+"""Reports: every end goes to the observers; failures that nothing retrieved go to the loop's exception handler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .states import EXPIRED, OUTCOMES
 
 @final
 class Reports:
-    """Args: observers: told of every operation that ends. warn: is given a line for the log."""
+    """Args: observers: told of every operation that ends. warn: called with a line for the log."""
 
     __slots__ = ("_aged", "_fresh", "_loop", "_turn_budget", "_warn", "_warned", "observers")
 
@@ -52,9 +52,9 @@ class Reports:
                 self._loop.report(None, exc, "observer raised")
 
     def failed(self, op: Operation, is_open: bool) -> None:
-        """Report the failure of *op* in two loop iterations, if nobody has seen it by then; at once, when closed.
+        """Report the failure of *op* in two loop iterations, unless it is retrieved by then; when closed, at once.
 
-        Not in one: a task that was created in this iteration, to await it, begins in the next.
+        One iteration is not enough: a task created in this one, to await *op*, starts only in the next.
         """
         self._fresh.append(op)
         if not is_open:
@@ -63,13 +63,13 @@ class Reports:
             self._loop.call_soon(self._age, None)
 
     def failed_at_last(self) -> None:
-        """Report now: there is no later (I13)."""
+        """Report all failures now: the loop may not run again (I13)."""
         self._aged.extend(self._fresh)
         self._fresh.clear()
         self._report_aged(inf)
 
     def missed_trigger(self, op: Operation) -> None:
-        """In asyncio's debug mode, warn of a key that nobody checks; once per kind of key."""
+        """In asyncio's debug mode, warn of a key that is never checked; once per kind of key."""
         if not self._loop.debug:
             return
         key = keys_of(op)[0]
@@ -77,7 +77,7 @@ class Reports:
         if kind not in self._warned:
             self._warned.add(kind)
             self._warn(
-                f"{op!r} completed only at its deadline: its condition held, but no key of it had been checked; "
+                f"{op!r} completed only at its deadline: its condition held, but none of its keys had been checked; "
                 f"call check_and_complete({key!r}) when the state behind it changes"
             )
 
@@ -89,13 +89,13 @@ class Reports:
             self._loop.call_soon(self._age, None)
 
     def _report_aged(self, budget: float) -> bool:
-        """Tell the loop's exception handler, for *budget* seconds. Returns: whether some are left."""
+        """Call the loop's exception handler, for *budget* seconds. Returns: whether reports are left."""
         stop = self._loop.turn_time() + budget
         while self._aged:
             op = self._aged.popleft()
             failure = None if is_retrieved(op) else failure_of(op)
             if failure is not None:
-                self._loop.report(op, failure, f"{op!r} failed and nobody awaits it")
+                self._loop.report(op, failure, f"{op!r} failed and nothing awaits it")
                 if self._loop.turn_time() >= stop:
                     break
         return bool(self._aged)
@@ -103,12 +103,12 @@ class Reports:
 
 def as_outcome(state: int) -> Outcome:
     outcome = OUTCOMES[state]
-    assert outcome is not None  # pending is not told of
+    assert outcome is not None  # never called for a pending one
     return outcome
 
 
 def kind_of(key: Any) -> Any:
-    """What keys of one sort have in common: their type, and the text that a tuple begins with."""
+    """The kind of *key*: its type; for a tuple also its length and the text it begins with."""
     if isinstance(key, tuple) and key and isinstance(key[0], str):
         return type(key), len(key), key[0]
     return type(key)

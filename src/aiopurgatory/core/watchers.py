@@ -1,4 +1,4 @@
-"""Who waits under which key, and how many operations are pending."""
+"""Watchers: the operations waiting under each key, and how many are pending."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from .operation import Operation, is_pending, number_of, set_number
 class Watchers:
     """The operations under each watch key, in order of arrival (I12).
 
-    A key maps to its operation, and from the second waiter on to a dict of them. Most keys have one waiter, and each
-    object that the garbage collector must visit per operation is paid for at every collection: against a linked node
-    per (operation, key) this spent a fifth of the time there. The inner dict goes by a number, so that a subclass may
-    define ``__eq__`` and no user code runs while entries are moved. Consecutive numbers never collide in a dict, and
-    the operation keeps the very object, so that it is found by identity; against ``id(op)``, whose low bits are all the
-    same, to leave a key costs a third.
+    A key maps to its operation, or to a dict of operations from the second waiter on. Most keys have one waiter, and
+    every object per operation costs time at each garbage collection: a fifth of what a linked node per (operation, key)
+    cost there. The inner dict is keyed by a number, so a subclass may define ``__eq__`` and no user code runs while
+    entries are moved. Consecutive numbers never collide in a dict, and the operation keeps the number object itself, so
+    it is found by identity. Leaving a key costs a third of what it cost with ``id(op)``, whose low bits are all equal.
     """
 
     __slots__ = ("_numbers", "by_key", "entries", "pending")
 
     def __init__(self) -> None:
-        #: What waits under each key: an Operation, or a dict of them by number; see listed() and count_in().
+        #: The entry of each key: an Operation, or a dict of them by number; see listed() and count_in().
         self.by_key: dict[Hashable, object] = {}
         self._numbers = 0
         #: Watch entries: an operation under three keys counts three times; with deferred purging, stale ones count.
@@ -46,7 +45,7 @@ class Watchers:
                         other = cast(Operation, entry)
                         by_key[key] = {self._number(other): other, self._number(op): op}
                 added += 1
-        except BaseException:  # a key that cannot be compared: take back what was done
+        except BaseException:  # a key that cannot be compared: undo the additions
             self.entries += added
             self.remove(op, keys[:added])
             raise
@@ -54,11 +53,11 @@ class Watchers:
         self.pending += 1
 
     def has_ended(self) -> None:
-        """One of the pending operations has."""
+        """Note that a pending operation has ended."""
         self.pending -= 1
 
     def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
-        """Drop *op* under each of *keys*, and keys that nobody watches any more (I6). Cost: O(1) per key."""
+        """Drop *op* under each of *keys*, and keys without watchers (I6). Cost: O(1) per key."""
         for key in keys:
             self.drop(op, key)
 
@@ -80,12 +79,12 @@ class Watchers:
         self.entries -= 1
 
     def clear(self) -> None:
-        """Drop the entries that ended operations have left."""
+        """Drop all entries: only ended operations are left."""
         self.by_key.clear()
         self.entries = 0
 
     def waiting(self, key: Hashable) -> list[Operation]:
-        """The operations under *key* now, oldest first; stale ones are among them. Cost: O(waiters)."""
+        """Return the operations under *key* now, oldest first, stale ones included. Cost: O(waiters)."""
         return listed(self.by_key.get(key))
 
     def all_pending(self) -> list[Operation]:
@@ -101,7 +100,7 @@ class Watchers:
         """Check that keys have watchers, that these are pending, and that the counts are right.
 
         Args: stale_allowed: with deferred purging, ended operations may be listed.
-        Returns: what is pending, by id; and (key, id) of all entries.
+        Returns: the pending operations by id, and (key, id) of all entries.
         Raises: AssertionError: names the invariant that does not hold.
         """
         pending: dict[int, Operation] = {}
@@ -131,21 +130,21 @@ class Watchers:
 
 
 def listed(entry: object) -> list[Operation]:
-    """The operations of an entry of ``Watchers.by_key``, as they are now."""
+    """Return the operations in an entry of ``Watchers.by_key``: a copy."""
     if isinstance(entry, dict):
         return list(entry.values())
     return [] if entry is None else [cast(Operation, entry)]
 
 
 def oldest(entry: object, most: int) -> list[Operation]:
-    """The same, the oldest *most* of them alone. Cost: O(most)."""
+    """Return the oldest *most* operations in an entry: a copy. Cost: O(most)."""
     if isinstance(entry, dict):
         return list(islice(entry.values(), most))
     return [] if entry is None else [cast(Operation, entry)]
 
 
 def count_in(entry: object) -> int:
-    """How many operations listed() gives. Cost: O(1)."""
+    """Return the number of operations in an entry. Cost: O(1)."""
     if isinstance(entry, dict):
         return len(entry)
     return 0 if entry is None else 1

@@ -1,11 +1,13 @@
-"""What happened to every operation, as Parquet files: pip install "aiopurgatory[journal]" """
+"""Write what happened to every operation to Parquet files: pip install "aiopurgatory[journal]" """
 
 try:
     import anyio as _anyio  # noqa: F401
     import numpy as _numpy  # noqa: F401
     import pyarrow as _pyarrow  # noqa: F401
 except ImportError as exc:
-    raise ImportError('aiopurgatory.journal needs more: pip install "aiopurgatory[journal]"') from exc
+    raise ImportError(
+        'aiopurgatory.journal needs anyio, numpy and pyarrow: pip install "aiopurgatory[journal]"'
+    ) from exc
 
 from .journal import Journal
 from .schema import OPERATIONS, SCHEMA_VERSION, STATISTICS

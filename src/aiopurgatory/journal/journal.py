@@ -1,4 +1,4 @@
-"""The observer that fills the buffer, and the task that has it written."""
+"""The observer that buffers rows, and the task that has them written."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .tables import operations_table
 
 logger = logging.getLogger("aiopurgatory.journal")
 
-#: Keys whose hash is remembered.
+#: Keys whose hashes are cached.
 KEYS_REMEMBERED: Final = 10_000
-#: Bytes of the repr of a key whose hash is remembered.
+#: Bytes of a key's repr above which its hash is not cached.
 LONGEST_REMEMBERED: Final = 200
-#: Snapshots that wait for a disk that hangs.
+#: Snapshots kept while the disk hangs.
 MOST_SNAPSHOTS: Final = 10_000
-#: How columns are written, where the default takes twice the bytes and the time: those with few values as a
-#: dictionary, and those that grow by little from row to row as differences.
+#: The encodings of columns. Columns with few values are dictionaries. Columns that grow by little from row to row are
+#: written as differences. The defaults take twice the bytes and the time.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "operations": {
         "use_dictionary": [
@@ -52,26 +52,27 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 
 
 class Journal(Recorder):
-    """Writes a row for each operation that ends, and a look at each purgatory now and then, as Parquet files.
+    """Writes a row for each operation that ends, and regular snapshots of each purgatory, as Parquet files.
 
         async with Journal("/var/log/purgatory") as journal, Purgatory("fetch", observers=[journal]) as purgatory:
             ...
 
-    What is in a file stays; what is in memory is lost if the process is killed: as much as a file holds or, while one
-    is being written, as three. Nothing waits for the disk: rows for which there is no room are dropped, counted in
-    ``dropped_rows`` and in the next snapshot, and reported to the logger ``aiopurgatory.journal``.
+    Files are written atomically. A killed process loses the rows in memory: at most one file of them, or three while a
+    file is being written. The loop never waits for the disk. When the buffer is full, rows are dropped, counted in
+    ``dropped_rows`` and in the next snapshot, and logged by ``aiopurgatory.journal``.
 
     Args:
-        folder: made if it is not there; any number of journals may share it. For its layout see journal.schema.
-        share: of the operations to keep, chosen at random; the rows' weight makes up for the others.
-        failed_share: the same for those that FAILED.
-        keep_keys: write the repr of the first key, too, and not only its hash.
-        salt: makes the hashes those of nobody else; give all instances the same.
-        rows_per_file: most rows of a file; each takes some 250 bytes of memory until it is written.
-        seconds_per_file: a file is finished after so long.
-        snapshot_seconds: between two looks at statistics().
+        folder: made if it is missing; any number of journals may share it. journal.schema describes its layout.
+        share: the share of operations to keep, chosen at random. Each row's weight makes up for those left out.
+        failed_share: the same for operations that failed.
+        keep_keys: write the repr of the first key as well as its hash.
+        salt: keys the hashes, so that nobody without it can recompute them; at most 64 bytes. Give all instances the
+            same.
+        rows_per_file: maximum rows in a file. Each takes about 250 bytes of memory until it is written.
+        seconds_per_file: maximum time until a file is written, in seconds.
+        snapshot_seconds: time between two snapshots of statistics(), in seconds.
 
-    Raises: ValueError: an argument out of its range.
+    Raises: ValueError: an argument is out of its range.
 
     Cost: about 0.7 us per operation, a third of it in a thread.
     """
@@ -97,17 +98,17 @@ class Journal(Recorder):
         if rows_per_file < 1:
             raise ValueError(f"rows_per_file must be >= 1, got {rows_per_file!r}")
         if len(salt) > 64:
-            raise ValueError(f"salt must be of 64 bytes at most, got {len(salt)}")
+            raise ValueError(f"salt must be <= 64 bytes, got {len(salt)}")
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
         super().__init__(rows_per_file, shares, keep_keys, time.time, self._hash_of, self._number_of, self._wake_writer)
         self.folder = Path(folder)
-        #: Names this run of this process, in every row and file.
+        #: The name of this run of this process, in every row and file.
         self.instance = ""
         self._weights = [1.0 / share for share in shares]
         self._salt = salt
         self._seconds_per_file = seconds_per_file
         self._snapshot_seconds = snapshot_seconds
-        self._series: dict[tuple[str, str], int] = {}  # names of purgatory and class: bounded, whatever is opened anew
+        self._series: dict[tuple[str, str], int] = {}  # by names, so that reopening a purgatory adds none
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=MOST_SNAPSHOTS)
         self._files = 0
         self._reported = 0
@@ -119,7 +120,7 @@ class Journal(Recorder):
 
     async def __aenter__(self) -> Self:
         if self.is_recording:
-            raise RuntimeError(f"the journal of {self.folder} is running")
+            raise RuntimeError(f"the journal in {self.folder} is running already")
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
         await anyio.to_thread.run_sync(lambda: self.folder.mkdir(parents=True, exist_ok=True))
         self._begin()
@@ -128,7 +129,7 @@ class Journal(Recorder):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """Write what there is; what ends later is dropped."""
+        """Write all buffered rows. Operations that end later are not recorded."""
         self.stop_recording()
         self._wake_writer()
         if self._task is not None:
@@ -136,7 +137,7 @@ class Journal(Recorder):
         await self._write_rest()  # the task may have been cancelled, with everything else that ran
 
     def _begin(self) -> None:
-        # Of another loop, or of the process that this was forked from.
+        # These may belong to another loop, or to the process from which this one was forked.
         self._snapshots.clear()
         self._wake = asyncio.Event()
         self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
@@ -149,14 +150,14 @@ class Journal(Recorder):
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self.is_recording:
             self.stop_recording()
-            logger.error("the journal in %s has stopped: its task %r was ended from outside", self.folder, task)
+            logger.error("the journal in %s has stopped: its task %r ended unexpectedly", self.folder, task)
 
     # the observer
 
     def opened(self, purgatory: Purgatory) -> None:
         super().opened(purgatory)
         if self.is_recording:
-            self._snapshot(purgatory)  # what its counters grow from
+            self._snapshot(purgatory)  # the first values of its counters
 
     def closed(self, purgatory: Purgatory) -> None:
         was_open = purgatory in self.open
@@ -167,7 +168,7 @@ class Journal(Recorder):
     def _hash_of(self, key: Any) -> int:
         text = shown(key).encode()
         found = int.from_bytes(blake2b(text, digest_size=8, key=self._salt).digest(), "little", signed=True)
-        if len(text) <= LONGEST_REMEMBERED:  # longer ones are not kept alive
+        if len(text) <= LONGEST_REMEMBERED:  # the cache must not keep large keys alive
             if len(self.hashes) >= KEYS_REMEMBERED:
                 self.hashes.clear()
             self.hashes[key] = found
@@ -206,7 +207,7 @@ class Journal(Recorder):
             await self._write_some()
 
     async def _write_some(self) -> None:
-        """Hand full rows, or what there is, to a thread, and go on with others."""
+        """Hand the buffered rows to a thread that writes them; new rows go to another buffer."""
         rows = self.take_rows()
         snapshots = list(self._snapshots)
         self._snapshots.clear()
@@ -217,7 +218,7 @@ class Journal(Recorder):
             make = partial(pa.Table.from_pylist, snapshots, STATISTICS)
             await self._in_thread("statistics", snapshots[0]["at"] / 1e6, make, len(snapshots))
         if self.dropped_rows > self._reported:
-            logger.warning("%d rows dropped since the last such line", self.dropped_rows - self._reported)
+            logger.warning("%d rows dropped since the last report", self.dropped_rows - self._reported)
             self._reported = self.dropped_rows
 
     def _snapshot(self, purgatory: Purgatory) -> None:
@@ -234,10 +235,10 @@ class Journal(Recorder):
             await anyio.to_thread.run_sync(self._write, kind, begun_at, make, limiter=self._limiter)
         except Exception:
             self.count_dropped(rows if kind == "operations" else 0)
-            logger.exception("%s of %d rows could not be written to %s", kind, rows, self.folder)
+            logger.exception("%s: %d rows could not be written to %s", kind, rows, self.folder)
 
     def _write(self, kind: str, begun_at: float, make: Callable[[], pa.Table]) -> None:
-        """Under a temporary name until it is whole: no reader sees half a file."""
+        """Write a file under a temporary name, then rename it: no reader sees half a file."""
         table = make()
         folder = self.folder / kind / time.strftime("date=%Y-%m-%d/hour=%H", time.gmtime(begun_at))
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
-"""What a journal holds: the one description, for who writes it and for who reads it.
+"""The schema of a journal, for its writer and its readers.
 
-A journal is a folder that engines of tables (Spark, DuckDB, pandas) read as it lies:
+A journal is a folder that Spark, DuckDB and pandas read as it is:
 
     operations/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per operation that ended
     statistics/date=2026-11-21/hour=13/<instance>-<number>.parquet    one row per snapshot of Purgatory.statistics():
-                                                                      at its opening, every so often, at its close
+                                                                      when it opens, at intervals, and when it closes
 
-``date`` and ``hour`` (UTC) are those of a file's first row; others in it may be of other hours. A file is there
-whole or not at all; what begins with a dot is still being written. Columns are only ever added; whatever changes the
-meaning of one makes a new version.
+``date`` and ``hour`` (UTC) are those of a file's first row; its other rows may belong to other hours. Files are written
+atomically: a name that begins with a dot is a file still being written. Columns are only ever added. A change to the
+meaning of a column makes a new version.
 """
 
 from __future__ import annotations
@@ -28,60 +28,64 @@ def _field(name: str, kind: pa.DataType, about: str, nullable: bool = False) -> 
 
 
 _WHOSE: Final = [
-    _field("schema_version", pa.int16(), "of the row"),
-    _field("purgatory", pa.string(), "its name"),
+    _field("schema_version", pa.int16(), "version of the row's schema"),
+    _field("purgatory", pa.string(), "the purgatory's name"),
     _field("instance", pa.string(), "one run of one process: host, process id, and a random part"),
 ]
 
 OPERATIONS: Final = pa.schema(
     [
         *_WHOSE,
-        _field("sequence", pa.int64(), "counts what ended in this instance, from 0; a gap was sampled out or dropped"),
+        _field(
+            "sequence",
+            pa.int64(),
+            "number of the ended operation in this instance, from 0; gaps were sampled out or dropped",
+        ),
         _field("kind", pa.string(), "the operation's class"),
-        _field("key_count", pa.int32(), "its watch keys"),
-        _field("key_hash", pa.int64(), "of the repr of the first key, equal in all instances with the same salt"),
+        _field("key_count", pa.int32(), "how many watch keys it had"),
+        _field("key_hash", pa.int64(), "hash of the first key's repr, the same in all instances with the same salt"),
         _field("key", pa.string(), "the first key's repr; null unless the journal was told to keep keys", True),
         _field("watched_at", _INSTANT, "when it was watched"),
-        _field("waited_us", pa.int64(), "from then to its end; 0: it never had to wait"),
+        _field("waited_us", pa.int64(), "time from then to its end; 0: it never had to wait"),
         _field("timeout_us", pa.int64(), "its timeout, the last one if it was rescheduled; null: no deadline", True),
         _field("outcome", pa.string(), "completed, expired, cancelled or failed"),
-        _field("lateness_us", pa.int64(), "from its deadline to its end if it expired, else null", True),
-        _field("missed_trigger", pa.bool_(), "completed by the last try at its deadline: no check had come"),
-        _field("weight", pa.float64(), "how many operations the row stands for: over 1 where they are sampled"),
+        _field("lateness_us", pa.int64(), "time from its deadline to its end if it expired, else null", True),
+        _field("missed_trigger", pa.bool_(), "completed by the last try at its deadline, because no check had done so"),
+        _field("weight", pa.float64(), "how many operations the row stands for: over 1 if sampled"),
     ],
     metadata={"aiopurgatory.schema_version": str(SCHEMA_VERSION)},
 )
 
 _COUNTS: Final = {
-    "pending": "operations that wait",
+    "pending": "operations waiting",
     "watched": "watch entries",
     "keys": "keys with watch entries",
-    "completed": "operations that ended so, since the start; so are all that follow",
-    "expired": "",
-    "cancelled": "",
-    "failed": "",
-    "missed_triggers": "completed in the last try at the deadline",
-    "refused": "because max_pending were waiting",
-    "undelivered": "results that nobody took, given back",
-    "checks": "of a key that was watched",
-    "checks_without_effect": "that ended nothing",
+    "completed": "operations completed since the start; all columns below count since the start, too",
+    "expired": "operations expired",
+    "cancelled": "operations cancelled",
+    "failed": "operations failed",
+    "missed_triggers": "operations completed by the last try at their deadline",
+    "refused": "operations refused because max_pending were waiting",
+    "undelivered": "results that nobody took",
+    "checks": "checks of watched keys",
+    "checks_without_effect": "checks that ended nothing",
     "cascaded": "moves to a finer level of the timing wheel",
-    "wakeups": "of the clock task",
-    "purges": "sweeps of all lists",
-    "purged": "entries that those dropped",
-    "dropped_rows": "rows that the journal of this instance could not keep",
+    "wakeups": "wake-ups of the clock task",
+    "purges": "sweeps of all watchers",
+    "purged": "entries removed by purges",
+    "dropped_rows": "rows that this instance's journal dropped",
 }
 
 _SETTINGS: Final = {
-    "tick_ns": "of its timer; null in files of older versions, as are all that follow",
-    "wheel_size": "buckets per level of its timing wheel",
-    "purge_interval": "ended entries until it sweeps all lists; 0: they leave at once",
+    "tick_ns": "tick of the timer; null in files of older versions, as are the columns below",
+    "wheel_size": "buckets per level of the timing wheel",
+    "purge_interval": "ended operations per purge; 0: their entries are removed at once",
 }
 
 STATISTICS: Final = pa.schema(
     [
         *_WHOSE,
-        _field("at", _INSTANT, "when"),
+        _field("at", _INSTANT, "time of the snapshot"),
         *(_field(name, pa.int64(), about) for name, about in _COUNTS.items()),
         *(_field(name, pa.int64(), about, True) for name, about in _SETTINGS.items()),
     ],

@@ -1,4 +1,4 @@
-"""From journal rows to a table by the schema: in a thread, where numpy and Arrow do it all."""
+"""Convert journal rows to a table of the schema, with numpy and Arrow. Runs in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from .schema import OPERATIONS, SCHEMA_VERSION
 
 
 def operations_table(rows: JournalRows, instance: str, series: list[tuple[str, str]], weights: list[float]) -> pa.Table:
-    """Args: series: names of purgatory and class, by number. weights: of the rows of each outcome."""
+    """Return *rows* as a table of the schema OPERATIONS.
+
+    Args:
+        series: names of purgatory and class, by number.
+        weights: the weight of a row, by outcome.
+    """
     count = len(rows)
     codes = _numbers("i8", rows.codes)
     numbers = codes % KEY_COUNT_UNIT // SERIES_UNIT

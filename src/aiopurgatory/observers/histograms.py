@@ -1,4 +1,4 @@
-"""How long operations wait and how late they expire, counted in buckets on the way of every operation: compiled."""
+"""Histograms of how long operations wait and how late they expire. Compiled: it runs for every operation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPLETED: Final = Outcome.COMPLETED
 
 @final
 class Histogram:
-    """Args: bounds: upper bounds of the buckets, ascending; one more takes what is over them."""
+    """Args: bounds: upper bounds of the buckets, ascending; one more bucket counts larger values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -44,7 +44,7 @@ class Histogram:
         self.total += value
 
     def add(self, other: Histogram) -> None:
-        """Count what *other*, of the same bounds, has counted."""
+        """Add the counts of *other*, which has the same bounds."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
@@ -53,7 +53,7 @@ class Histogram:
 class Series:
     """The histograms of one class of operations in one purgatory.
 
-    Args: forward: called with the outcome, the wait and the lateness instead, by who must count elsewhere.
+    Args: forward: if given, called with the outcome, the wait and the lateness instead of counting them here.
     """
 
     __slots__ = ("forward", "kind", "lateness", "waits")
@@ -73,9 +73,9 @@ class Series:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HistogramObserver(Observer):
-    """Counts what ends in the purgatories that are open.
+    """Counts the operations that end in open purgatories.
 
-    Args: make_series: makes what counts the operations of a class in a purgatory, when the first of them has ended.
+    Args: make_series: called when the first operation of a class ends in a purgatory; makes their Series.
     """
 
     def __init__(self, make_series: Callable[[Any, type], Series]) -> None:
@@ -83,7 +83,7 @@ class HistogramObserver(Observer):
         self.open: dict[Any, dict[type, Series]] = {}
         self._purgatories: dict[Owner | None, Any] = {}
         self._make_series = make_series
-        # What ended last: mostly, what ends next is of the same.
+        # Of the last operation that ended: the next one usually has the same.
         self._owner: Owner | None = None
         self._kind: type | None = None
         self._series: Series | None = None
@@ -107,13 +107,13 @@ class HistogramObserver(Observer):
         if series.forward is not None:
             series.forward(outcome, waited, lateness)
             return
-        # By identity: the hash of an Outcome is a call.
+        # By identity: hashing an Outcome is a call.
         series.waits[0 if outcome is COMPLETED else OUTCOMES.index(outcome)].observe(waited)
         if lateness is not None:
             series.lateness.observe(lateness)
 
     def _find(self, owner: Owner | None, kind: type) -> Series | None:
-        """The series of *kind* in the purgatory that is the *owner*; None: it is closed."""
+        """Return the series of *kind* in the purgatory of *owner*; None if that is closed."""
         purgatory = self._purgatories.get(owner)
         if purgatory is None:
             return None

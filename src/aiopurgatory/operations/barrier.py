@@ -19,13 +19,13 @@ M = TypeVar("M", bound=Hashable)
 
 
 class JoinError(PurgatoryError):
-    """A join that ends without a generation: its member has left, or has joined again meanwhile."""
+    """The join ended without a generation: its member left, or joined again meanwhile."""
 
 
 class GroupFullError(PurgatoryError):
-    """The group has ``max_members`` members, and one more was refused. Nothing has changed."""
+    """A new member was refused because the group already has ``max_members``. The group is unchanged."""
 
-    # No JoinError: after one of those a member may join anew at once, and after this it would be refused again.
+    # Not a JoinError: after one of those a member may join again at once; after this it would be refused again.
 
 
 @final
@@ -33,16 +33,16 @@ class GroupFullError(PurgatoryError):
 class Generation(Generic[M]):
     """The members that continue together."""
 
-    #: 1 for the first. Each change of the group makes a new one.
+    #: 1 for the first generation. Each change of the group makes a new one.
     number: int
-    #: The longest-standing member comes first, and may lead the group: that changes only when it goes.
+    #: The longest-standing member first. That one changes only when it leaves, so it may lead the group.
     members: tuple[M, ...]
     #: Members that were expected and did not join in time.
     dropped: tuple[M, ...]
 
 
 class DelayedJoin(DelayedOperation[None]):
-    """The barrier while it is closed: until every expected member has joined, or time is up."""
+    """The closed barrier: opens when every expected member has joined, or at the deadline."""
 
     __slots__ = ("_group",)
 
@@ -63,7 +63,7 @@ class DelayedJoin(DelayedOperation[None]):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The barrier of a group without members: a delay, and another one if a member joined during it or is missing."""
+    """The barrier of an empty group: a delay, repeated if a member joined during it or is missing."""
 
     __slots__ = ("_remaining", "_seen")
 
@@ -77,7 +77,7 @@ class InitialDelayedJoin(DelayedJoin):
         return False
 
     def on_complete(self) -> None:
-        # In one step, so that no join comes between this barrier and the next.
+        # In one step, so that no join can come between this barrier and the next.
         group = self._group
         goes_on = self._remaining > 0 and (group._missing > 0 or not self._seen.issuperset(group.members))
         if group._barrier is self and goes_on:
@@ -96,7 +96,7 @@ class MemberJoin(DelayedOperation[Generation[M]]):
         self._group = group
         self._generation: Generation[M] | None = None
         self.member = member
-        self.known = False  # it was expected, and if it takes its join back it still is
+        self.known = False  # it was expected, and still is if its join is cancelled
 
     def pass_on(self, generation: Generation[M]) -> None:
         self._generation = generation
@@ -115,7 +115,7 @@ class MemberJoin(DelayedOperation[Generation[M]]):
         self._group._withdraw(self)
 
     def on_undelivered(self, result: Generation[M]) -> None:
-        # It was counted in, but its task was cancelled before it could know. The others must not rely on it.
+        # It is in the generation, but its task was cancelled before it learned that. The others must not rely on it.
         if self._group.generation is result and not self._group.is_waiting(self.member):
             self._group.leave(self.member)
 
@@ -131,35 +131,34 @@ class JoinBarrier(Generic[M]):
 
             joins = [asyncio.create_task(group.join(member)) for member in ("cy", "bob")]  # cy is new
             await asyncio.sleep(0)
-            assert group.is_closed  # it waits for ann, who learns this with her next heartbeat, say
+            assert group.is_closed  # it waits for ann, who learns this from her next heartbeat, for instance
             group.leave("ann")
             assert (await joins[0]).members == ("bob", "cy")  # bob has been there for longer
 
-    The first join of a group with members, and every leave, close the barrier: now every member must join again. The
-    barrier opens when all have joined, or at its deadline; members that have not joined by then are dropped. A group
-    without members waits for ``initial_delay``, and again while members join.
+    In a group with members, the first join and every leave close the barrier: every member must then join again. The
+    barrier opens when all have joined, or at its deadline, which drops the members that have not joined. The first
+    join of an empty group waits for ``initial_delay``, repeated while members join.
 
-    Announce a member that has its name already, and has not joined yet, with expect(): the barrier waits for it, too.
+    Call expect() for a member that has been given its name but has not joined yet: the barrier waits for it, too.
 
-    ``purgatory.cancel_for_key(key)`` cancels every waiting join, and ``fail_for_key(key, exc)`` fails each with *exc*,
-    on the next loop iteration: when another server has taken over the group, say.
+    ``purgatory.cancel_for_key(key)`` cancels every waiting join. ``fail_for_key(key, exc)`` fails each with *exc* on
+    the next loop iteration, for instance when another server has taken over the group.
 
     Args:
-        purgatory: where the joins wait.
+        purgatory: holds the joins.
         key: the watch key of the barrier.
-        rebalance_timeout: seconds, >= 0, that a barrier stays closed at most. None: until all members have joined.
-        initial_delay: seconds, >= 0, that a group without members waits for others. It is repeated while members join,
-            or are missing, for rebalance_timeout in all. 0 (default): no delay.
-        expected: the members to wait for the first time. With these there is no initial delay.
+        rebalance_timeout: seconds, >= 0, that the barrier stays closed at most. None: until all members have joined.
+        initial_delay: seconds, >= 0, that the first join of an empty group waits for others. Repeated while members
+            join or are missing, for *rebalance_timeout* in all. 0 (default): no delay.
+        expected: the members to wait for the first time. With any, there is no initial delay.
         max_members: the largest group, >= 1. A new member beyond it is refused with GroupFullError; known ones may
-            always join again, and *expected* may be more. None (default): no limit.
+            always join again, and *expected* may hold more. None (default): no limit.
 
-    Raises: TypeError: an argument of another type. ValueError: a number of seconds is negative or NaN, or *max_members*
-        < 1.
-    Cost: of a join, that of watch(). Of opening the barrier, O(members).
+    Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
+    Cost: a join, that of watch(); opening the barrier, O(members).
 
     Source: Kafka DelayedJoin, InitialDelayedJoin and GroupCoordinator (KIP-134), group.max.size (KIP-389); differs:
-    members that are missing count, too.
+    missing members count, too.
     """
 
     __slots__ = (
@@ -200,9 +199,9 @@ class JoinBarrier(Generic[M]):
         self.max_members = max_members
         self._generation: Generation[M] = Generation(0, (), ())
         self._barrier: DelayedJoin | None = None  # while it is closed
-        self._members: dict[M, MemberJoin[M] | None] = dict.fromkeys(expected)  # None: has not joined
-        self._missing = len(self._members)  # how many have not; all of them, while the barrier is open
-        self._pending: set[M] = set()  # members that expect() announced, and that have been in no generation yet
+        self._members: dict[M, MemberJoin[M] | None] = dict.fromkeys(expected)  # None: not joined yet
+        self._missing = len(self._members)  # how many have not joined; all of them while the barrier is open
+        self._pending: set[M] = set()  # announced by expect() and in no generation yet
 
     def __repr__(self) -> str:
         state = f"closed, {self._missing} missing" if self.is_closed else "open"
@@ -210,17 +209,17 @@ class JoinBarrier(Generic[M]):
 
     @property
     def generation(self) -> Generation[M]:
-        """The latest. Before the first, number 0 without members."""
+        """The latest generation. Before the first, number 0 without members."""
         return self._generation
 
     @property
     def rebalance_timeout(self) -> float | None:
         """Seconds, >= 0, that a barrier stays closed at most. None: until all members have joined.
 
-        It may be set at any time, to the largest timeout of the members, say. The barrier uses it when it next closes:
-        set it before the join or leave that does so.
+        It may be set at any time, for instance to the largest timeout of the members. The barrier uses it when it next
+        closes: set it before the join or leave that closes it.
 
-        Raises: TypeError: it is set to another type. ValueError: to a negative number, or NaN.
+        Raises: TypeError, ValueError: it is set to another type, a negative number or NaN.
         """
         return self._rebalance_timeout
 
@@ -232,41 +231,43 @@ class JoinBarrier(Generic[M]):
 
     @property
     def members(self) -> tuple[M, ...]:
-        """The members of the group, those included that have yet to join."""
+        """The members of the group, including those that have not joined yet."""
         return tuple(self._members)
 
     @property
     def is_closed(self) -> bool:
-        """Is it waiting for members to join? Then all of them should."""
+        """True while it waits for members to join. All members should join then."""
         return self._barrier is not None and not self._barrier.done()
 
     def is_waiting(self, member: M) -> bool:
-        """Has *member* joined, and is it waiting for the others?"""
+        """Return True if *member* has joined and is waiting for the others."""
         return self._members.get(member) is not None
 
     async def join(self, member: M) -> Generation[M]:
         """Wait at the barrier until it opens.
 
-        If this is cancelled before, it is as if *member* had not joined.
+        If the join is cancelled, it is as if *member* had not joined.
 
-        Returns: the generation that it is in, the same object for all.
-        Raises: JoinError: *member* left meanwhile, or joined again. GroupFullError: it is new, and the group has
-            max_members. TypeError: it is not hashable. What watch() of the purgatory raises.
+        Returns: its generation, the same object for all members.
+
+        Raises:
+            JoinError: *member* left meanwhile, or joined again.
+            GroupFullError: *member* is new, and the group has max_members.
+            Exception: what watch() of the purgatory raises; TypeError if *member* is not hashable.
         """
         return await self._watch(member)
 
     def expect(self, member: M) -> None:
-        """Announce *member*, which has been given its name and has not joined yet. If it is a member, nothing changes.
+        """Announce *member*, which has been given its name but has not joined yet. No effect if it is a member.
 
-        A closed barrier waits for *member* now: until it joins or leaves, or the deadline drops it. An open barrier
-        stays open, and waits for *member* when it is next closed. In a group that has only such members, the first
-        join closes the barrier, and begins the initial delay.
+        A closed barrier then waits for *member* until it joins or leaves, or the deadline drops it. An open barrier
+        stays open, and waits for *member* when it next closes. In a group that has only such members, the first join
+        closes the barrier and begins the initial delay.
 
-        A join that is cancelled leaves *member* expected. If it is not going to join, call leave(): nothing else
-        removes it while the barrier is open.
+        Cancelling its join leaves *member* expected. If it is not going to join, call leave(): while the barrier is
+        open, nothing else removes it.
 
-        Raises: GroupFullError: the group has max_members. TypeError: *member* is not hashable. RuntimeError: called
-            from another thread.
+        Raises: GroupFullError: the group is full. TypeError: *member* is not hashable. RuntimeError: wrong thread.
         Cost: O(1).
         Source: Kafka's pending members (KIP-394); differs: the deadline drops them, the initial delay waits for them.
         """
@@ -285,9 +286,8 @@ class JoinBarrier(Generic[M]):
     def leave(self, member: M) -> bool:
         """Remove *member*. The others must join again, unless expect() announced it and it has been in no generation.
 
-        Returns: False if it is no member.
-        Raises: PurgatoryFullError: the barrier cannot be closed, and *member* stays. RuntimeError: called from another
-            thread, or event loop.
+        Returns: False if it is not a member.
+        Raises: PurgatoryFullError: the barrier cannot be closed; *member* stays. RuntimeError: wrong thread or loop.
         """
         self._catch_up()
         if member not in self._members:
@@ -315,7 +315,7 @@ class JoinBarrier(Generic[M]):
         self._missing -= join.known and earlier is None
         self._members[member] = join
         if earlier is not None:
-            earlier.fail(JoinError(f"{member!r} has joined {self.key!r} anew"))
+            earlier.fail(JoinError(f"{member!r} has joined {self.key!r} again"))
         if self.is_closed:
             self.purgatory.check_and_complete(self.key)
             return join
@@ -327,7 +327,7 @@ class JoinBarrier(Generic[M]):
         return join
 
     def _catch_up(self) -> None:
-        """Come to what has happened. Raises: RuntimeError: called from another thread."""
+        """Apply a failure of the barrier now. Raises: RuntimeError: called from another thread."""
         parts_of(self.purgatory).loop.check_thread()
         self._pass_on_failure()
 
@@ -353,7 +353,7 @@ class JoinBarrier(Generic[M]):
         barrier.add_done_callback(self._pass_on_failure)
 
     def _open(self) -> None:
-        """Every member that has joined continues."""
+        """Begin a generation of the members that have joined."""
         # atomic: no await
         self._barrier = None
         joins = [join for join in self._members.values() if join is not None]
@@ -367,16 +367,16 @@ class JoinBarrier(Generic[M]):
             join.pass_on(self._generation)
 
     def _give_up(self) -> None:
-        """The barrier was cancelled, and so is every join."""
+        """The barrier was cancelled: cancel every join."""
         self._barrier = None
         for join in list(self._members.values()):
             if join is not None:
                 join.cancel()
 
     def _pass_on_failure(self, _: object = None) -> None:
-        """If the barrier has failed, so has every join: no hook tells of that, but a callback on the next iteration.
+        """Fail every join if the barrier has failed. No hook reports that: a callback does, on the next loop iteration.
 
-        A call that would close another barrier before that does it first.
+        A call that may close another barrier before that calls this first.
         """
         barrier = self._barrier
         if barrier is None or barrier.outcome is not Outcome.FAILED:
@@ -392,7 +392,7 @@ class JoinBarrier(Generic[M]):
             join.fail(exc)
 
     def _withdraw(self, join: MemberJoin[M]) -> None:
-        """*join* does not count any more."""
+        """Stop counting *join*."""
         if join.known:
             self._members[join.member] = None
             self._missing += 1

@@ -1,6 +1,6 @@
-"""The remaining time of a request, which may have run out: what waits for 0 s or less is tried once and never parked.
+"""Timeouts that may have run out: an operation with 0 s or less is tried once and never parked.
 
-DelayedOperation knows no such case: there, 0 is a deadline on a later loop iteration, and less is refused.
+DelayedOperation differs: there, 0 is a deadline on a later loop iteration, and a negative timeout is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..timer.ring import set_deadline
 
 
 def budget(timeout: Any) -> Any:
-    """*timeout*, or 0 if it is negative. What is no number is left for the operation to refuse."""
+    """Return *timeout*, or 0 if it is negative. The operation refuses what is not a number."""
     if isinstance(timeout, float):
         seconds: float = timeout
         if seconds < 0.0:
@@ -25,7 +25,7 @@ def budget(timeout: Any) -> Any:
 
 
 def is_only_try(op: Operation) -> bool:
-    """Does try_complete() of the pending *op* run for the first time, with no time to wait?"""
+    """Is this the first try_complete() of the pending *op*, with no time to wait?"""
     return seconds_of(op) == 0.0 and not is_parked(op)
 
 
@@ -33,6 +33,6 @@ def expire_unparked(op: Operation) -> bool:
     """End *op* as EXPIRED in its only try. Returns: True, for try_complete() to return."""
     owner = owner_of(op)
     if owner is not None:
-        set_deadline(op, owner.loop.now())  # observers are told how late that was: not at all
+        set_deadline(op, owner.loop.now())  # so that observers are told a lateness of 0
     complete(op, EXPIRED)
     return True

@@ -44,5 +44,5 @@ class FeedFetch(AwaitableOperation):
         try:
             return self._source.read(self._offset, size)
         except SourceError as exc:
-            exc.__traceback__ = None  # an answer and no fault; its frames would keep the operation
+            exc.__traceback__ = None  # an answer, not a fault; its frames would keep the operation alive
             return exc

@@ -1,4 +1,4 @@
-"""A fetch is answered as soon as there is enough to read, or with what there is at its deadline."""
+"""Fetches: answered as soon as there is enough to read, or at the deadline with what there is."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
             op = DelayedFetch(positions, min_bytes=2, timeout=30.0)
             assert await purgatory.watch(op, keys=positions) == {("queue", 0): ["a"], ("queue", 1): ["c"]}
 
-    An error of one source ends the wait at once. Each source is read when the fetch ends: an answer is never old.
+    An error from one source ends the wait at once. Every source is read when the fetch ends, so no answer is stale.
     For a single source, use Feed.
 
     Args:
         positions: for each watch key, the source and the offset to read from.
-        timeout: seconds, or None. 0 or less: answer with what there is, and do not wait.
-        min_bytes: wait for so many in all; more than *max_bytes* counts as *max_bytes*.
-        max_bytes: read so many in all, in the order of *positions*. None: no limit.
+        timeout: seconds, or None for no deadline. 0 or less: answer with what there is, and do not wait.
+        min_bytes: wait until this many can be read in all (default 1), limited to *max_bytes*.
+        max_bytes: read at most this many in all, in the order of *positions*. None (default): no limit.
 
-    Raises: TypeError: an argument of another type. ValueError: *positions* is empty, or an argument is out of its
-        range.
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: *positions* is empty, or an argument is out of range.
+
     Cost: a try calls readable() of every source.
     Source: Kafka DelayedFetch.
     """
@@ -88,13 +90,13 @@ class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
                 answers[key] = source.read(offset, size)
                 left -= size
             except SourceError as exc:
-                exc.__traceback__ = None  # an answer and no fault; its frames would keep the operation
+                exc.__traceback__ = None  # an answer, not a fault; its frames would keep the operation alive
                 answers[key] = exc
         return answers
 
 
 class Feed(Generic[K, T]):
-    """One source, and the fetches that wait for it.
+    """One source, and the fetches waiting for it.
 
         class Log:
             def __init__(self) -> None:
@@ -117,16 +119,17 @@ class Feed(Generic[K, T]):
             assert await poll == b"hello"
             assert await orders.fetch(5, timeout=0.01) == b""
 
-    A source that keeps the offset of its end in a Watermark can hand that in as *end*, and needs no readable(). What
-    is readable is then the difference, and no Python runs to try a fetch: a check of many takes a fifth of the time.
+    If the source keeps the offset of its end in a Watermark, pass that as *end*. The source then needs no readable():
+    the readable size is *end* minus the offset. No Python code runs to try a fetch, and a check of many takes a fifth
+    of the time.
 
     Args:
-        purgatory: where the fetches wait.
-        key: the watch key.
-        source: what they read.
-        end: the Watermark of its end.
+        purgatory: holds the fetches.
+        key: their watch key.
+        source: the source they read.
+        end: the Watermark at the source's end. None (default): call ``source.readable()``.
 
-    Raises: TypeError: *key* is not hashable, or *end* is no Watermark.
+    Raises: TypeError: *key* is not hashable, or *end* is not a Watermark.
     """
 
     __slots__ = ("_end", "key", "purgatory", "source")
@@ -153,12 +156,15 @@ class Feed(Generic[K, T]):
         """Wait until *min_bytes* can be read from *offset* on.
 
         Args: as in DelayedFetch.
-        Returns: what there is; at the deadline, that may be less, or nothing.
-        Raises: SourceError: what the source raised. TypeError, ValueError: as DelayedFetch. What watch() of the
-            purgatory raises.
+        Returns: what was read; at the deadline, that may be less than *min_bytes*, or nothing.
+
+        Raises:
+            SourceError: the source raised it.
+            TypeError, ValueError: as in DelayedFetch.
+            Exception: what watch() of the purgatory raises.
         """
         answer: T | SourceError
-        # The operations have no name here: what is raised keeps this frame, and they keep what is raised.
+        # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
         if self._end is None:
             positions = {self.key: (cast("Readable[T]", self.source), offset)}
             answers = await self.purgatory.watch(
@@ -183,14 +189,14 @@ class Feed(Generic[K, T]):
         From another thread, or for a feed with very many fetches, call ``check_and_complete_threadsafe(key)`` or
         ``check_and_complete_soon(key)`` of the purgatory.
 
-        Returns: how many ended.
+        Returns: how many fetches ended.
         Raises: RuntimeError: called from another thread, while something waits.
         """
         return self.purgatory.check_and_complete(self.key)
 
 
 def checked_sizes(min_bytes: int, max_bytes: int | None) -> tuple[int, int]:
-    """Returns: *min_bytes*, *max_bytes* as a fetch can use them: more than *max_bytes* is never there."""
+    """Check the sizes. Returns: *min_bytes*, limited to *max_bytes*, and *max_bytes* as an int."""
     require_int("min_bytes", min_bytes, 0)
     if max_bytes is None:
         return min_bytes, sys.maxsize

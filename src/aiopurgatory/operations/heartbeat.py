@@ -1,4 +1,4 @@
-"""Reports members that have not been heard of for too long."""
+"""Heartbeats: report the members that miss one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ M = TypeVar("M", bound=Hashable)
 
 
 class Heartbeats(Sessions, Generic[M]):
-    """The sessions of members that beat. A member that misses a beat is reported.
+    """The sessions of members that send heartbeats. Reports each member that misses one.
 
         async with Purgatory("heartbeat") as purgatory:
             missed: list[str] = []
@@ -24,19 +24,20 @@ class Heartbeats(Sessions, Generic[M]):
             await asyncio.sleep(0.15)
             assert (missed, "ann" in sessions) == (["bob"], True)
 
-    A beat moves the deadline of one operation: nothing is made, watched or completed for it.
+    A beat moves the deadline of one operation. Nothing is created, watched or completed for it.
 
     Args:
-        purgatory: where the sessions wait.
-        key: of the group; the watch keys are ``(key, member)``.
-        timeout: seconds without a beat after which a session ends.
-        on_missed: called with the member after its session has ended so.
-        excused: called with a member whose deadline has passed; return True to extend its session. Such a member may
-            be one that waits for an answer (``JoinBarrier.is_waiting``) and cannot beat. Call beat() for it with the
-            answer.
+        purgatory: holds the sessions.
+        key: the group's key; the watch keys are ``(key, member)``.
+        timeout: seconds without a beat after which a session ends, >= 0.
+        on_missed: called with a member after its session has ended for a missed beat.
+        excused: called with a member whose deadline has passed; return True to extend its session. Use it for a member
+            that cannot beat while it waits for an answer (``JoinBarrier.is_waiting``), and call beat() for it when it
+            is answered. None (default): no member is excused.
 
-    Raises: TypeError: *timeout* is no number, *key* is not hashable, or a function is an ``async def``. ValueError:
-        *timeout* is negative or NaN.
+    Raises:
+        TypeError: *timeout* is not a number, *key* is not hashable, or a function is an ``async def``.
+        ValueError: *timeout* is negative or NaN.
 
     Source: Kafka DelayedHeartbeat; differs: not a new operation per beat.
     """

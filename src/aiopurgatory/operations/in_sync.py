@@ -1,4 +1,4 @@
-"""How far each replica of a partition is, and the high watermark that follows from it."""
+"""The offset of each in-sync replica of a partition, and the high watermark that follows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .watermark import as_int
 class NotEnoughReplicasError(PurgatoryError):
     """Fewer replicas are in sync than ``min_in_sync``.
 
-    From error_for(), before an append: nothing is appended. From a wait: what was appended is not safe, though it may
-    survive.
+    Returned by error_for() before an append: append nothing. Raised by a wait: the appended records are not safe,
+    though they may survive.
     """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class InSync:
-    """What Replicas does without being a coroutine; see there."""
+    """The methods of Replicas that are not coroutines; see Replicas."""
 
     __slots__ = ("_leader", "_min_in_sync", "_offsets", "_waits")
 
@@ -65,20 +65,20 @@ class InSync:
 
     @property
     def high_watermark(self) -> int:
-        """Every replica in sync has the records before this offset."""
+        """Every in-sync replica has all records before this offset."""
         return self._waits.value
 
     @property
     def in_sync(self) -> Mapping[Any, int]:
-        """The offset of each replica in sync; a copy."""
+        """The offset of each in-sync replica; a copy."""
         return self._offsets.copy()
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
-        """What a wait for *offset* would raise now, apart from TimeoutError; None if nothing.
+        """Return what a wait for *offset* would raise now, apart from TimeoutError; None if nothing.
 
-        Ask before an append, with the offset that it would reach: what cannot be acked is better refused.
+        Call it before an append, with the offset that the append would reach, and refuse what could not be acked.
 
-        Raises: TypeError: *offset* is no int.
+        Raises: TypeError: *offset* is not an int.
         Source: Kafka Partition.appendRecordsToLeader.
         """
         return error_at(self._waits, as_int("offset", offset))
@@ -86,9 +86,12 @@ class InSync:
     def update(self, replica: Any, offset: SupportsIndex) -> int:
         """Note that *replica* has every record before *offset*, and complete the waits that this satisfies.
 
-        Returns: how many ended; 0 from a hook during a check, which puts it off (I7).
-        Raises: TypeError: *offset* is no int. ValueError: *replica* is not in sync, is a follower ahead of the
-            leader, or the leader going back. RuntimeError: called from another thread, while something waits for it.
+        Returns: how many waits ended; 0 if called from a hook during a check, which postpones it (I7).
+
+        Raises:
+            TypeError: *offset* is not an int.
+            ValueError: *replica* is not in sync, is a follower ahead of the leader, or is the leader going back.
+            RuntimeError: called from another thread, while something waits for it.
         """
         if replica not in self._offsets:
             raise ValueError(f"{replica!r} is not in sync; call add() once it has caught up")
@@ -96,9 +99,9 @@ class InSync:
         return recount(self)
 
     def drop(self, replica: Any) -> int:
-        """Do not wait for the follower *replica* any longer: it has fallen behind.
+        """Stop waiting for the follower *replica*, which has fallen behind.
 
-        Returns: how many waits ended, as update().
+        Returns: how many waits ended, as in update().
         Raises: ValueError: it is not in sync, or it is the leader.
         """
         if replica not in self._offsets:
@@ -111,10 +114,10 @@ class InSync:
         return recount(self)
 
     def add(self, replica: Any, offset: SupportsIndex) -> int:
-        """Wait for *replica*, too: it has caught up to *offset*.
+        """Wait for *replica* as well, which has caught up to *offset*.
 
-        Returns: how many waits ended, as update().
-        Raises: TypeError: *offset* is no int. ValueError: it is below the high watermark, or above the leader's.
+        Returns: how many waits ended, as in update().
+        Raises: TypeError: *offset* is not an int. ValueError: it is below the high watermark, or above the leader's.
         """
         caught_up = as_int("offset", offset)
         if caught_up < self.high_watermark:
@@ -126,11 +129,13 @@ class InSync:
         return recount(self)
 
     def fail(self, exc: Exception) -> int:
-        """End every wait, now and later, with *exc*: this leader is none any more.
+        """Fail every wait, now and later, with *exc*. Call it when this replica is no longer the leader.
 
-        Returns: how many ended, as update().
-        Raises: TypeError: *exc* is no instance of Exception, or a StopIteration. RuntimeError: called from another
-            thread, while something waits.
+        Returns: how many waits ended, as in update().
+
+        Raises:
+            TypeError: *exc* is not an instance of Exception, or is a StopIteration.
+            RuntimeError: called from another thread, while something waits.
         """
         return self._waits.fail(exc)
 
@@ -155,7 +160,7 @@ def move(replicas: InSync, replica: Any, offset: int) -> None:
 
 
 def recount(replicas: InSync) -> int:
-    """The offsets have changed: advance the high watermark, or end the waits. Returns: how many ended."""
+    """Advance the high watermark to the new offsets, or fail the waits. Returns: how many ended."""
     waits, least = replicas._waits, replicas._min_in_sync
     if has_failed(waits):
         return 0
@@ -163,5 +168,5 @@ def recount(replicas: InSync) -> int:
     if count >= least:
         set_obstacle(waits, None)
         return raise_value(waits, min(replicas._offsets.values()))
-    found = f"{count} of the replicas of {waits.key!r} are in sync, and min_in_sync is {least}"
+    found = f"too few in-sync replicas of {waits.key!r}: {count} (min_in_sync={least})"
     return set_obstacle(waits, NotEnoughReplicasError(found))

@@ -1,4 +1,4 @@
-"""The offsets that something waits for, and how much: the lowest comes out first."""
+"""A queue of the offsets that operations wait for, lowest first, with the number of waits for each."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Final, final
 
-#: Offsets that nothing waits for any more are swept when they are more than those that something does, and this.
+#: Offsets without waits are swept when they outnumber the offsets with waits by more than this.
 SWEEP_SLACK: Final = 32
 
 
 @final
 class OffsetQueue:
-    """Counts the waits by offset. Who is counted must say so when it ends."""
+    """Counts the waits by offset. Call add() when a wait begins, and discard() when it ends without pop()."""
 
     __slots__ = ("_ascending", "_strays", "waiting")
 
     def __init__(self) -> None:
-        #: How many wait, by offset.
+        #: The number of waits, by offset.
         self.waiting: Final[dict[int, int]] = {}
-        # The same offsets, with some that nothing waits for any more. Mostly they come in order; those that do not are
-        # in a heap, where each costs several times as much.
+        # The same offsets, and some without waits. Most arrive in ascending order; the others go into a heap, where
+        # each costs several times as much.
         self._ascending: Final[deque[int]] = deque()
         self._strays: Final[list[int]] = []
 
     def add(self, offset: int) -> None:
-        """One more waits for *offset*. Cost: O(1) if none waits for a higher one, else O(log offsets)."""
+        """Count one more wait for *offset*. Cost: O(1) if it is the highest, else O(log offsets)."""
         waiting, ascending = self.waiting, self._ascending
         if offset in waiting:
             waiting[offset] += 1
@@ -37,7 +37,7 @@ class OffsetQueue:
             heappush(self._strays, offset)
 
     def discard(self, offset: int) -> None:
-        """One less waits for *offset*, which was not popped."""
+        """Count one wait less for *offset*, which was not popped."""
         waiting, ascending, strays = self.waiting, self._ascending, self._strays
         count = waiting[offset]
         if count > 1:
@@ -50,12 +50,12 @@ class OffsetQueue:
             ascending.extend(sorted(waiting))
 
     def may_pop(self, value: int) -> bool:
-        """False if nothing waits for *value* or a lower offset."""
+        """Return False if nothing waits for *value* or a lower offset."""
         ascending, strays = self._ascending, self._strays
         return (bool(ascending) and ascending[0] <= value) or (bool(strays) and strays[0] <= value)
 
     def pop(self, value: int) -> int | None:
-        """Drop the lowest offset up to *value* that something waits for, and return it; None if there is none."""
+        """Remove and return the lowest offset up to *value* that has waits; None if there is none."""
         ascending, strays, waiting = self._ascending, self._strays, self.waiting
         while self.may_pop(value):
             is_stray = bool(strays) and (not ascending or strays[0] < ascending[0])

@@ -1,4 +1,4 @@
-"""A value that only grows, and the offsets that operations wait for it to reach: state and operation."""
+"""A value that only grows, the offsets that operations wait for, and the operation that waits for one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MARK_SLICE: Final = 500
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Offsets:
-    """What ThresholdWatchers does without being a coroutine; see there.
+    """The methods of ThresholdWatchers that are not coroutines; see ThresholdWatchers.
 
-    The operations are in the purgatory, each under its offset. Here are the offsets alone: whatever way an operation
-    ends, nothing here keeps it. The helpers are no methods: one of a class that interpreted code subclasses is looked
-    up by name at each call.
+    The operations are in the purgatory, each under its offset. This object holds offsets only, so it never keeps an
+    ended operation. The helpers are functions, not methods: a method of a class that interpreted code subclasses is
+    looked up by name at each call.
     """
 
     __slots__ = ("_failure", "_marking", "_obstacle", "_queue", "_reached", "_round", "key", "purgatory")
@@ -34,33 +34,34 @@ class Offsets:
         self.purgatory: Final = purgatory
         self.key: Final = key
         self._reached: Final = Watermark(as_int("start", start))
-        # Ends everything, for good; and what ends every wait for an offset above the value, while it is there.
+        # _failure ends every wait, for good. _obstacle, while set, ends every wait for an offset above the value.
         self._failure: Failure | None = None
         self._obstacle: Failure | None = None
         self._queue: Final = OffsetQueue()
-        self._round = 0  # calls of complete_all(): operations of an earlier round end
-        self._marking: object = None  # the loop in which the next slice of advance_soon() is to be marked
+        self._round = 0  # number of complete_all() calls: operations from an earlier round end
+        self._marking: object = None  # the loop that will mark the next slice of advance_soon()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} value={self.value} waiting={self.waiting}>"
 
     @property
     def value(self) -> int:
+        """The value now."""
         return self._reached.value
 
     @property
     def waiting(self) -> int:
-        """How many operations wait for an offset above the value. Cost: O(waiters)."""
+        """The number of operations waiting for an offset above the value. Cost: O(waiters)."""
         return sum([len(self.purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
-        """What a wait for *offset* would raise now, apart from TimeoutError; None if nothing."""
+        """Return what a wait for *offset* would raise now, apart from TimeoutError; None if nothing."""
         return error_at(self, as_int("offset", offset))
 
     def watch(self, offset: SupportsIndex, *, timeout: SupportsFloat | None) -> ThresholdWait:
-        """reached() as an operation, which is watched when this returns, awaited or not.
+        """Same as reached(), but returns the operation. It is already watched, awaited or not.
 
-        Args, Raises: as reached(), whose TimeoutError an await of the operation raises.
+        Arguments and errors are those of reached(); an await of the operation raises the TimeoutError.
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
         self.purgatory.watch(op, (key_of(self, op.target),))
@@ -73,15 +74,16 @@ class Offsets:
         Called from a hook during a check, it completes them when that check finishes, and returns 0 (I7).
 
         Returns: how many operations ended.
-        Raises: TypeError: *value* is no int. RuntimeError: called from another thread, while something waits for it.
-        Cost: O(log offsets) and one check per offset that something waits for.
+        Raises: TypeError: *value* is not an int. RuntimeError: called from another thread, while a wait is reached.
+        Cost: O(log offsets) and one check for each reached offset that has waits.
         """
         return raise_value(self, as_int("value", value))
 
     def advance_soon(self, value: SupportsIndex) -> None:
-        """advance() on the next loop iterations, in slices of at most ``turn_budget``: for many waits at once.
+        """Same as advance(), but completes the waits on the next loop iterations, in slices of ``turn_budget``.
 
-        The value is raised now. (An advance() meanwhile completes at once what no slice has come to yet.)
+        Use it when very many waits may end at once. The value itself is raised now. An advance() in between completes
+        at once the waits that no slice has marked yet.
 
         Raises: as advance().
         """
@@ -89,14 +91,14 @@ class Offsets:
         mark_slice(self)
 
     def complete_all(self) -> int:
-        """Complete every wait that has begun, with the value as it is. Waits that begin later wait.
+        """Complete every present wait with the value as it is. Waits that begin later are not affected.
 
         Called from a hook during a check, it completes them when that check finishes, and returns 0 (I7). A produce()
-        that waits here goes on, as it is not acked.
+        that waits here is not acked by this, and goes on waiting.
 
         Returns: how many operations ended.
         Raises: RuntimeError: called from another thread, while something waits.
-        Cost: O(offsets log offsets), and one check per offset that something waits for.
+        Cost: O(offsets log offsets), and one check for each offset that has waits.
         Source: Kafka raft ThresholdPurgatory.completeAll.
         """
         refuse_other_thread(self)
@@ -104,11 +106,13 @@ class Offsets:
         return check_every_offset(self)
 
     def fail(self, exc: Exception) -> int:
-        """End every wait, now and later, with *exc*: leadership is lost, say. Only the first call has an effect.
+        """Fail every wait, now and later, with *exc*, for instance when leadership is lost. The first call counts.
 
-        Returns: how many operations ended; 0 from a hook during a check, as advance().
-        Raises: TypeError: *exc* is no instance of Exception, or a StopIteration. RuntimeError: called from another
-            thread, while something waits.
+        Returns: how many operations ended; 0 if called from a hook during a check, as advance().
+
+        Raises:
+            TypeError: *exc* is not an instance of Exception, or is a StopIteration.
+            RuntimeError: called from another thread, while something waits.
         """
         require_error(exc)
         refuse_other_thread(self)
@@ -130,7 +134,7 @@ class ThresholdWait(WatermarkWait):
         self._entered = False
 
     def enter(self) -> None:
-        """Have an advance() look after it, if it still waits."""
+        """Register it with the offsets, so that advance() completes it, if it is still pending."""
         if is_pending(self):
             enter(self._offsets, self.target)
             self._entered = True
@@ -172,12 +176,12 @@ def key_of(offsets: Offsets, offset: int) -> tuple[str, Hashable, int]:
 
 
 def enter(offsets: Offsets, offset: int) -> None:
-    """An operation is parked under *offset*, which is above the value."""
+    """Count an operation that was parked under *offset*, which is above the value."""
     offsets._queue.add(offset)
 
 
 def leave(offsets: Offsets, offset: int) -> None:
-    """An operation that entered has ended. (An offset that is reached is dropped as a whole.)"""
+    """Uncount an operation that has ended. (A reached offset was already popped as a whole.)"""
     if offset > offsets._reached.value:
         offsets._queue.discard(offset)
 
@@ -192,7 +196,7 @@ def error_at(offsets: Offsets, offset: int) -> Exception | None:
         failure = offsets._obstacle
     if failure is None:
         return None
-    # It is raised for many, and each time its traceback grows: let it begin with the one that it came with.
+    # It is raised for many waits, which would each lengthen its traceback: start from the original one.
     error = failure.exc.with_traceback(failure.traceback)
     assert isinstance(error, Exception)
     return error
@@ -204,7 +208,7 @@ def has_failed(offsets: Offsets) -> bool:
 
 
 def set_obstacle(offsets: Offsets, exc: Exception | None) -> int:
-    """Until the next call, end every wait for what is above the value with *exc*. Returns: how many ended."""
+    """Until the next call, fail every wait for an offset above the value with *exc*. Returns: how many ended."""
     offsets._obstacle = None if exc is None else Failure(exc)
     return 0 if exc is None else check_every_offset(offsets)
 
@@ -223,20 +227,20 @@ def begin_raise(offsets: Offsets, value: int) -> None:
 
 
 def raise_value(offsets: Offsets, value: int) -> int:
-    """Raise the value, and complete what waits for that. Returns: how many ended."""
+    """Raise the value, and complete the waits it satisfies. Returns: how many ended."""
     begin_raise(offsets, value)
     ended = 0
     try:
         while (offset := offsets._queue.pop(offsets._reached.value)) is not None:
             ended += offsets.purgatory.check_and_complete(key_of(offsets, offset))
     except BaseException:
-        mark_slice(offsets)  # it is on its way out of a hook; what it cut off is not lost
+        mark_slice(offsets)  # the rest is checked soon, although a hook raised
         raise
     return ended
 
 
 def mark_slice(offsets: Offsets) -> None:
-    """Have the next offsets that are reached checked soon, and after them the others."""
+    """Mark a slice of the reached offsets for check_and_complete_soon(), and schedule the next slice."""
     for _ in range(MARK_SLICE):
         offset = offsets._queue.pop(offsets._reached.value)
         if offset is None:
@@ -255,7 +259,7 @@ def mark_next_slice(offsets: Offsets) -> None:
 
 
 def check_every_offset(offsets: Offsets) -> int:
-    """Check every offset that something waits for, lowest first. Returns: how many operations ended."""
+    """Check every offset that has waits, lowest first. Returns: how many operations ended."""
     keys = [key_of(offsets, offset) for offset in sorted(offsets._queue.waiting)]
     ended = 0
     try:

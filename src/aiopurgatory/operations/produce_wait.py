@@ -1,4 +1,4 @@
-"""The operation that waits for what one request has appended to several partitions."""
+"""The operation that waits until a request's appends to several partitions are acked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .watermark import as_int
 
 @final
 class DelayedProduce(AwaitableOperation):
-    """Its result: for each partition its error, or None; see produce().
+    """Its result: the error of each partition, or None; see produce().
 
     A partition that has an answer is not tried again. At the deadline the others get a TimeoutError each.
     """
@@ -70,7 +70,7 @@ class DelayedProduce(AwaitableOperation):
         return ended
 
     def watch_in(self, purgatory: Purgatory) -> DelayedProduce:
-        """Watch it, unless it has nothing to wait for. Returns: itself."""
+        """Watch it, or complete it if there is nothing to wait for. Returns: itself."""
         for key, need in self._pending.items():
             if need[0].purgatory is not purgatory:
                 raise ValueError(f"required must wait in {purgatory!r}, got {key!r} in {need[0].purgatory!r}")
@@ -92,7 +92,7 @@ class DelayedProduce(AwaitableOperation):
 
 
 def checked_need(partition: object, need: object) -> tuple[Offsets, int]:
-    """What a partition of a request has to reach, and where."""
+    """Check the *need* of *partition*. Returns: its Offsets, and the offset to reach."""
     if not isinstance(need, tuple) or len(need) != 2:
         raise TypeError(f"required[{partition!r}] must be a pair (Replicas, offset) or an error, got {need!r}")
     watchers, offset = need

@@ -1,4 +1,4 @@
-"""What can be fetched from."""
+"""The protocols of sources to fetch from, and their error."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SourceError(PurgatoryError):
-    """To be raised by a source that cannot be read at an offset, because it is gone or truncated, or is elsewhere now.
+    """Raise this in a source that cannot be read at an offset because it is gone, was truncated or has moved.
 
-    It is the answer for this source, without delay. Any other exception that a source raises fails the fetch.
+    It becomes the answer for this source, at once. Any other exception from a source fails the fetch.
     """
 
 
 class Readable(Protocol[T_co]):
-    """A source: a log, a table, a queue. It counts in bytes, or in items if it likes."""
+    """A source: a log, a table, a queue. Its sizes are in bytes, or in items: the source decides."""
 
     def readable(self, offset: int, /) -> int:
-        """The number of bytes that can be read from *offset* on. Called on each check: keep it cheap.
+        """Return the number of bytes that can be read from *offset* on. Called on each check: keep it cheap.
 
         Raises: SourceError: it cannot be read there.
         """
         ...
 
     def read(self, offset: int, max_bytes: int, /) -> T_co:
-        """At most *max_bytes* from *offset* on; nothing if that is 0.
+        """Read at most *max_bytes* from *offset* on; nothing if *max_bytes* is 0.
 
         If a single record can exceed *max_bytes*, return it whole anyway; otherwise a reader could never get past it.
 
@@ -37,8 +37,8 @@ class Readable(Protocol[T_co]):
 
 
 class Reader(Protocol[T_co]):
-    """A source whose end is a Watermark: it need not count what is readable."""
+    """A source whose end is a Watermark: it needs no readable()."""
 
     def read(self, offset: int, max_bytes: int, /) -> T_co:
-        """As in Readable. Called with *max_bytes* 0 while *offset* is past the end, to raise SourceError or not."""
+        """As in Readable. While *offset* is past the end, called with *max_bytes* 0: it may raise SourceError."""
         ...

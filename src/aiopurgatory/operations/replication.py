@@ -1,4 +1,4 @@
-"""acks=all: a produce is answered once every replica in sync has its records."""
+"""acks=all: a produce is answered once every in-sync replica has its records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R", bound=Hashable)
 
 
 class Replicas(InSync, Generic[R]):
-    """The offsets of the replicas of a partition, as its leader knows them, and the requests that wait for them.
+    """The offsets of a partition's replicas, as its leader knows them, and the requests that wait for them.
 
         async with Purgatory("produce") as purgatory:
             orders = Replicas(purgatory, "orders", ["leader", "follower"])
@@ -25,26 +25,25 @@ class Replicas(InSync, Generic[R]):
             orders.update("follower", 1)  # its fetch tells how far it is
             assert await acked == orders.high_watermark == 1
 
-    An offset is that of the next record: at 1, a replica has one. No follower is ahead of the leader. The high
-    watermark is the lowest offset of the replicas in sync. It never moves back, and stands still while fewer than
+    An offset is that of the next record: a replica at offset 1 has one record. No follower is ahead of the leader. The
+    high watermark is the lowest offset of the in-sync replicas. It never moves back, and stands still while fewer than
     ``min_in_sync`` are in sync. A leader alone has nothing to wait for.
 
-    For acks=all, ask error_for() before an append: while it returns NotEnoughReplicasError, append nothing. produce()
-    shows how.
+    For acks=all, call error_for() before an append: while it returns NotEnoughReplicasError, append nothing. produce()
+    shows how. When leadership is lost, call ``fail(exc)``; the next leader starts with a new object.
 
     Args:
-        purgatory: where the requests wait.
-        key: of the partition; for messages and watch keys, as in ThresholdWatchers.
-        replicas: their names. The first one is the leader. All are in sync.
-        min_in_sync: with fewer in sync, every wait ends with NotEnoughReplicasError.
-        start: the offset of each.
+        purgatory: holds the requests.
+        key: the partition's key, for messages and watch keys, as in ThresholdWatchers.
+        replicas: their names, the leader first. All are in sync at the start.
+        min_in_sync: with fewer in sync, every wait fails with NotEnoughReplicasError. Default 1.
+        start: the offset that each starts at. Default 0.
 
-    Raises: TypeError: an argument of another type, or *replicas* a set, which has no first. ValueError: *replicas* is
-        empty, or *min_in_sync* < 1.
+    Raises:
+        TypeError: an argument has the wrong type, or *replicas* is a set, which has no order.
+        ValueError: *replicas* is empty, or *min_in_sync* < 1.
 
-    When leadership is lost, call ``fail(exc)``; the next leader starts with a new one.
-
-    Cost: of update(), O(replicas), and of the waits that it ends as in ThresholdWatchers.
+    Cost: update(), O(replicas), and for each wait that it ends as in ThresholdWatchers.
     Source: Kafka Partition, and KIP-966 for the high watermark that stands still.
     """
 
@@ -72,12 +71,17 @@ class Replicas(InSync, Generic[R]):
         def add(self, replica: R, offset: SupportsIndex) -> int: ...
 
     async def acked(self, offset: int, *, timeout: float | None) -> int:
-        """Wait until every replica in sync has every record before *offset*.
+        """Wait until every in-sync replica has every record before *offset*.
 
-        Args: timeout: seconds, or None. 0 or less: do not wait.
+        Args: timeout: seconds, or None for no deadline. 0 or less: do not wait.
+
         Returns: the high watermark.
-        Raises: TimeoutError: not all had it at the deadline. NotEnoughReplicasError. What fail() was given. TypeError:
-            *offset* is no int. What watch() of the purgatory raises.
+
+        Raises:
+            TimeoutError: not all had it at the deadline.
+            NotEnoughReplicasError: fewer than min_in_sync replicas are in sync.
+            TypeError: *offset* is not an int.
+            Exception: what fail() was given, or watch() of the purgatory raises.
         """
         return await waits_of(self).watch(offset, timeout=timeout)
 
@@ -111,18 +115,23 @@ async def produce(
             assert partitions["users"].in_sync["leader"] == 0
 
     Args:
-        purgatory: the one that the partitions wait in.
-        required: for each partition, its Replicas (or ThresholdWatchers) and the offset to reach, the one after what
-            was appended; or the error, if nothing could be appended.
-        timeout: seconds, or None. 0 or less: do not wait.
-        acks: -1: wait for all replicas in sync. 0 or 1: for none but the leader, and so not at all.
+        purgatory: the purgatory of all the partitions.
+        required: for each partition, its Replicas (or ThresholdWatchers) and the offset to reach, which follows the
+            last record appended; or the error, if nothing could be appended.
+        timeout: seconds, or None for no deadline. 0 or less: do not wait.
+        acks: -1 (default): wait for all in-sync replicas. 0 or 1: only the leader counts, so there is no wait.
 
-    Returns: the error of each partition, or None: a TimeoutError, what its fail() was given, NotEnoughReplicasError,
-        or what *required* holds.
-    Raises: TypeError: an argument of another type. ValueError: *required* is empty or waits in another purgatory;
-        *acks* is none of those. What watch() of the purgatory raises.
-    Cost: one operation; a try looks at the partitions that have no answer yet.
+    Returns: for each partition None if it is acked, else its error.
+
+    The error is a TimeoutError, what fail() was given, NotEnoughReplicasError, or the one in *required*.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: *required* is empty or belongs to another purgatory, or *acks* has another value.
+        Exception: what watch() of the purgatory raises.
+
+    Cost: one operation; a try visits the partitions that have no answer yet.
     Source: Kafka DelayedProduce.
     """
-    # No name for the operation: what is raised keeps this frame, and the operation keeps what is raised.
+    # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
     return await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout, acks).watch_in(purgatory)

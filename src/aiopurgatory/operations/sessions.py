@@ -1,4 +1,4 @@
-"""The sessions of members that beat: each is one operation, whose deadline a beat moves."""
+"""The sessions of members that send heartbeats: each is one operation, whose deadline a beat moves."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class DelayedHeartbeat(AwaitableOperation):
         try:
             excused = sessions.excused(self.member)
             require_plain(excused, self, "excused")
-        except BaseException:  # it ends the session, and is reported
+        except BaseException:  # ends the session, and is reported
             forget(sessions, self)
             raise
         if excused:
             sessions.purgatory.reschedule(self, sessions.timeout)
         return False
 
-    # Not in on_expiration(), whose errors are taken for answers: one of the callback's is a fault, to be reported.
+    # Not in on_expiration(), whose errors count as answers: an error of the callback is a fault, to be reported.
     def on_complete(self) -> Hashable:
         forget(self._sessions, self)
         require_plain(self._sessions.on_missed(self.member), self, "on_missed")
@@ -56,7 +56,7 @@ class DelayedHeartbeat(AwaitableOperation):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Sessions:
-    """What Heartbeats does without being generic; see there."""
+    """The methods of Heartbeats, which adds the type of the member; see there."""
 
     __slots__ = ("_by_member", "_parking", "excused", "key", "on_missed", "purgatory", "timeout")
 
@@ -79,7 +79,7 @@ class Sessions:
         self.timeout: Final = float(timeout)
         self.on_missed: Final = on_missed
         self.excused: Final = excused
-        self._parking: Final = parts_of(purgatory).parking  # a beat by way of the purgatory's method costs a fifth more
+        self._parking: Final = parts_of(purgatory).parking  # a beat through the purgatory's method costs a fifth more
         self._by_member: Final[dict[Hashable, DelayedHeartbeat]] = {}
 
     def __repr__(self) -> str:
@@ -93,10 +93,10 @@ class Sessions:
         return session is not None and is_pending(session)
 
     def beat(self, member: Any) -> None:
-        """Note that *member* is alive. Its first beat begins its session.
+        """Note that *member* is alive. Its first beat starts its session.
 
         Raises: TypeError: *member* is not hashable. What watch() of the purgatory raises.
-        Cost: O(levels); for the first, that of watch().
+        Cost: O(levels); the first beat, that of watch().
         """
         session = self._by_member.get(member)
         if session is None or not self._parking.reschedule(session, self.timeout):
@@ -105,14 +105,14 @@ class Sessions:
             self._by_member[member] = session
 
     def stop(self, member: Any) -> bool:
-        """End the session of *member*, which has left of its own accord: on_missed() is not called.
+        """End the session of *member* without a call of on_missed(): it has left on its own.
 
-        Returns: whether it had one.
+        Returns: whether it had a session.
         """
         session = self._by_member.get(member)
         return session is not None and session.cancel()
 
 
 def forget(sessions: Sessions, session: DelayedHeartbeat) -> None:
-    """The *session* has ended."""
+    """Remove the ended *session*."""
     sessions._by_member.pop(session.member, None)

@@ -1,4 +1,4 @@
-"""Waits for an offset, so that an advance touches those whom it satisfies and nothing else."""
+"""Waits for an offset: an advance touches only the waits it satisfies."""
 
 from __future__ import annotations
 
@@ -17,27 +17,31 @@ class ThresholdWatchers(Offsets):
             assert await wait == 5
 
     check_and_complete() tries every operation that waits under a key. With 100,000 producers on one partition and a
-    high watermark that advances record by record, that is quadratic. Here each advance tries what it satisfies.
+    high watermark that advances record by record, that is quadratic. Here an advance tries only what it satisfies.
 
     Args:
-        purgatory: where the operations wait.
-        key: for messages; the watch keys are ``("offset", key, offset)``.
-        start: the value to begin with.
+        purgatory: holds the operations.
+        key: a name for messages; the watch keys are ``("offset", key, offset)``.
+        start: the initial value. Default 0.
 
-    Raises: TypeError: *start* is no int, or *key* is not hashable.
-    Cost: of a wait, the watch and O(log offsets); of an advance, the same per operation that it ends.
-    Source: Kafka raft ThresholdPurgatory; differs: it knows its value, so that who comes late does not wait.
+    Raises: TypeError: *start* is not an int, or *key* is not hashable.
+    Cost: a wait, watch() and O(log offsets); an advance, the same per operation that it ends.
+    Source: Kafka raft ThresholdPurgatory; differs: it knows its value, so a wait for a reached offset ends at once.
     """
 
-    # Interpreted, for the sake of this one method: a compiled coroutine crashes if something odd is thrown into it.
+    # Interpreted because of this method: a compiled coroutine crashes if something odd is thrown into it.
     __slots__ = ()
 
     async def reached(self, offset: int, *, timeout: float | None) -> int:
         """Wait until the value has reached *offset*.
 
-        Args: timeout: seconds, or None. 0 or less: do not wait.
+        Args: timeout: seconds, or None for no deadline. 0 or less: do not wait.
+
         Returns: the value.
-        Raises: TimeoutError: it was still below at the deadline. What fail() was given. TypeError: *offset* is no
-            int. What watch() of the purgatory raises.
+
+        Raises:
+            TimeoutError: the value was still below *offset* at the deadline.
+            TypeError: *offset* is not an int.
+            Exception: what fail() was given, or watch() of the purgatory raises.
         """
         return await self.watch(offset, timeout=timeout)

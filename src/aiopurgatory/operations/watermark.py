@@ -1,4 +1,4 @@
-"""A number that operations wait for to reach their target, and the operation that does: no Python runs to try it."""
+"""A number, and the operation that waits until it reaches a target: no Python code runs to try it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .budget import budget, expire_unparked, is_only_try
 
 
 class AnyWatermark(Protocol):
-    """A Watermark. Compiled code checks the class of an argument by itself, and its message names no parameter."""
+    """A Watermark. (Compiled code checks the class of an argument with a message that names no parameter.)"""
 
     @property
     def value(self) -> Any: ...
@@ -22,7 +22,7 @@ class AnyWatermark(Protocol):
 
 @final
 class Watermark:
-    """A number that its owner sets, and that others wait for: the end of a log, a commit index, a count of bytes.
+    """A number that its owner sets and others wait for: the end of a log, a commit index, a count of bytes.
 
     It may go up and down. Setting it completes nothing: check the keys afterwards, as with any state.
 
@@ -35,9 +35,9 @@ class Watermark:
             assert purgatory.check_and_complete("log") == 1
             assert await op == 2
 
-    Args: value: an int, of either sign and any size.
-    Raises: TypeError: *value* is no int.
-    Cost: to read or set it, up to twice that of an attribute.
+    Args: value: an int, of either sign and any size. Default 0.
+    Raises: TypeError: *value* is not an int.
+    Cost: reading or setting it takes up to twice as long as with a plain attribute.
     """
 
     __slots__ = ("_value",)
@@ -50,7 +50,7 @@ class Watermark:
 
     @property
     def value(self) -> int:
-        """The number as it is now. Raises: TypeError: it is set to something that is no int."""
+        """The current number. Raises: TypeError: it is set to something that is not an int."""
         return self._value
 
     @value.setter
@@ -60,24 +60,23 @@ class Watermark:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class WatermarkWait(AwaitableOperation):
-    """Waits until *watermark* has reached *target*: to be watched like any operation. Its result: the value, an int.
+    """Waits until *watermark* reaches *target*. Watch it like any operation; its result is the value, an int.
 
-    It does what a DelayedOperation would do whose try_complete() returned
-    ``watermark.value >= target and self.force_complete()``, but without a call into Python where the library is
+    It behaves like a DelayedOperation whose try_complete() returns
+    ``watermark.value >= target and self.force_complete()``, but makes no call into Python where the library is
     compiled: watch() and the check that completes it take half the time with one key, 0.6 of it with three. A try
     that fails takes a third.
 
-    At the deadline it raises TimeoutError. For the value at that time instead, override on_expiration(). A subclass
-    may override any hook of DelayedOperation, and pays for it: all hooks of a subclass in Python are called by name,
-    the inherited ones, too.
+    At the deadline it raises TimeoutError. To return the value at that time instead, override on_expiration(). A
+    subclass may override any hook of DelayedOperation, at a price: all its hooks, even inherited ones, are then called
+    by name.
 
     Args:
-        watermark: what to wait for.
-        target: the least value that will do.
-        timeout: seconds from the moment it is watched; None for no deadline. 0 or less: it is tried once, and never
-            parked.
+        watermark: the number to wait for.
+        target: the lowest value that completes it.
+        timeout: seconds, from the moment it is watched; None for no deadline. 0 or less: try once, never park.
 
-    Raises: TypeError: an argument of another type. ValueError: *timeout* is NaN.
+    Raises: TypeError: an argument has the wrong type. ValueError: *timeout* is NaN.
     Cost: about 150 bytes.
     """
 
@@ -89,7 +88,7 @@ class WatermarkWait(AwaitableOperation):
         self.target: Final = as_int("target", target)
 
     def __await__(self) -> Generator[Any, None, int]:
-        """Wait for the value. Raises: TimeoutError; else as in DelayedOperation."""
+        """Wait for the value. Raises: TimeoutError at the deadline; otherwise as DelayedOperation."""
         return wait(self)
 
     def try_complete(self) -> bool:
@@ -109,14 +108,14 @@ def set_value(watermark: Watermark, value: int) -> None:
 
 
 def as_int(parameter: str, value: object) -> int:
-    """*value*, which is given for *parameter*. Raises: TypeError: it is no int."""
+    """Return *value*, the argument for *parameter*. Raises: TypeError: it is not an int."""
     if not isinstance(value, int) or isinstance(value, bool):
         require_int(parameter, value)
     return cast(int, value)
 
 
 def as_watermark(parameter: str, watermark: object) -> Watermark:
-    """*watermark*, which is given for *parameter*. Raises: TypeError: it is none."""
+    """Return *watermark*, the argument for *parameter*. Raises: TypeError: it is not a Watermark."""
     if not isinstance(watermark, Watermark):
         raise TypeError(f"{parameter} must be a Watermark, got {watermark!r}")
     return watermark

@@ -1,7 +1,7 @@
-"""The pipeline: from the journals of one process or of a thousand machines to answers, on Spark.
+"""The pipeline: analyses the journals of one process or of a thousand machines, on Spark.
 
-Each stage is a module of its name: functions DataFrame -> DataFrame, and ``arguments`` and ``run`` for the command
-``aiopurgatory pipeline``, which imports a stage when it is called.
+Each stage is a module of its name. It has functions DataFrame -> DataFrame, and ``arguments`` and ``run`` for the
+command ``aiopurgatory pipeline``. The command imports a stage only to run it.
 """
 
 from importlib.util import find_spec

@@ -38,11 +38,11 @@ OLD_TICK_MS: Final = 1.0
 COLUMNS: Final = (
     "setting",
     "CPU s per 1M",
-    "against the advised",
+    "relative to the advice",
     "wake-ups/s",
-    "cascades each",
-    "heap each",
-    "purge visits each",
+    "cascades/op",
+    "heap steps/op",
+    "purge visits/op",
     "late p99 ms",
     "expired",
     "peak pending",
@@ -58,14 +58,14 @@ class AdviceError(PurgatoryError):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("simulations", help="folder that simulate has written")
-    parser.add_argument("out", help="folder of the advice")
+    parser.add_argument("simulations", help="folder written by simulate")
+    parser.add_argument("out", help="folder for the advice")
     parser.add_argument(
         "--max-lateness-ms",
         type=float,
         default=20.0,
         metavar="MS",
-        help="99 %% of expirations must come at most so late (default: 20)",
+        help="99 %% of expirations must be at most this late (default: 20)",
     )
     parser.add_argument(
         "--fewest",
@@ -77,14 +77,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the advice, and print it. Raises: AdviceError, ResultsError: there is none to give."""
+    """Write the advice, and print it. Raises: AdviceError, ResultsError: no advice can be given."""
     text = advise(results.read(args.simulations), late_ms=args.max_lateness_ms, fewest=args.fewest)
     results.replace_file(f"{args.out}/advice.md", text.encode())
     print(text)
 
 
 def advise(simulations: pa.Table, *, late_ms: float = 20.0, fewest: int = 1_000) -> str:
-    """The advice as Markdown: the settings to use, and what the others would cost. For the rest, see advised()."""
+    """Return the advice as Markdown. Arguments and errors are those of advised()."""
     return advised(simulations, late_ms=late_ms, fewest=fewest).markdown()
 
 
@@ -93,8 +93,8 @@ def advised(simulations: pa.Table, *, late_ms: float = 20.0, fewest: int = 1_000
 
     Args:
         simulations: as results.read() returns it.
-        late_ms: 99 % of expirations must come at most so many ms after their deadline.
-        fewest: a trace of fewer operations gives no advice.
+        late_ms: 99 % of expirations must be at most this late, in ms (default: 20).
+        fewest: give no advice from a trace of fewer operations (default: 1,000).
 
     Raises: AdviceError: no setting can be chosen; the message says what to do.
     """
@@ -106,9 +106,9 @@ def advised(simulations: pa.Table, *, late_ms: float = 20.0, fewest: int = 1_000
 
 @dataclass(frozen=True)
 class Advice:
-    """The setting to use, the reasons, and the cells of a table with a row per setting under COLUMNS.
+    """The setting to use, the reasons, and the cells of a table with COLUMNS and a row per setting.
 
-    The name of the setting to use begins the row of which the first cell is ``best.name``.
+    The row of the setting to use begins with ``best.name``.
     """
 
     best: Option
@@ -151,31 +151,31 @@ class Option:
 
     @property
     def cpu_seconds(self) -> float:
-        """Per million operations."""
+        """CPU seconds per million operations."""
         totals = self.totals
         steps = sum(totals[step] * ns for step, ns in COSTS_NS[self.setting.design].items())
         return (steps + totals["wakeups"] * WAKEUP_NS) / 1e3 / totals["operations"]
 
     @property
     def wakeups_per_second(self) -> float:
-        """Of one process, on average."""
+        """The average of one process."""
         return self.totals["wakeups_in_trace"] / self.shards / max(self.totals["span_us"] / 1e6, 1e-6)
 
     @property
     def lateness_is_measured(self) -> bool:
-        """Did enough operations expire to measure how late they do?"""
+        """Did enough operations expire to measure their lateness?"""
         return self.totals["expired"] >= ENOUGH_EXPIRED
 
     @property
     def late_ms(self) -> float:
-        """99 % of expirations are at most so late; one tick, the worst case, if too few expired to measure it."""
+        """The 99th percentile of lateness; one tick, the worst case, if too few expired to measure it."""
         if self.lateness_is_measured:
             return self.totals["late_p99_us"] / 1000
         return OLD_TICK_MS if self.setting.tick_ms is None else self.setting.tick_ms
 
     @property
     def expired(self) -> float:
-        """The share."""
+        """The share of operations that expired."""
         return self.each("expired")
 
     @property
@@ -183,7 +183,7 @@ class Option:
         return self.totals["peak_bytes"] / 1e6
 
     def each(self, step: str) -> float:
-        """How often per operation."""
+        """How many times *step* was taken per operation."""
         return self.totals[step] / self.totals["operations"]
 
     def from_defaults(self) -> int:
@@ -224,14 +224,14 @@ def choose(options: Sequence[Option], late_ms: float, fewest: int) -> Option:
     seen = min(each.totals["operations"] for each in ours)
     if seen < fewest:
         raise AdviceError(
-            f"no advice from {seen:,} operations, the fewest are {fewest:,}: simulate a trace with more rows"
+            f"no advice from {seen:,} operations, at least {fewest:,} are needed: simulate a trace with more rows"
         )
     on_time = [each for each in ours if each.late_ms <= late_ms]
     if not on_time:
         best = min(each.late_ms for each in ours)
         raise AdviceError(
-            f"no advice: 99 % of expirations must be at most {late_ms:g} ms late, and with the finest tick they are "
-            f"{_ms(best)} ms late: simulate finer ticks, or allow more lateness"
+            f"no advice: 99 % of expirations must be at most {late_ms:g} ms late, but the best setting reaches "
+            f"{_ms(best)} ms: simulate finer ticks, or allow more lateness"
         )
     least = min(each.cpu_seconds for each in on_time)
     near = [each for each in on_time if each.cpu_seconds <= least * NEAR]
@@ -261,7 +261,7 @@ def _about(best: Option) -> Iterator[str]:
     totals = best.totals
     processes = f" on {best.shards} processes" if best.shards > 1 else ""
     yield (
-        f"This follows from N = {totals['operations']:,} operations over {_time(totals['span_us'] / 1e6)}{processes}; "
+        f"Based on N = {totals['operations']:,} operations over {_time(totals['span_us'] / 1e6)}{processes}; "
         f"{totals['expired']:,} of them ({best.expired:.1%}) expired."
     )
     yield (
@@ -273,11 +273,11 @@ def _about(best: Option) -> Iterator[str]:
         yield f"99 % of expirations are at most {_ms(best.late_ms)} ms late."
     else:
         yield (
-            f"Only {totals['expired']:,} operations expired. Fewer than {ENOUGH_EXPIRED} are too few to measure how "
-            f"late they are, so the worst case is assumed: one tick, {_ms(best.late_ms)} ms."
+            f"Only {totals['expired']:,} operations expired. Measuring lateness takes {ENOUGH_EXPIRED}, so the worst "
+            f"case is assumed: one tick, {_ms(best.late_ms)} ms."
         )
     yield (
-        "Lateness here is the rounding of timeouts up to the tick, on an idle machine. A busy event loop adds its own "
+        "This lateness is the rounding of timeouts up to the tick, on an idle machine. A busy event loop adds its own "
         "delays; the report shows both together."
     )
     if totals["left"]:
@@ -289,7 +289,7 @@ def _ms(lateness: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    """In the unit that people would use."""
+    """Format a span of time in a readable unit."""
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"

@@ -42,8 +42,8 @@ ENDS: Final = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("clean", help="folder that ingest has made")
-    parser.add_argument("out", type=Path, help="folder of the model")
+    parser.add_argument("clean", help="folder written by ingest")
+    parser.add_argument("out", type=Path, help="folder for the model")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def fit(operations: DataFrame) -> list[Workload]:
-    """A model of each purgatory and kind in *operations*, a clean table. Cost: two passes over it."""
+    """Fit a model to each purgatory and kind in *operations*, a clean table. Cost: two passes over it."""
     kinds: dict[tuple[str, str], _Kind] = defaultdict(_Kind)
     for row in sums.sums(operations).collect():
         kinds[row.purgatory, row.kind].sums[row.what].append(row)
@@ -99,12 +99,12 @@ class _Kind:
 
     @cached_property
     def weight(self) -> float:
-        """Operations."""
+        """The number of operations."""
         return float(sum(row.weight for what in ENDS for row in self.sums[what]))
 
     @cached_property
     def shares(self) -> dict[str, float]:
-        """Of operations, by how they ended."""
+        """The shares of operations, by how they ended."""
         return {name: float(sum(row.weight for row in self.sums[what])) / self.weight for what, name in ENDS.items()}
 
     @cached_property
@@ -119,9 +119,9 @@ class _Kind:
 
     @cached_property
     def rates(self) -> dict[int, Rate]:
-        """By hour of the day, of the hours seen."""
+        """Arrival rates by hour of the day, for the hours seen."""
         first, last = self._bounds
-        if not self._hours:  # it was over before a whole second was
+        if not self._hours:  # the journal holds no whole second
             return {first // HOUR % HOURS: Rate(self.weight / (last - first + 1), None)}
         dispersion = 1.0 if self.poisson.fits else self.poisson.index or 1.0
         return rates(self._hours, first, last, dispersion)
@@ -214,7 +214,7 @@ def _about_poisson(poisson: Poisson) -> str:
     if poisson.fits:
         return f"Arrivals are Poisson, as far as can be seen: {what}."
     how = "in bursts" if poisson.index > 1 else "more evenly"
-    return f"ARRIVALS ARE NOT POISSON: they come {how}, {what}. A trace made from this model does not."
+    return f"ARRIVALS ARE NOT POISSON: they come {how}, {what}. A trace made from this model is Poisson."
 
 
 def _about_completion(completion: LogNormal | None, shares: dict[str, float]) -> Iterator[str]:
@@ -224,7 +224,7 @@ def _about_completion(completion: LogNormal | None, shares: dict[str, float]) ->
         f"{_percent(shares['longer'])} expired, were cancelled or failed."
     )
     if completion is None:
-        yield "NOTHING COMPLETED AFTER A WAIT: the time to completion is not known, and in a trace it is endless."
+        yield "NOTHING COMPLETED AFTER A WAIT: the time to completion is unknown. In a trace, waits never complete."
         return
     model = ", ".join(_percentile(completion, percent) for percent in PERCENTILES)
     sigma = f"sigma {completion.sigma:.4g}{_between(completion.intervals['sigma'], lambda value: f'{value:.4g}')}"

@@ -33,17 +33,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 #: Requests in a block. Another number gives other traces.
 BLOCK: Final = 50_000
 HOUR_US: Final = 3_600_000_000
-#: Each has a random generator of its own, so that none depends on how many numbers another draws.
+#: Each part has its own random generator, so that it does not depend on how many numbers another part draws.
 ARRIVALS, KINDS, TIMES, TIMEOUTS, KEY_COUNTS, KEYS, BLOCK_ENDS = range(7)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("out", help="folder of the trace")
+    parser.add_argument("out", help="folder for the trace")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", type=Path, help="model.json, written by fit")
-    source.add_argument("--workload", choices=WORKLOADS, help="of Kafka's benchmark: few or many requests expire")
-    parser.add_argument("--purgatory", help="only this one of the model's (default: all)")
+    source.add_argument(
+        "--workload", choices=WORKLOADS, help="a workload of Kafka's benchmark: few or many requests expire"
+    )
+    parser.add_argument("--purgatory", help="only this purgatory of the model (default: all)")
     parser.add_argument("--rows", type=int, default=1_000_000, help="requests in the trace (default: %(default)s)")
     parser.add_argument("--rate", type=float, help="requests per second on average (default: the model's)")
     parser.add_argument("--seed", type=int, default=1, help="another seed gives another trace (default: 1)")
@@ -61,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workload]:
-    """The workloads of *purgatory*, or all. Raises: ModelError: there are none."""
+    """Return the workloads of *purgatory* (None: all). Raises: ModelError: there are none."""
     found = [workload for workload in workloads if purgatory in (None, workload.purgatory)]
     if not found:
         known = ", ".join(sorted({workload.purgatory for workload in workloads})) or "nothing"
@@ -72,7 +74,7 @@ def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workloa
 def generate(
     spark: SparkSession, workloads: Sequence[Workload], count: int, *, seed: int = 1, rate: float | None = None
 ) -> DataFrame:
-    """A trace of *count* requests, in order of arrival over its partitions.
+    """Make a trace of *count* requests, in order of arrival over its partitions.
 
     Args:
         workloads: mixed in proportion to their rates.
@@ -89,13 +91,13 @@ def generate(
             for number in batch.column(0).to_pylist():
                 yield blocks.make(number)
 
-    # A few blocks per task keep all cores busy to the end. In order, so that the files are in order.
+    # A few blocks per task keep all cores busy to the end. The blocks are in order, and so are the files.
     tasks = max(1, min(blocks.number, max(spark.sparkContext.defaultParallelism * 4, blocks.number // 20)))
     return spark.range(0, blocks.number, 1, tasks).mapInArrow(make, SPARK_SCHEMA)
 
 
 def generate_table(workloads: Sequence[Workload], count: int, *, seed: int = 1, rate: float | None = None) -> pa.Table:
-    """The same trace in one table, without Spark."""
+    """Make the trace of generate() in one table, without Spark."""
     blocks = Blocks(tuple(workloads), count, seed, rate)
     return pa.Table.from_batches([blocks.make(number) for number in range(blocks.number)], schema=SCHEMA)
 

@@ -1,18 +1,19 @@
 """Journal -> clean table, by the date on which an operation ended (UTC).
 
-Rows that are there twice are dropped. What is impossible is quarantined, with its reason: rows (a negative wait, an
-unknown outcome) and whole files (torn, or with a column of another type). Nothing is lost silently: rows in = rows out
-+ duplicates + quarantined, or the stage fails.
+Duplicate rows are dropped. Impossible rows (a negative wait, an unknown outcome) and unusable files (torn, or with a
+column of another type) are quarantined with a reason. Nothing is lost silently: rows in = rows out + duplicates +
+quarantined, or the stage fails.
 
   JOURNAL/{operations,statistics}/**.parquet  ->  OUT/versions/<run>/{operations,statistics}/date=.../*.parquet
                                                   OUT/versions/<run>/quarantine/..., and sums for the report
-                                                  OUT/manifests/<number>.json: the newest says what the tables are
+                                                  OUT/manifests/<number>.json: the newest lists the tables' files
 
-A run publishes all of its work at once, or nothing. Of two runs at the same time one publishes; the other one fails,
-and says so. A run makes the days anew that the journal has files of. If a file is gone, as when old ones are deleted,
-or cannot be read now, its days keep the rows that they have, and new files add theirs. The stage then fails if a file
-could not be read, or if a new one may hold rows that are there already, and says how many; --remake makes such days
-anew from what is there. With --first-day and --last-day, only these days are made anew.
+A run publishes all of its work at once, or nothing. If two runs overlap, one publishes and the other fails. A run
+rebuilds every day that has files in the journal; --first-day and --last-day narrow this to fewer days.
+
+If a file of a day has been deleted since the last run, or cannot be read now, the day keeps its rows, and new files add
+theirs. The stage fails if a file cannot be read, or if a new file may repeat rows that the day already has; it says how
+many. --remake rebuilds days with deleted files from the files that are left.
 """
 
 from __future__ import annotations
@@ -42,29 +43,31 @@ KEEP: Final = timedelta(hours=24)
 
 
 class UnreadableError(PurgatoryError):
-    """Files of the journal could not be read now; the days they belong to are as they were."""
+    """Files of the journal cannot be read now; their days keep the rows they had."""
 
 
 class LeftOutError(PurgatoryError):
-    """New rows are of days that stay as they were."""
+    """Rows of new files were left out, because they may be in the table already."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
+    """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
-    parser.add_argument("out", help="folder of the clean table")
-    parser.add_argument("--first-day", type=date.fromisoformat, help="first day to make anew, as 2026-11-21")
-    parser.add_argument("--last-day", type=date.fromisoformat, help="last day to make anew (default of both: all)")
-    parser.add_argument("--remake", action="store_true", help="make days anew of which the journal has lost files, too")
-    about = f"share of the files that may be torn (default: {MAX_TORN:g}); above it the stage stops"
+    parser.add_argument("out", help="folder for the clean table")
+    parser.add_argument(
+        "--first-day", type=date.fromisoformat, help="first day to rebuild, as 2026-11-21 (default: all)"
+    )
+    parser.add_argument("--last-day", type=date.fromisoformat, help="last day to rebuild (default: all)")
+    parser.add_argument("--remake", action="store_true", help="also rebuild days of which files have been deleted")
+    about = f"share of the files that may be torn (default: {MAX_TORN:g}); above it the stage fails"
     parser.add_argument("--max-torn", type=float, default=MAX_TORN, metavar="SHARE", help=about)
     hours = KEEP / timedelta(hours=1)
-    about = f"hours for which a version is kept once the next one is there, for who still reads it (default: {hours:g})"
+    about = f"hours to keep a version after the next is published, for its readers (default: {hours:g})"
     parser.add_argument("--keep-hours", type=float, default=hours, metavar="HOURS", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Ingest, and say what became of the rows."""
+    """Ingest, and print what became of the rows."""
     folders.refuse_overlap(args.journal, args.out)
     with stage_session("ingest", args) as spark:
         counts = ingest(
@@ -82,30 +85,30 @@ def run(args: argparse.Namespace) -> None:
 
 
 def said(counts: dict[str, Counts]) -> Iterator[str]:
-    """What became of the rows, in lines."""
+    """Yield lines that say what became of the rows."""
     for name, of in counts.items():
-        yield f"{name}: {of.rows_in:,} rows of {of.files:,} files: {of.rows_out:,} clean, {of.duplicates:,} duplicates"
+        yield f"{name}: {of.rows_in:,} rows in {of.files:,} files: {of.rows_out:,} clean, {of.duplicates:,} duplicates"
         for why, rows in sorted(of.quarantined.items()):
             yield f"  {rows:,} rows quarantined: {why}"
         if of.torn_files:
-            yield f"  {of.torn_files:,} files quarantined, with {of.rows_of_torn_files:,} rows as far as is known"
+            yield f"  {of.torn_files:,} files quarantined, with {of.rows_of_torn_files:,} rows by their footers"
         if of.kept_days:
-            yield f"  as before, because files of theirs are missing: {', '.join(sorted(of.kept_days))}"
+            yield f"  days not rebuilt, because some files are missing or unreadable: {', '.join(sorted(of.kept_days))}"
 
 
 def refuse_incomplete(counts: dict[str, Counts]) -> None:
-    """Raises: LeftOutError, UnreadableError: not all rows that the journal has are in the tables."""
+    """Raises: LeftOutError, UnreadableError: some rows of the journal are not in the tables."""
     left_out = sum(of.left_out for of in counts.values())
     if left_out:
         raise LeftOutError(
-            f"{left_out:,} rows of new files are left out: they are of days of which the journal has lost other files; "
-            "--remake makes these days anew, of what is there"
+            f"{left_out:,} rows of new files are left out, because the journal has lost other files of their days; "
+            "--remake rebuilds these days from the files that are left"
         )
     unreadable = sum(of.unreadable for of in counts.values())
     if unreadable:
         raise UnreadableError(
-            f"{unreadable:,} files or folders of the journal cannot be read now, and days of theirs that were there "
-            "are as they were; make them readable, and run it again"
+            f"{unreadable:,} files or folders of the journal cannot be read now; their days keep the rows they had; "
+            "make them readable, and run it again"
         )
 
 
@@ -120,18 +123,18 @@ def ingest(
     max_torn: float = MAX_TORN,
     keep: timedelta = KEEP,
 ) -> dict[str, Counts]:
-    """Publish a new version of the clean tables in *out* from the *journal*; returns their counts.
+    """Publish a new version of the clean tables in *out* from the *journal*; return their counts.
 
     Args:
-        first, last: the days to make anew; None: without end.
-        remake: make days anew of which the journal has fewer files than before, too.
-        max_torn: the share of the files that may be torn.
-        keep: for how long a version is kept once the next one is there.
+        first, last: the first and last day to rebuild (default: None, no limit).
+        remake: also rebuild days of which the journal has fewer files than before (default: no).
+        max_torn: share of the files that may be torn (default: 0.1).
+        keep: how long to keep a version after the next one is published (default: 24 hours).
 
     Raises:
-        LostRowsError: the counts do not add up. TornJournalError: more files are torn than may be. LostRaceError:
-            another run has published meanwhile. PurgatoryError: there is no journal, or one folder is in the other.
-            Then the tables are as they were.
+        LostRowsError: the counts do not add up. TornJournalError: more files are torn than *max_torn* allows.
+            LostRaceError: another run has published meanwhile. PurgatoryError: there is no journal, or one folder is in
+            the other. In each case the tables are unchanged.
     """
     folders.refuse_overlap(journal, out)
     given, journal, out = journal, folders.qualified(spark, journal), folders.qualified(spark, out)

@@ -1,15 +1,15 @@
 """Clean table -> what the fleet did: tables, and one page for people.
 
 Per purgatory, kind and minute: how many operations ended and how, how long they waited, how late the expired ones were,
-how many were waiting; the keys that most of them watched, the work of the purgatories, the rows that were lost; and
-what changed against the day before, largest first.
+and how many were waiting. Also: the keys that most of them watched, the work of the purgatories, the rows that were
+lost, and what changed since the day before, largest change first.
 
-  IN                               ->  OUT/minutes/date=....parquet
+  CLEAN                            ->  OUT/minutes/date=....parquet
                                        OUT/{days,changes,hot_keys,work,lost,settings,seconds}/*.parquet
-                                       OUT/report.html, which needs nothing beside it
+                                       OUT/report.html, a single file that loads nothing else
 
-It adds up the sums that ingest has left. Percentiles are within 2 %. Rows that stand for many operations (sampled)
-count as many. Each file is replaced at once, so that no reader sees half of one.
+It adds up the sums that ingest has left. Percentiles are within 2 %. A sampled row counts as all the operations that it
+stands for. Each file is replaced atomically, so no reader sees half of one.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -59,31 +59,31 @@ _ONE_DAY: Final = timedelta(days=1)
 _KEYS_PER_TASK: Final = 4_000_000
 _LIMITS: Final[dict[str, tuple[type, str]]] = {
     "max_expired_share": (float, "share of a purgatory's operations that may expire"),
-    "max_lateness_ms": (float, "99 of 100 expirations come at most so late"),
-    "max_missed_share": (float, "share of a purgatory's operations that only the last try may complete"),
-    "max_dropped_rows": (float, "rows that journals may drop"),
-    "fewest": (int, "operations below which a minute says nothing"),
+    "max_lateness_ms": (float, "99 %% of expirations must be at most this late, in ms"),
+    "max_missed_share": (float, "share of operations that may be completed only by the last try, at their deadline"),
+    "max_dropped_rows": (float, "rows that all journals together may drop in a minute"),
+    "fewest": (int, "do not judge a purgatory by minutes with fewer operations"),
 }
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
-    parser.add_argument("clean", help="folder that ingest has made")
-    parser.add_argument("out", help="folder of the report")
+    """Add the options of the command line."""
+    parser.add_argument("clean", help="folder written by ingest")
+    parser.add_argument("out", help="folder for the report")
     parser.add_argument("--first-day", type=date.fromisoformat, help="first day, as 2026-11-21 (default: all)")
     parser.add_argument("--last-day", type=date.fromisoformat, help="last day (default: all)")
-    parser.add_argument("--top", type=int, default=TOP, help=f"hot keys of each purgatory (default: {TOP})")
-    promises = parser.add_argument_group("promises, which each minute keeps or breaks")
+    parser.add_argument("--top", type=int, default=TOP, help=f"hot keys to list per purgatory (default: {TOP})")
+    promises = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
     for name, (kind, about) in _LIMITS.items():
         default = getattr(Limits, name)
         about = f"{about} (default: {default:g})"
         promises.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, help=about)
-    about = "model of fit, from which the share that may expire follows where --max-expired-share is not given"
+    about = "model.json, written by fit: sets the share that may expire, unless --max-expired-share is given"
     promises.add_argument("--model", type=Path, metavar="FILE", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Make the report, and say where the page lies."""
+    """Make the report, and print the path of its page."""
     given = {name: getattr(args, name) for name in _LIMITS}
     limits = Limits(**given, expected_shares=expected_shares(read_model(args.model)) if args.model else {})
     with stage_session("report", args) as spark:
@@ -102,7 +102,11 @@ def report(
     last: date | None = None,
     top: int = TOP,
 ) -> None:
-    """Make the tables in *out*, of the days from *first* to *last*.
+    """Write the tables of the report to *out*, from the tables in *clean*.
+
+    Args:
+        first, last: the first and last day of the report (default: None, no limit).
+        top: hot keys to list per purgatory (default: 20).
 
     Raises: PurgatoryError: there is no clean table.
     """
@@ -119,13 +123,13 @@ def report(
 
 
 def write_page(out: str, limits: Limits | None = None, advice: str | None = None) -> None:
-    """Make the page of the tables in the qualified folder *out*, with the *advice* if there is any."""
+    """Write the page for the tables in the qualified folder *out*, with the *advice* if there is any."""
     folders.write_bytes(f"{out}/report.html", page(out, limits=limits, advice=advice).encode())
 
 
 @dataclass(frozen=True)
 class _Report:
-    """Where one report comes from and goes to."""
+    """One report: its sources and its folder."""
 
     spark: SparkSession
     manifest: Manifest
@@ -162,7 +166,7 @@ class _Report:
         self._save("hot_keys", hot_keys(found, spread(self.spark, partial(fan_out_of_day, wanted=wanted), waiting)))
 
     def by_snapshot(self, first: date | None, last: date | None) -> None:
-        """Make work, lost, and settings: from sums that are small, whatever the journal is."""
+        """Make work, lost, and settings, from sums that are small for a journal of any size."""
         parts: dict[str, list[pa.Table]] = {"work": [], "edges": []}
         for name, tables in parts.items():
             for path in self.manifest.files(self.clean, name, first and first - _ONE_DAY, last):
@@ -204,11 +208,11 @@ class _Report:
         return pa.Table.from_pylist(rows, LOST)
 
     def _save(self, name: str, table: pa.Table) -> None:
-        """All of it, in place of what is there: nothing here grows with the number of operations."""
+        """Replace the table *name*. Its size does not grow with the number of operations."""
         folders.write_table(f"{self.out}/{name}/{name}.parquet", table)
 
     def _keep_only(self, name: str, files: list[str]) -> None:
-        """Remove what an earlier report has left of days that are not asked for now."""
+        """Remove files that an earlier report left for days that are not asked for now."""
         for file in folders.names(self.spark, f"{self.out}/{name}"):
             if file not in files:
                 folders.remove(self.spark, f"{self.out}/{name}/{file}")

@@ -8,8 +8,8 @@
                OUT/advice.md    as advise makes it
                OUT/run.json     what each stage was made from
 
-A second call makes only the stages whose inputs have changed. A call that was interrupted, even by kill -9, is
-completed by the next one.
+A second call runs only the stages whose inputs have changed. The next call completes one that was interrupted, even by
+kill -9.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _OLD_PURGE_INTERVALS: Final = (1_000, 10_000)
 
 
 class BusyError(PurgatoryError):
-    """Another run works in the same folder."""
+    """Another run is using the same folder."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run may be told. Each is as its stage has it.
+    """The options of a run.
 
     Args:
-        rows: requests of the trace (default: 100,000); more take longer, and show rarer cases.
-        ticks: in ms, to simulate (default: 1 and 10).
-        purge_intervals: to simulate (default: 0 and 1,000).
-        max_lateness_ms: 99 % of expirations must come at most so late (default: 20).
-        again: make every stage, also if its inputs have not changed.
+        rows: requests in the trace (default: 100,000). More take longer and show rarer cases.
+        ticks: ticks to simulate, in ms (default: 1 and 10).
+        purge_intervals: purge intervals to simulate (default: 0 and 1,000).
+        max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
+        again: run every stage, even if its inputs have not changed (default: no).
     """
 
     rows: int = ROWS
@@ -71,7 +71,7 @@ class Options:
     again: bool = False
 
     def settings(self) -> list[Setting]:
-        """What is simulated. Raises: PurgatoryError: a setting is refused."""
+        """The settings to simulate. Raises: PurgatoryError: a setting is refused."""
         try:
             return simulate.grid(
                 self.ticks, _WHEEL_SIZES, self.purge_intervals, old_purge_intervals=_OLD_PURGE_INTERVALS
@@ -89,27 +89,27 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
+    """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
-    parser.add_argument("out", type=Path, help="folder of everything that is made")
-    parser.add_argument("--rows", type=int, default=ROWS, help=f"requests of the trace (default: {ROWS})")
+    parser.add_argument("out", type=Path, help="folder for all results")
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"requests in the trace (default: {ROWS})")
     parser.add_argument(
-        "--ticks", type=milliseconds, default=Options.ticks, metavar="MS,...", help="to simulate (default: 1,10)"
+        "--ticks", type=milliseconds, default=Options.ticks, metavar="MS,...", help="ticks to simulate (default: 1,10)"
     )
     parser.add_argument(
         "--purge-intervals",
         type=counts,
         default=Options.purge_intervals,
         metavar="N,...",
-        help="to simulate (default: 0,1000)",
+        help="purge intervals to simulate (default: 0,1000)",
     )
-    about = "99 %% of expirations must come at most so late (default: 20)"
+    about = "99 %% of expirations must be at most this late (default: 20)"
     parser.add_argument("--max-lateness-ms", type=float, default=Options.max_lateness_ms, metavar="MS", help=about)
-    parser.add_argument("--again", action="store_true", help="make every stage, also if its inputs have not changed")
+    parser.add_argument("--again", action="store_true", help="run every stage, even if its inputs have not changed")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run, and print the advice in one line and the path of the report."""
+    """Run all stages. Print the advice in one line, and the path of the report."""
     options = Options(args.rows, args.ticks, args.purge_intervals, args.max_lateness_ms, args.again)
     folders.refuse_overlap(args.journal, str(args.out))
     with ExitStack() as stack:
@@ -126,13 +126,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def run_all(spark: Callable[[], SparkSession], journal: str, out: Path, options: Options | None = None) -> str:
-    """Make the stages of which the inputs have changed; returns the advice in one line.
+    """Run the stages whose inputs have changed; return the advice in one line.
 
     Args: spark: called only if a stage needs the session.
-    Raises: BusyError: another run works in *out*; PurgatoryError: what a stage raises. The next call goes on there.
+    Raises: BusyError: another run is using *out*. PurgatoryError: a stage failed; the next call resumes at that stage.
     """
     options = options or Options()
-    options.settings()  # what is refused is refused before hours of work
+    options.settings()  # refuse settings before hours of work, not after
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         return _Run(spark, journal, out, options).all()
@@ -146,9 +146,11 @@ def _alone(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BusyError(f"another run works in {out}: wait for it, or take another folder") from None
+            raise BusyError(f"another run is using {out}: wait for it, or choose another folder") from None
         except OSError as error:
-            raise PurgatoryError(f"{out} cannot be locked ({error.strerror}): take a folder on another disk") from None
+            raise PurgatoryError(
+                f"{out} cannot be locked ({error.strerror}): choose a folder on another disk"
+            ) from None
         yield
     finally:
         os.close(lock)
@@ -156,7 +158,7 @@ def _alone(out: Path) -> Iterator[None]:
 
 @dataclass
 class _Marks:
-    """What each finished stage was made from, in a file."""
+    """A file that says what the result of each finished stage was made from."""
 
     path: Path
     made_from: dict[str, str] = field(default_factory=dict)
@@ -184,7 +186,7 @@ class _Marks:
 
 
 class _Run:
-    """One call: each stage is a method, `_made` decides whether it is called."""
+    """One run. Each stage is a method; `_made` decides whether to call it."""
 
     def __init__(self, spark: Callable[[], SparkSession], journal: str, out: Path, options: Options) -> None:
         self._spark = spark
@@ -209,9 +211,9 @@ class _Run:
         return next(line for line in (out / "advice.md").read_text().splitlines() if line and not line.startswith("#"))
 
     def _made(self, name: str, inputs: list[Any], result: Path, make: Callable[[], None]) -> str:
-        """Make the stage *name* unless *result* is there and made from *inputs*; returns what stands for these.
+        """Run the stage *name* unless *result* exists and was made from *inputs*; return a digest of these.
 
-        The mark goes before the stage begins, and comes when all is written: a killed stage has none.
+        The mark is removed before the stage begins and set when everything is written: a killed stage has none.
         """
         made_from = _digest(repr((aiopurgatory.__version__, inputs)).encode())
         if not self._options.again and result.exists() and self._marks.made_from.get(name) == made_from:
@@ -229,11 +231,11 @@ class _Run:
         print(*ingest.said(counts), sep="\n")
         try:
             ingest.refuse_incomplete(counts)
-        except (ingest.UnreadableError, ingest.LeftOutError) as error:  # of what can be read, the rest is made first
+        except (ingest.UnreadableError, ingest.LeftOutError) as error:  # raised after the other stages have run
             self._incomplete = error
 
     def _report(self) -> None:
-        self._marks.remove("advise")  # which adds to the page
+        self._marks.remove("advise")  # it adds to the page, which is replaced here
         report.report(self._spark(), str(self._out / "clean"), str(self._out / "report"))
         report.write_page(str(self._out / "report"))
 
@@ -262,13 +264,13 @@ class _Run:
 
 
 def journal_state(journal: str) -> str:
-    """What stands for the files of *journal*: their names, sizes and times, and what cannot be looked at now."""
+    """Return a digest of the files of *journal*: names, sizes, times, and the folders that cannot be listed now."""
     files, unreadable = listed(folders.absolute(journal))
     return _digest(repr([(file.path, file.size, file.changed) for file in files] + sorted(unreadable)).encode())
 
 
 def newest_manifest(clean: Path) -> str:
-    """What stands for the clean table as it is: its newest manifest."""
+    """Return a digest of the clean table's newest manifest, which says what is in it."""
     newest = max((clean / "manifests").glob("[0-9]*.json"))
     return _digest(newest.read_bytes())
 

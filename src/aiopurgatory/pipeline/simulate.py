@@ -39,28 +39,36 @@ RESULT: Final = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field i
 
 
 class SimulationError(PurgatoryError):
-    """A setting is refused, or there is no trace."""
+    """A setting is refused, or the trace cannot be read."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("trace", help="folder that generate has written")
-    parser.add_argument("out", help="folder of the results")
+    parser.add_argument("trace", help="folder written by generate")
+    parser.add_argument("out", help="folder for the results")
     parser.add_argument(
-        "--ticks", type=_several(float), default=[1.0, 10.0], metavar="MS,...", help="in ms (default: 1,10)"
+        "--ticks", type=_several(float), default=[1.0, 10.0], metavar="MS,...", help="ticks (default: 1,10)"
     )
     parser.add_argument(
-        "--wheel-sizes", type=_several(int), default=[20, 64], metavar="N,...", help="buckets (default: 20,64)"
+        "--wheel-sizes",
+        type=_several(int),
+        default=[20, 64],
+        metavar="N,...",
+        help="buckets per level (default: 20,64)",
     )
     parser.add_argument(
-        "--purge-intervals", type=_several(int), default=[0, 1000], metavar="N,...", help="(default: 0,1000)"
+        "--purge-intervals",
+        type=_several(int),
+        default=[0, 1000],
+        metavar="N,...",
+        help="purge intervals (default: 0,1000)",
     )
     parser.add_argument(
         "--timeouts",
         type=_several(float),
         default=[],
         metavar="MS,...",
-        help="in ms: simulate also with one timeout for all operations (default: only with those of the trace)",
+        help="also simulate with one timeout for all operations (default: only with each operation's own)",
     )
     parser.add_argument(
         "--old",
@@ -129,7 +137,7 @@ def grid(
 
 
 def require_simulation(settings: Sequence[Setting], shards: int) -> None:
-    """Raises: TypeError, ValueError: no settings, or less than one shard."""
+    """Raises: TypeError, ValueError: there are no settings, or less than one shard."""
     if not settings:
         raise ValueError("settings must be at least one, got none")
     require_int("shards", shards, 1)
@@ -140,7 +148,7 @@ def simulate(trace: DataFrame, settings: Sequence[Setting], *, shards: int = 1) 
 
     Args: shards: processes that share the load.
     Raises: TypeError, ValueError: no settings, or less than one shard.
-    Cost: per setting, about the CPU time that the purgatory itself needs; and the trace is sent to a task.
+    Cost: per setting, about the CPU time that the purgatory itself needs, and one transfer of the trace to a task.
     """
     require_simulation(settings, shards)
     # The slowest first, so that no core is left with one of them at the end.

@@ -1,20 +1,20 @@
 """Journal, while it is written -> the report's measures per minute, kept current; and alerts when too many expire.
 
-Files are read as they appear, by the rules of ingest. What a batch of files adds is kept under its number, so that a
-batch which is done again after a crash replaces itself: every row counts exactly once, even after kill -9. Copies of
-rows are dropped. Left out, and counted in a line, are impossible rows, torn files, and rows that come more than
---watermark after younger ones; the next ingest and report have the late ones, too.
+Files are read as they appear, by the rules of ingest. The sums of a batch of files are kept under its number. A batch
+repeated after a crash replaces its sums, so every row counts exactly once, even after kill -9. Duplicate rows are
+dropped. Impossible rows, torn files, and rows older than the newest by more than --watermark are left out and reported.
+The next ingest and report include the late rows.
 
   JOURNAL/operations/**.parquet  ->  OUT/minutes/date=.../hour=.../*.parquet    the measures of the report's minutes
-                                     OUT/batches/                               the sums from which they are made
-                                     OUT/checkpoint/                            how far it has come
+                                     OUT/batches/                               the sums behind them
+                                     OUT/checkpoint/                            the position in the journal
 
-Stop it at any time; with the same folders it goes on where it was. A file that cannot be read now stops it, and is read
-when it is started again. If the file was deleted, put an empty one in its place: empty files are skipped.
+Stop it at any time; started with the same folders, it resumes. A file that cannot be read now stops it, and is read at
+the next start. If the file was deleted, put an empty one in its place: empty files are skipped.
 
-An alert is said when more operations of a minute expire than --expired-share allows, or fewer. "normal again" is said
-when the newest minute is back inside by a tenth of the band's width, so that a share at an edge is said once. Minutes
-with fewer operations than --fewest say nothing.
+It prints an alert when the share of a minute's operations that expire leaves the band --expired-share. It prints
+"normal again" when the newest minute is back inside by a tenth of the band's width, so a share that hovers at an edge
+is reported once. Minutes with fewer operations than --fewest are ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .spark.source_log import missing
 WATERMARK: Final = "10 minutes"
 TRIGGER: Final = "10 seconds"
 MAX_FILES: Final = 1_000
-# The names of all rows that may come again are more than a heap holds.
+# The identities of all rows that may be repeated do not fit into the heap.
 _STATES: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark's source of whole files. Of these columns only the path is asked for, so that no content is read.
 _FILES: Final = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
@@ -65,25 +65,25 @@ _PATTERN: Final = r"([\[\]{}*?\\])"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command line may say."""
+    """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
-    parser.add_argument("out", help="folder of the table")
-    parser.add_argument("--trigger", default=TRIGGER, help=f"time between two looks for new files (default: {TRIGGER})")
-    about = f"rows count if they are not older than this, against the newest row (default: {WATERMARK})"
+    parser.add_argument("out", help="folder for the table")
+    parser.add_argument("--trigger", default=TRIGGER, help=f"time between polls for new files (default: {TRIGGER})")
+    about = f"leave out rows that are older than the newest row by more than this (default: {WATERMARK})"
     parser.add_argument("--watermark", default=WATERMARK, help=about)
     parser.add_argument(
-        "--max-files", type=int, default=MAX_FILES, help=f"most files in a batch (default: {MAX_FILES})"
+        "--max-files", type=int, default=MAX_FILES, help=f"maximum files in a batch (default: {MAX_FILES})"
     )
-    parser.add_argument("--once", action="store_true", help="read the files that are there, and stop")
+    parser.add_argument("--once", action="store_true", help="read the files that exist now, and stop")
     shares = (Band.low, Band.high)
-    about = f"share of expired operations that is normal (default: {Band.low:g} {Band.high:g})"
+    about = f"normal band of the share of operations that expire (default: {Band.low:g} {Band.high:g})"
     parser.add_argument("--expired-share", nargs=2, type=float, default=shares, metavar=("LOW", "HIGH"), help=about)
-    about = f"operations that a minute must have to raise or end an alert (default: {Band.fewest})"
+    about = f"ignore minutes with fewer operations (default: {Band.fewest})"
     parser.add_argument("--fewest", type=int, default=Band.fewest, help=about)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Stream until it is stopped, or with --once until all files are read."""
+    """Stream until stopped, or with --once until all files are read."""
     low, high = args.expired_share
     band = Band(low, high, args.fewest)
     folders.refuse_overlap(args.journal, args.out)  # before anything is written there
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def follow(query: StreamingQuery, say: Callable[[str], object] = print) -> int:
-    """Wait for the end of *query*, and say how many rows of each batch came too late; returns how many did."""
+    """Wait until *query* ends, and report how many rows of each batch came too late; return their sum."""
     seen, late = -1, 0
     ended = False
     while not ended:
@@ -131,17 +131,19 @@ def stream(
     once: bool = False,
     say: Callable[[str], object] = print,
 ) -> StreamingQuery:
-    """Start to keep the minutes in *out* current; returns the running query.
+    """Start a query that keeps the minutes in *out* current; return it.
 
     Args:
-        watermark: how much older than the newest row a row may be. A longer one needs more disk for the names of rows.
-        expired_share: outside of it, ``say`` gets a line.
-        trigger: time between two looks for new files.
-        max_files: most files in a batch.
-        once: read the files that are there now, and end.
+        watermark: how much older than the newest row a row may be (default: 10 minutes). A longer one needs more disk,
+            because duplicates are recognised for as long.
+        expired_share: normal share of operations that expire (default: Band()). ``say`` gets a line when it is left.
+        trigger: time between polls for new files (default: 10 seconds).
+        max_files: maximum files in a batch (default: 1,000).
+        once: read the files that exist now, and end (default: no).
+        say: called with each line of output (default: print).
 
-    Raises: PurgatoryError: there is no journal, one folder is in the other, or a part of what an earlier stream left in
-        *out* is missing.
+    Raises: PurgatoryError: there is no journal, one folder is in the other, or *out* holds only a part of the state of
+        an earlier stream.
     """
     if max_files < 1:
         raise PurgatoryError(f"max_files must be >= 1, got {max_files}")
@@ -160,26 +162,26 @@ def stream(
 
 
 def _refuse_parts(spark: SparkSession, out: str) -> None:
-    """Raises: PurgatoryError: of the sums and the checkpoint, one is gone."""
+    """Raises: PurgatoryError: the sums are there without the checkpoint, or the reverse."""
     begun = folders.exists(spark, f"{out}/checkpoint/metadata")
     summed = folders.exists(spark, f"{out}/batches")
     if summed and not begun:
-        raise PurgatoryError(f"{out}/checkpoint is gone: remove {out}/batches, too, to begin anew")
+        raise PurgatoryError(f"{out}/checkpoint is missing: remove {out}/batches, too, to start over")
     if begun and not summed and folders.exists(spark, f"{out}/minutes"):
-        raise PurgatoryError(f"{out}/batches is gone: remove {out}/checkpoint, too, to begin anew")
+        raise PurgatoryError(f"{out}/batches is missing: remove {out}/checkpoint, too, to start over")
 
 
 def _duration(spark: SparkSession, text: str) -> timedelta:
-    """What Spark takes *text* for. Raises: PurgatoryError: for nothing."""
+    """Return *text* as Spark reads it. Raises: PurgatoryError: it is no duration."""
     query = "SELECT unix_seconds(timestamp_seconds(0) + TRY_CAST(:text AS INTERVAL))"
     seconds = spark.sql(query, {"text": text}).collect()[0][0]
     if seconds is None or seconds < 0:
-        raise PurgatoryError(f"watermark must be a span of time as in '{WATERMARK}', got {text!r}")
+        raise PurgatoryError(f"watermark must be a duration such as '{WATERMARK}', got {text!r}")
     return timedelta(seconds=seconds)
 
 
 def _new_rows(spark: SparkSession, source: str, max_files: int) -> DataFrame:
-    """NEW_ROWS of all files, those to come as well."""
+    """Return NEW_ROWS of all files, present and future."""
     pattern = re.sub(_PATTERN, r"\\\1", source)
     if pattern != source and ":" in source:
         raise PurgatoryError(f"journal must not have a colon in its path beside one of []{{}}*?\\, got {source}")
@@ -190,7 +192,7 @@ def _new_rows(spark: SparkSession, source: str, max_files: int) -> DataFrame:
 
 
 def once_each(rows: DataFrame, watermark: str) -> DataFrame:
-    """NEW_ROWS -> the same without copies, and without rows that are older than the newest by more than *watermark*."""
+    """NEW_ROWS -> the same without duplicates and without rows older than the newest by more than *watermark*."""
     named = rows.withColumn("good", F.col("reason").isNull())
     return named.withWatermark("ended_at", watermark).dropDuplicatesWithinWatermark(["good", "who", "which"])
 
@@ -202,7 +204,7 @@ def _why(error: Exception, out: Path) -> str:
 
 
 class _Taker:
-    """Takes the batches, one by one."""
+    """Adds batches to the minutes, one by one."""
 
     def __init__(self, spark: SparkSession, out: str, alarm: Alarm, say: Callable[[str], object]) -> None:
         self._out = out
@@ -226,7 +228,7 @@ class _Taker:
         self._look(self._hours.add(number, added.filter(added.column("reason").is_null())))
 
     def _look(self, minutes: pa.Table) -> None:
-        """Say what the alarm says of *minutes*."""
+        """Report the alarm's lines for *minutes*."""
         sums = minutes.group_by(["minute", "purgatory"], use_threads=False)
         sums = sums.aggregate([("operations", "sum"), ("expired", "sum")])
         for row in sums.sort_by([("minute", "ascending"), ("purgatory", "ascending")]).to_pylist():

@@ -1,5 +1,6 @@
-"""For tests of code that waits: time that moves when told to, a check of everything a purgatory promises itself, and a
-bus in memory. The pytest plugin ``pytest_aiopurgatory`` makes fixtures of them.
+"""For tests of code that waits: a manual clock, a check of a purgatory's invariants, and a bus in memory.
+
+The pytest plugin ``pytest_aiopurgatory`` offers fixtures for the clock and the purgatory.
 """
 
 from .bus import MemoryBus, MemoryServer

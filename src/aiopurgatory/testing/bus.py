@@ -1,4 +1,4 @@
-"""A bus in memory, for tests: with the real rules, a server that is an object, and gaps when told to."""
+"""A bus in memory, for tests: the real rules, with an object as the server, and gaps on demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..bus.engine import Hear, Lost
 
 
 class MemoryServer:
-    """What the MemoryBuses of a test share. Set *is_down* to break their links and refuse new ones."""
+    """The server that the MemoryBuses of a test share. Set ``is_down`` to break their links and refuse new ones."""
 
     def __init__(self) -> None:
         self._links: list[_MemoryLink] = []
@@ -18,6 +18,7 @@ class MemoryServer:
 
     @property
     def is_down(self) -> bool:
+        """Whether the server is down. False (default): it accepts links."""
         return self._is_down
 
     @is_down.setter
@@ -27,25 +28,25 @@ class MemoryServer:
             link.break_off()
 
     def join(self, link: _MemoryLink) -> None:
-        """Deliver messages to *link* from now on."""
+        """Deliver messages to *link* from now on. Raises: ConnectionRefusedError: the server is down."""
         if self._is_down:
             raise ConnectionRefusedError("the MemoryServer is down")
         self._links.append(link)
 
     def leave(self, link: _MemoryLink) -> None:
-        """Deliver nothing more to *link*. Twice is fine."""
+        """Deliver nothing more to *link*. Idempotent."""
         if link in self._links:
             self._links.remove(link)
 
     def deliver(self, messages: list[str]) -> None:
-        """Publish *messages*, as any process could."""
+        """Deliver *messages* to every link, as if another process had published them."""
         for link in self._links[:]:
             for message in messages:
                 link.deliver(message)
 
 
 class MemoryBus(Bus):
-    """A bus that reaches the other MemoryBuses of the same *server*, in the same event loop.
+    """A Bus that reaches the other MemoryBuses of the same *server*, in the same event loop.
 
         server = MemoryServer()
         async with MemoryBus(server, [polls_a]) as bus_a, MemoryBus(server, [polls_b]) as bus_b:
@@ -53,7 +54,12 @@ class MemoryBus(Bus):
             bus_a.publish("key")  # does not reach polls_b
             await bus_b.gap()  # polls_b checks everything
 
-    Args: as Bus.
+    Args:
+        server: shared by the buses that should reach each other.
+        targets: purgatories and long polls to check, as for Bus.
+        heartbeat: seconds, as for Bus; default 5.
+        timeout: seconds, as for Bus; default 5.
+        observers: as for Bus.
     """
 
     def __init__(
@@ -69,11 +75,11 @@ class MemoryBus(Bus):
         super().__init__(self._memory, targets, heartbeat=heartbeat, timeout=timeout, observers=observers)
 
     def lose(self) -> None:
-        """Lose every message on its way to this bus, until gap() is called or the missing echo is noticed."""
+        """Lose every message to this bus, until gap() is called or the bus notices the missing echo."""
         self._memory.lose()
 
     async def gap(self) -> None:
-        """Break the link, and wait until the bus is connected again and everything was checked."""
+        """Break the link, then wait until the bus is connected again and has checked everything."""
         gaps = self.statistics().gaps
         self._memory.break_off()
         while self.statistics().gaps == gaps or not self.statistics().connected:  # noqa: ASYNC110 in a test

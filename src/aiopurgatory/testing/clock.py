@@ -1,4 +1,4 @@
-"""Time that moves when told to."""
+"""A clock that only advance() moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .settling import settle
 
 
 class ManualClock:
-    """A Clock that stands still but for advance().
+    """A Clock that only advance() moves.
 
         clock = ManualClock()
         async with Purgatory(clock=clock) as purgatory:
@@ -22,10 +22,10 @@ class ManualClock:
             await clock.advance(30.0)
             assert op.expired
 
-    Its boundary is the real one: what is due at an instant runs when that instant has come, not before and not after.
-    It counts whole nanoseconds, so that ten advances of 0.1 s are 1.0 s.
+    As on a real clock, what is due at an instant runs when the time reaches that instant, not before and not after. It
+    counts whole nanoseconds, so ten advances of 0.1 s make 1.0 s.
 
-    Args: start: seconds.
+    Args: start: the time to begin with, in seconds; default 0.
     """
 
     def __init__(self, start: float = 0.0) -> None:
@@ -38,11 +38,11 @@ class ManualClock:
         return f"<ManualClock {self.time()} s>"
 
     def time(self) -> float:
-        """The time in seconds."""
+        """Return the time in seconds."""
         return self._now / NS
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> _ManualHandle:
-        """Call *callback* when advance() gets to *when*; on a later loop iteration if it is past."""
+        """Call *callback* when advance() reaches *when* (seconds); on the next loop iteration if that has passed."""
         handle = _ManualHandle(callback)
         due = ceil_ns(when)
         heappush(self._handles, (due, next(self._order), handle))
@@ -54,9 +54,9 @@ class ManualClock:
         return handle
 
     async def advance(self, seconds: float) -> None:
-        """Move the time on by *seconds*, stopping at every expiration on the way.
+        """Move the time forward by *seconds*, stopping at every expiration on the way.
 
-        Returns when everything due has run, and every task that it woke, too: see settle().
+        Returns when everything due has run, and every task that it woke has, too: see settle().
 
         Args: seconds: rounded to the nearest nanosecond.
         Raises: ValueError: *seconds* is negative or NaN.
@@ -72,14 +72,14 @@ class ManualClock:
         self._now = target
 
     async def settle(self) -> None:
-        """Let the tasks of this loop run until none can go on by itself. Time stands still meanwhile.
+        """Let the tasks of this loop run until none can go on by itself. The time does not change.
 
             poll = asyncio.create_task(client.get("/messages"))
             await clock.settle()  # the request is parked now
             assert purgatory.num_delayed == 1
 
-        A task that waits for a thread, a socket or real time counts as one that cannot go on: see until_pending(). A
-        task that never waits, but yields by ``sleep(0)`` in a loop, gets 1,000 loop iterations.
+        A task that waits for a thread, a socket or real time counts as unable to go on: use until_pending() for it. A
+        task that only yields by ``sleep(0)`` in a loop gets 1,000 loop iterations.
         """
         await settle(self._is_idle)
 

@@ -1,15 +1,15 @@
-"""The check of everything a purgatory promises itself."""
+"""The check of a purgatory's invariants."""
 
 from ..core.purgatory import parts_of
 from ..purgatory import Purgatory
 
 
 def check_invariants(purgatory: Purgatory) -> None:
-    """Check every structure of *purgatory* against every other. Legal at any point, inside hooks, too.
+    """Check the invariants I1, I3, I4, I5, I6, I9 and I13 of *purgatory*. May be called at any time, even in hooks.
 
-    The others of the invariants I1 to I15 are about what happens, not about what is there: the tests hold those.
+    The other invariants of I1 to I15 are about events, not about state. The library's own tests check them.
 
-    Raises: AssertionError: names the invariant that does not hold: I1, I3, I4, I5, I6, I9 or I13.
-    Cost: a walk over everything.
+    Raises: AssertionError: the message names the broken invariant.
+    Cost: O(n) in everything that the purgatory holds.
     """
     parts_of(purgatory).verify()

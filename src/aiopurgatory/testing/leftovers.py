@@ -1,4 +1,4 @@
-"""What a test has left behind at its end: broken invariants, pending operations, tasks."""
+"""Finds what a test leaves behind: broken invariants, pending operations, tasks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..purgatory import Purgatory
 from .invariants import check_invariants
 from .settling import settle
 
-#: Operations and tasks that a message names.
+#: The most operations or tasks that a message names.
 _NAMED = 5
 
 
 @asynccontextmanager
 async def checked(purgatory: Purgatory) -> AsyncIterator[Purgatory]:
-    """Start *purgatory*, and close it at the end; check its invariants before and after that."""
+    """Start *purgatory*, and close it at the end. Check its invariants before and after closing."""
     async with purgatory:
         yield purgatory
         check_invariants(purgatory)
@@ -28,9 +28,9 @@ async def checked(purgatory: Purgatory) -> AsyncIterator[Purgatory]:
 
 @asynccontextmanager
 async def left_empty(purgatory: Purgatory) -> AsyncIterator[Leftovers]:
-    """Like checked(), and nothing may be left behind: no pending operation, and no task that the test has begun.
+    """Like checked(), but also require that no operation is pending and that the tasks of the test have ended.
 
-    Raises: AssertionError: names what is left.
+    Raises: AssertionError: the message names what is left.
     """
     async with checked(purgatory):
         leftovers = Leftovers(purgatory)
@@ -39,7 +39,7 @@ async def left_empty(purgatory: Purgatory) -> AsyncIterator[Leftovers]:
 
 
 class Leftovers:
-    """Made when a test begins, in its event loop."""
+    """What a test may leave behind. Create it when the test begins, in its event loop."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.purgatory = purgatory
@@ -48,11 +48,11 @@ class Leftovers:
         self._begun: set[asyncio.Task[Any]] = set()
 
     def test_has_ended(self) -> None:
-        """Call this while the loop does not run: the tasks are the test's then, and none is that of a test runner."""
+        """Note the tasks of the test. Call this while the loop does not run: then none is the test runner's own."""
         self._begun = asyncio.all_tasks(self._loop) - self._before
 
     async def check(self) -> None:
-        """Let what was just cancelled or completed come to its end, and find what does not."""
+        """Let cancelled and completed tasks end, then report what is left. Raises: AssertionError."""
         check_invariants(self.purgatory)
         await settle(lambda: True)
         left = [*self._operations(), *self._tasks()]
@@ -61,7 +61,7 @@ class Leftovers:
     def _operations(self) -> Iterator[str]:
         if count := self.purgatory.num_delayed:
             keys = list(parts_of(self.purgatory).watchers.by_key)
-            # By identity, for an operation under several keys is found several times, and may define __eq__.
+            # By identity: an operation under several keys is found several times, and may define __eq__.
             found = {id(op): repr(op) for key in keys for op in self.purgatory.waiting(key)}
             yield f"{count} pending: {_first(found.values())}"
 

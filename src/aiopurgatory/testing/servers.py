@@ -1,4 +1,4 @@
-"""A PostgreSQL or Redis of one's own: on a free port of 127.0.0.1, in a temporary folder, removed at the end.
+"""A private PostgreSQL or Redis: on a free port of 127.0.0.1, in a temporary folder, removed at the end.
 
 For tests that kill, stop and restart it, and for demos. Not imported by ``aiopurgatory.testing``: import it by path.
 """
@@ -24,26 +24,26 @@ _PATIENCE: Final = 30.0
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """Return a port of 127.0.0.1 that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def program(*names: str) -> str | None:
-    """Where the first of these programs is: on the PATH, or in a place of Debian's. None: there is none."""
+    """Return the path of the first program found, on the PATH or where Debian installs it; None: none is found."""
     places = [*sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True), "/usr/sbin"]
     paths = (None, os.pathsep.join(places))
     return next((found for name in names for path in paths if (found := shutil.which(name, path=path))), None)
 
 
 class Server(ABC):
-    """Started when it is made; ``with`` removes it.
+    """A server that starts when it is created. ``with`` removes it.
 
-    Raises: FileNotFoundError: its program is not installed. RuntimeError: it did not start; with its log.
+    Raises: FileNotFoundError: its program is not installed. RuntimeError: it did not start; the message has its log.
     """
 
-    #: Its kind, and the names of its program: the first that is installed is run.
+    #: Its kind, and the names of its program: the first one installed is run.
     kind: ClassVar[str]
     programs: ClassVar[tuple[str, ...]]
 
@@ -72,26 +72,26 @@ class Server(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write into the folder what it needs."""
+        """Write its files into the folder."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What starts it."""
+        """Return the command that starts it."""
 
     @abstractmethod
     def url(self, port: int | None = None) -> str:
-        """Its address. Args: port: that of a proxy before it; None: its own."""
+        """Return its address. Args: port: of a proxy in front of it; None (default): its own."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Does it answer?"""
+        """Return whether it answers."""
 
     def run(self, command: list[str]) -> None:
         """Run *command* as the server's user, and wait for its end."""
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **_account())
 
     def start(self) -> None:
-        """Start it, at first or after kill()."""
+        """Start it, the first time or after kill()."""
         path = Path(self.folder, "log")
         with path.open("ab") as log:
             process = subprocess.Popen(
@@ -105,7 +105,7 @@ class Server(ABC):
             time.sleep(0.02)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the server and all of its processes: those of PostgreSQL have sessions of their own."""
+        """Send a signal to the server and its child processes: PostgreSQL's run in sessions of their own."""
         if self.process is not None:
             pid = self.process.pid
             with suppress(OSError):
@@ -114,7 +114,7 @@ class Server(ABC):
                     os.kill(process, number)
 
     def kill(self) -> None:
-        """SIGKILL: what it had in memory is gone."""
+        """Kill it by SIGKILL: it loses what it had in memory."""
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait(10)
@@ -126,11 +126,11 @@ class Server(ABC):
 
 
 class Postgres(Server):
-    """A PostgreSQL with the user ``bus``, password ``secret``. Run as root, it takes the account ``postgres``."""
+    """A PostgreSQL with the user ``bus``, password ``secret``. If started by root, it runs as ``postgres``."""
 
     kind = "postgres"
     programs = ("initdb",)
-    #: Settings beside its own.
+    #: Additional settings.
     settings: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self) -> None:
@@ -140,7 +140,7 @@ class Postgres(Server):
         self.run([str(program("initdb")), "-D", f"{self.folder}/data", *options])
 
     def command(self) -> list[str]:
-        with suppress(FileNotFoundError):  # of one that was killed
+        with suppress(FileNotFoundError):  # left by a killed server
             os.unlink(f"{self.folder}/data/postmaster.pid")
         settings = [f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}"]
         settings += ["fsync=off", "shared_buffers=16MB", "max_connections=100", *self.settings]
@@ -156,11 +156,11 @@ class Postgres(Server):
 
 
 class Redis(Server):
-    """A Redis with the user ``bus``, password ``secret``, who may use the channel ``aiopurgatory`` alone."""
+    """A Redis with the user ``bus``, password ``secret``, who may use only the channel ``aiopurgatory``."""
 
     kind = "redis"
     programs = ("redis-server", "valkey-server")
-    #: Lines of its configuration beside its own.
+    #: Additional lines of its configuration.
     settings: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self) -> None:
@@ -184,7 +184,7 @@ class Redis(Server):
 
 
 def _account() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root."""
+    """The account to run as, if this is root: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return {}
     try:

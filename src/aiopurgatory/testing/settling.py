@@ -1,4 +1,4 @@
-"""Waiting until no task of the event loop moves any more."""
+"""Waits until no task of the event loop can run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from ..purgatory import Purgatory
 
-#: Loop iterations in a row without work for a clock task. Callbacks that schedule callbacks cannot be seen: these
-#: iterations are for them.
+#: Loop iterations in a row without work for a clock task. They leave time for callbacks that schedule callbacks, which
+#: cannot be detected.
 QUIET_ITERATIONS = 10
-#: Rounds of these at most: a task that never waits, such as ``while not ready: await sleep(0)``, would keep on moving.
+#: The most rounds of these: a task that never waits, such as ``while not ready: await sleep(0)``, never stops.
 ROUNDS = 100
 
 
@@ -27,9 +27,9 @@ async def settle(is_idle: Callable[[], bool]) -> None:
 
 
 def _can_run(task: asyncio.Task[object]) -> bool:
-    """Is *task* in the loop's queue: not started, after sleep(0), or woken?"""
-    # asyncio tells this nowhere else; anyio's wait_all_tasks_blocked() reads the same. A blocked task's waiter is not
-    # done. A task of another kind, from a task factory, counts as blocked.
+    """Whether *task* is in the loop's queue: not started, after sleep(0), or woken."""
+    # asyncio has no public way to ask; anyio's wait_all_tasks_blocked() reads the same attribute. The waiter of a
+    # blocked task is not done. A task of another class, from a task factory, counts as blocked.
     waiter = getattr(task, "_fut_waiter", task)
     return waiter is None or (waiter is not task and waiter.done())
 
@@ -45,14 +45,18 @@ async def until_pending(purgatory: Purgatory, count: int = 1, *, timeout: float 
             client.portal.call(clock.advance, 30.0)
             assert poll.result().status_code == 204
 
-    Args: timeout: seconds of real time.
-    Raises: TimeoutError: fewer were pending when *timeout* was over.
+    Args:
+        purgatory: whose operations to count.
+        count: how many to wait for; default 1.
+        timeout: seconds of real time; default 5.
+
+    Raises: TimeoutError: fewer were pending after *timeout* seconds.
     """
     try:
         async with asyncio.timeout(timeout):
-            while purgatory.num_delayed < count:  # noqa: ASYNC110 nothing tells of a new operation
+            while purgatory.num_delayed < count:  # noqa: ASYNC110 nothing reports a new operation
                 await asyncio.sleep(0.001)
     except TimeoutError:
         raise TimeoutError(
-            f"{purgatory!r} has {purgatory.num_delayed} of {count} operations after {timeout} s"
+            f"{purgatory!r} has {purgatory.num_delayed} of {count} pending operations after {timeout} s"
         ) from None

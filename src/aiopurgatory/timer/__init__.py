@@ -1,4 +1,4 @@
-"""Hierarchical timing wheels. Integer time, handed in; no clock, no asyncio."""
+"""Hierarchical timing wheels. Time is an integer argument: no clock, no asyncio."""
 
 from .ring import TimerTask
 from .timer import Timer

@@ -1,4 +1,4 @@
-"""The delay queue: which bucket is next. It holds buckets, never tasks, so it stays small whatever is pending."""
+"""The delay queue: which bucket is next. It holds buckets, not tasks, so it stays small however many are pending."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NEVER: Final = 1 << 256
 class DelayQueue:
     """Buckets in order of expiration.
 
-    A bucket is pushed when it gets its first task and stays queued when its tasks leave; if it fills again before its
-    turn nothing is pushed. Emptied buckets are dropped when they come to the front, so they never wake anybody (I3).
+    A bucket is pushed when it gets its first task, and stays queued when its tasks leave: refilling it pushes nothing.
+    An emptied bucket is dropped when it reaches the front, so it never wakes the clock (I3).
 
     Source: Kafka SystemTimer's DelayQueue of TimerTaskList; differs: an emptied bucket does not count.
     """
@@ -68,7 +68,7 @@ class DelayQueue:
         self.soonest = NEVER
 
     def verify(self) -> list[Bucket]:
-        """The queued buckets. Raises: AssertionError: one is queued twice, or for another time than its own (I3)."""
+        """Return the queued buckets. Raises: AssertionError: one is queued twice, or for a wrong time (I3)."""
         buckets = [bucket for _, _, bucket in self._heap]
         assert self.soonest == (self._heap[0][0] if self._heap else NEVER), "I3: the front of the queue is miscounted"
         assert len({id(bucket) for bucket in buckets}) == len(buckets), "I3: a bucket is queued twice"

@@ -1,7 +1,7 @@
-"""The timer's items, and the rings they hang in.
+"""The timer's items, and the rings that link them.
 
-A bucket of the wheel is a doubly linked ring closed by a sentinel. The link cell lives in the item itself, so that
-an item leaves its bucket in O(1) without being searched for, and nothing is allocated to put it there.
+A bucket of the wheel is a doubly linked ring closed by a sentinel. Each item holds its own links, so it leaves its
+bucket in O(1) without a search, and adding it allocates nothing.
 
     bucket <-> task <-> task <-> task <-> bucket        empty: bucket <-> bucket
 """
@@ -15,24 +15,24 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Entry:
-    """What hangs in a ring: a deadline and the link cell, under names that subclasses are unlikely to use."""
+    """An item of a ring: a deadline and the links, under names that subclasses are unlikely to use."""
 
     __slots__ = ("_ring_bucket", "_ring_deadline", "_ring_next", "_ring_prev")
 
     def __init__(self, deadline: int = 0) -> None:
         self._ring_deadline = deadline
-        # None while in no timer: self-links would be cycles, and keep a task that ended until the next gc pass.
+        # None while in no timer: self-links would be cycles, which keep an ended task alive until the next gc pass.
         self._ring_prev: Entry | None = None
         self._ring_next: Entry | None = None
-        self._ring_bucket: Bucket | None = None  # which counts it
+        self._ring_bucket: Bucket | None = None  # the one that counts it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTask(Entry):
-    """Something with a deadline.
+    """A task with a deadline.
 
     Args:
-        deadline: integer time, in the unit of the timer it is added to.
+        deadline: integer, in the time unit of its timer.
     """
 
     __slots__ = ()
@@ -50,9 +50,9 @@ class TimerTask(Entry):
 class Bucket(Entry):
     """The sentinel of one bucket's ring.
 
-    ``expiration`` is the time at which the bucket is worked off. It means something only while ``queued``: a bucket
-    is in the delay queue at most once, and stays there when it is emptied (see DelayQueue). ``count`` is for
-    statistics: the tasks that were put here and have not left. It includes tasks that are being worked off.
+    ``expiration`` is the time at which the bucket is processed. It is valid only while ``queued``: a bucket is in the
+    delay queue at most once, and stays there when it is emptied (see DelayQueue). ``count`` is for statistics: the
+    tasks that were put here and have not left, including those being processed.
     """
 
     __slots__ = ("count", "expiration", "level", "queued")
@@ -78,7 +78,7 @@ class Bucket(Entry):
         self.queued = False
 
     def append(self, task: Entry) -> None:
-        """Hang the unlinked *task* in at the tail. Cost: O(1)."""
+        """Append the unlinked *task*. Cost: O(1)."""
         last = self._ring_prev
         assert last is not None  # a sentinel is always linked
         task._ring_prev = last
@@ -89,7 +89,7 @@ class Bucket(Entry):
         self.count += 1
 
     def take_all(self, other: Bucket) -> None:
-        """Move everything in *other* here, in order; it goes on counting it. This bucket must be empty. Cost: O(1)."""
+        """Move the tasks of *other* here, in order; *other* still counts them. This one must be empty. Cost: O(1)."""
         first, last = other._ring_next, other._ring_prev
         assert first is not None  # a sentinel is always linked
         assert last is not None
@@ -110,7 +110,7 @@ class Bucket(Entry):
 
 
 def unlink(task: Entry) -> bool:
-    """Take *task* out of its ring; False if it is in none. Cost: O(1)."""
+    """Take *task* out of its ring. Returns: False if it is in none. Cost: O(1)."""
     after, before, bucket = task._ring_next, task._ring_prev, task._ring_bucket
     if after is None or before is None or bucket is None:
         return False
@@ -136,7 +136,7 @@ def set_deadline(task: Entry, deadline: int) -> None:
 
 
 def tasks_in(bucket: Bucket) -> list[Entry]:
-    """The tasks in *bucket*, oldest first; for verification. Raises: AssertionError: a link is broken (I6)."""
+    """Return the tasks in *bucket*, oldest first; for verification. Raises: AssertionError: a link is broken (I6)."""
     found: list[Entry] = []
     before: Entry = bucket
     task = bucket._ring_next
@@ -150,5 +150,5 @@ def tasks_in(bucket: Bucket) -> list[Entry]:
 
 
 def bucket_of(task: Entry) -> Bucket | None:
-    """The bucket that counts *task*."""
+    """Return the bucket that counts *task*."""
     return task._ring_bucket

@@ -1,4 +1,4 @@
-"""The timer: wheels over wheels, and the delay queue that says when to look at them again."""
+"""The timer: a hierarchy of wheels, and the delay queue that says which bucket is due next."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .wheel import TimingWheel
 class Timer:
     """Hierarchical timing wheels: a task is added and cancelled in O(1), and none expires before its deadline.
 
-    Time is an integer in any unit and is always handed in; it starts at *start* and never goes back (I9).
+    Time is an integer in any unit, always passed in; it starts at *start* and never goes back (I9).
 
     With tick 1 and size 20 the levels reach 20, 400, 8 000, 160 000, 3.2 million, 64 million, ...: with 1 ms that is
     20 ms, 400 ms, 8 s, 160 s, 53 min, 17.8 h. A coarser wheel is made when the first deadline needs it.
 
     Args:
-        tick: width of a bucket on level 0, >= 1. Deadlines are rounded up to it.
-        wheel_size: buckets per level, >= 2.
-        start: the time it is.
+        tick: width of a bucket on level 0, >= 1 (default 1). Deadlines are rounded up to it.
+        wheel_size: buckets per level, >= 2 (default 20).
+        start: the current time (default 0).
 
     Source: Varghese and Lauck's hierarchical wheels as in Kafka's SystemTimer and TimingWheel.
     """
@@ -39,8 +39,8 @@ class Timer:
         #: The wheels, finest first; for statistics and drawings.
         self.wheels = [TimingWheel(0, tick, wheel_size, start)]
         self._queue = DelayQueue()
-        # Buckets whose time has come are emptied into these two at once and worked off from there, one task at a time:
-        # a callback may add, cancel or raise, and whoever advances may stop half-way (I7, I8).
+        # A due bucket is emptied into one of these two at once, and processed there one task at a time: a callback may
+        # add, cancel or raise, and the caller of poll() may stop half-way (I7, I8).
         self._due = Bucket(-1)
         self._cascading = Bucket(-1)
         self._count = 0
@@ -52,30 +52,30 @@ class Timer:
 
     @property
     def now(self) -> int:
-        """The time it is."""
+        """The current time."""
         return self._now
 
     @property
     def levels(self) -> int:
-        """Wheels made so far."""
+        """Number of wheels made so far."""
         return len(self.wheels)
 
     @property
     def heap_operations(self) -> int:
-        """Pushes to the delay queue and pops from it so far."""
+        """Number of pushes to and pops from the delay queue so far."""
         return self._queue.operations
 
     def add(self, task: Entry) -> bool:
         """Keep *task* until its deadline.
 
         Args:
-            task: in no timer; its ``deadline`` must not change while it is in this one.
+            task: a task that is in no timer. Its ``deadline`` must not change while it is in this one.
 
         Returns:
-            False if it is due already: then it is not kept, and the caller expires it.
+            False if it is already due. Then it is not kept, and the caller must expire it.
 
         Raises:
-            ValueError: it is in a timer.
+            ValueError: it is already in a timer.
 
         Cost: O(levels), and O(log buckets) for the first task of a bucket. Invariants: I1, I4.
         """
@@ -89,14 +89,14 @@ class Timer:
         return True
 
     def cancel(self, task: Entry) -> bool:
-        """Take *task* out; False if it is in none. It must not be in another timer. Cost: O(1). Invariants: I6."""
+        """Remove *task*, which must not be in another timer. Returns: False if in none. Cost: O(1). Invariants: I6."""
         if not unlink(task):
             return False
         self._count -= 1
         return True
 
     def next_expiration(self) -> int | None:
-        """When there is next something to do (a task expires or a bucket cascades); None with nothing pending.
+        """Return when a task next expires or a bucket cascades; None if nothing is pending.
 
         Exact: emptied buckets do not count (I3). Cost: O(1) amortised.
         """
@@ -106,20 +106,20 @@ class Timer:
         return None if bucket is None else bucket.expiration
 
     def soonest(self) -> int:
-        """A lower bound of next_expiration() that counts emptied buckets; NEVER with nothing queued. Cost: O(1)."""
+        """Return a lower bound of next_expiration(): emptied buckets count. NEVER if none is queued. Cost: O(1)."""
         return self._now if self._is_working() else self._queue.soonest
 
     def advance(self, now: int, expire: Callable[[Any], object]) -> int:
-        """Set the clock to *now* and hand each task that is due to *expire*.
+        """Set the clock to *now* and call *expire* with each task that is due.
 
         Args:
-            now: a time before the last one counts as the last one (I9).
+            now: the current time; if it is before the last one, the last one is used (I9).
             expire: called in order of tick-rounded deadline, and within one bucket in order of arrival there (I12).
-                The task has left the timer; it may be added again. What it raises is passed on, and whatever else is
-                due comes with the next call (I11).
+                The task has left the timer and may be added again. An exception propagates; the other due tasks
+                come with the next call (I11).
 
         Returns:
-            How many tasks were handed over.
+            How many tasks were due.
 
         Cost: O(tasks due + tasks cascaded + occupied buckets), whatever the distance (I9).
         """
@@ -135,10 +135,10 @@ class Timer:
         """One step of advance(): unlink and return the next task that is due by *now*.
 
         Args:
-            limit: the most tasks to cascade on the way, so that a caller can bound its turn (I8).
+            limit: how many tasks to cascade at most on the way, so that a caller can bound its turn (I8).
 
         Returns:
-            None if nothing is due, or *limit* was reached: next_expiration() <= *now* tells which.
+            None if nothing is due or *limit* was reached; in the latter case next_expiration() <= *now*.
         """
         while True:
             task = self._due.pop_first()
@@ -158,22 +158,22 @@ class Timer:
             if bucket is None or bucket.expiration > now:
                 self._move(now)
                 return None
-            # The whole bucket leaves, and may be queued anew, before anything else happens: what is added from now on
-            # belongs to its next round.
+            # First empty the whole bucket. It may be queued again: tasks added from now on belong to its next round.
             self._queue.pop()
             self._move(bucket.expiration)
             (self._due if bucket.level == 0 else self._cascading).take_all(bucket)
 
     def catch_up(self, now: int) -> None:
-        """Set the clock to *now*, to the tick, unless something is due by then. Cost: O(levels).
+        """Set the clock to *now*, if at least a tick has passed and nothing is due by then. Cost: O(levels).
 
-        Without it, a deadline added after a quiet time would be placed as seen from the last expiration: too far up.
+        Otherwise a deadline added after a quiet time would be placed relative to the last expiration, on too coarse a
+        level.
         """
         if now - self._now >= self.wheels[0].tick and self.soonest() > now:
             self._move(now)
 
     def start_at(self, now: int) -> None:
-        """Set the clock of the empty timer to *now*, also backwards. Raises: ValueError: it is not empty."""
+        """Set the clock of an empty timer to *now*, even backwards. Raises: ValueError: it is not empty."""
         if self._count:
             raise ValueError(f"the timer must be empty to be set to another time, it has {self._count} tasks")
         finest = self.wheels[0]
@@ -182,11 +182,11 @@ class Timer:
         self.wheels = [TimingWheel(0, finest.tick, finest.size, now)]
 
     def queued(self) -> list[tuple[int, int, Bucket]]:
-        """The delay queue's entries, a copy: expiration, level, bucket."""
+        """Return a copy of the delay queue's entries: expiration, level, bucket."""
         return self._queue.entries()
 
     def occupied(self) -> list[tuple[int, int, int, int]]:
-        """The non-empty buckets as (level, first deadline, last deadline, tasks). Cost: O(levels * wheel_size)."""
+        """Return non-empty buckets as (level, first deadline, last deadline, tasks). Cost: O(levels * wheel_size)."""
         found = []
         for wheel in self.wheels:
             for bucket in wheel.buckets:
@@ -196,15 +196,15 @@ class Timer:
         return sorted(found)
 
     def pending_by_level(self) -> tuple[int, ...]:
-        """The tasks of every wheel, the finest one first. Cost: O(levels * wheel_size)."""
+        """Return the number of tasks on every level, finest first. Cost: O(levels * wheel_size)."""
         return tuple([sum([bucket.count for bucket in wheel.buckets]) for wheel in self.wheels])
 
     def _is_working(self) -> bool:
-        """Is a bucket that came due not worked off yet?"""
+        """Is a due bucket still being processed?"""
         return not (self._due.is_empty() and self._cascading.is_empty())
 
     def _place(self, task: Entry, deadline: int) -> None:
-        """Put the unlinked *task*, not due, where its *deadline* belongs as seen from now."""
+        """Put the unlinked *task*, which is not due, into the bucket for its *deadline* as of now."""
         for wheel in self.wheels:
             if deadline <= wheel.reach:
                 break
@@ -212,7 +212,7 @@ class Timer:
             wheel = self._overflow(deadline)
         bucket = wheel.buckets[(deadline - 1) // wheel.tick % wheel.size]
         bucket.append(task)
-        # Within its reach a wheel has one bucket per span of deadlines: if it is queued, then for the right time.
+        # Within its reach a wheel has one bucket per span of deadlines, so a queued bucket has the right expiration.
         if not bucket.queued:
             self._queue.push(bucket, wheel.expiration(deadline))
 
@@ -225,13 +225,13 @@ class Timer:
         return wheel
 
     def _move(self, now: int) -> None:
-        """Turn the wheels; nothing may be due before *now*."""
+        """Turn the wheels to *now*; nothing may be due before that."""
         if now <= self._now:
             return
         self._now = now
         for wheel in self.wheels:
             if not wheel.turn_to(now):
-                break  # coarser wheels stand still, too
+                break  # coarser wheels do not move either
 
     def verify(self) -> list[Entry]:
         """Check every structure against every other.

@@ -17,8 +17,8 @@ class TimingWheel:
         deadlines     1-10  11-20  21-30  31-40  41-50  51-60  61-70  71-80
         at time 10   81-90  11-20  21-30  ...           the bucket of the past is free for the next round
 
-    A bucket of level 0 is due when its last deadline has come, (i+1)*tick: never early (I1). A bucket of a coarser
-    level is due when its first moment has come, i*tick, and its tasks then move to finer levels (a cascade).
+    A bucket of level 0 is due at its last deadline, (i+1)*tick: never early (I1). A bucket of a coarser level is due at
+    the start of its span, i*tick; its tasks then move to finer levels (a cascade).
 
     Source: Kafka TimingWheel; differs: it rounds down, so with a tick over 1 its tasks run early.
     """
@@ -35,12 +35,12 @@ class TimingWheel:
         self.reach = self.start + self.interval  # the last deadline that fits
 
     def expiration(self, deadline: int) -> int:
-        """When the bucket that holds *deadline* is worked off."""
+        """Return when the bucket that holds *deadline* is processed."""
         start = deadline - 1 - (deadline - 1) % self.tick
         return start + self.tick if self.level == 0 else start
 
     def turn_to(self, now: int) -> bool:
-        """Move on to *now*. Returns: False if the wheel stands where it stood."""
+        """Turn to *now*. Returns: False if the wheel did not move."""
         start = now - now % self.tick
         if start == self.start:
             return False

@@ -1,6 +1,6 @@
-"""Long polls and server-sent events over HTTP: routes for any ASGI app, or an answer for a handler of your own.
+"""Long polls and server-sent events over HTTP: routes for any ASGI app, or answers for your own handlers.
 
-``aiohttp`` has what aiohttp needs, ``inspector`` the live page of a purgatory.
+The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of a purgatory.
 """
 
 from .events import EventRoute

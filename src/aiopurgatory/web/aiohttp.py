@@ -1,4 +1,4 @@
-"""Long polls in an aiohttp app: the purgatory's life, and clients that leave."""
+"""Long polls in an aiohttp app: start and close the purgatory, and notice clients that disconnect."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _LEFT = "aiopurgatory.left"
-#: Seconds that handlers whose clients have left may take when the app stops.
+#: Seconds that handlers of disconnected clients may still run when the app stops.
 GRACE = 10.0
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
-    """Start *purgatory* with *app*, and close it as soon as the app is told to stop, so that every poll is answered.
+    """Start *purgatory* with *app*, and close it as soon as the app begins to shut down, so that polls are answered.
 
         setup(app, purgatory)
         web.run_app(app, handler_cancellation=True)
@@ -28,9 +28,9 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
                 request.match_info["topic"], request.headers, request.query, receive=receive(request))
             return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
-    With ``handler_cancellation``, which ``AppRunner`` takes, too, aiohttp tells when a client leaves, but it would
-    cancel every handler then. So setup() adds a middleware that runs each handler in a task of its own, to its end.
-    Without ``handler_cancellation``, the poll of a client that has left waits on.
+    aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
+    cancels its handler. So setup() adds a middleware that runs each handler to its end, in a task of its own. Without
+    ``handler_cancellation``, the poll of a disconnected client goes on waiting.
     """
     from aiohttp import web
 
@@ -69,7 +69,10 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
 
 
 def receive(request: web.Request) -> Receive:
-    """What ``LongPolling.answer()`` asks whether the client has left. Needs setup(), and handler_cancellation."""
+    """Return the *receive* for ``LongPolling.answer()``, which ends the poll when the client disconnects.
+
+    Needs setup() and ``handler_cancellation``.
+    """
     left: asyncio.Future[None] = request[_LEFT]
 
     async def wait_until_left() -> Message:

@@ -1,4 +1,4 @@
-"""ASGI's types; and listening, while a request is handled, for its client to leave."""
+"""ASGI's types, and a listener that notices when a client disconnects during its request."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks de
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: Where uvicorn's ``receive()`` is defined, and hypercorn's, which is the ``get()`` of a queue.
+#: The modules of uvicorn's ``receive()`` and of hypercorn's, which is the ``get()`` of a queue.
 _PLAIN = ("uvicorn.protocols.", "asyncio.queues")
 
 
-#: One for all, since ``receive()`` has no use for the context: a copy for each parked poll would take memory.
+#: Shared by all polls to save memory: ``receive()`` does not use the context.
 _CONTEXT = Context()
 
 
 class Listener(Protocol):
-    """Hears nothing after cancel()."""
+    """What listen() returns. After cancel(), it calls nothing."""
 
     def cancel(self) -> object: ...
 
@@ -50,10 +50,10 @@ async def _listen(receive: Receive, heard: Callable[[Message | None], bool]) -> 
 
 
 class _Stepped:
-    """Runs *receive* in callbacks: a parked poll takes some 10 % less time and memory in all than with a task.
+    """Runs *receive* in callbacks: a parked poll takes about 10 % less time and memory in all than with a task.
 
-    For coroutines that do not use ``current_task()``, and that await nothing but futures which they have made. (A task
-    would also clear a flag of each future, for others that await the same one.)
+    Only for coroutines that do not use ``current_task()`` and that await only futures of their own. (A task would also
+    clear a flag of each future, for others that await the same one.)
     """
 
     __slots__ = ("_coroutine", "_heard", "_receive")

@@ -1,4 +1,4 @@
-"""Server-sent events: the same source as a stream, an ASGI endpoint beside the route of long polls."""
+"""Server-sent events: streams of a long poll's source, as an ASGI endpoint."""
 
 from __future__ import annotations
 
@@ -27,61 +27,66 @@ _HEADERS: Final = [
     (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
 ]
 _HEARTBEAT: Final = b":\n\n"
-#: Milliseconds before a replaced client comes back, if its page does not close the EventSource.
+#: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
 _A_DAY: Final = 24 * 60 * 60 * 1000
-#: The ends of a line; ``bytes.splitlines()`` would drop the last one.
+#: Line ends; ``bytes.splitlines()`` would drop the last one.
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 
 @final
 class EventRoute(Generic[K]):
-    """Answers GET with a stream of server-sent events from the source of *polling*, as an ASGI endpoint.
+    """An ASGI endpoint that answers GET with a stream of server-sent events from the source of *polling*.
 
         Starlette(routes=[Route("/events/{topic}", EventRoute(polling))])
 
         new EventSource("/events/orders").onmessage = event => show(event.data)
 
-    Each event has the version as its id, and the body that a long poll would get as its data. The client gets the
-    state first, and an event whenever ``polling.notify()`` is called. EventSource reconnects by itself, sends the last
-    id as Last-Event-ID, and goes on from there.
+    Each event has the version as its id. Its data is the body that a long poll would get. The first event is the
+    current state; another follows whenever ``polling.notify()`` is called and the version has changed. EventSource
+    reconnects by itself, sends the last id as Last-Event-ID, and resumes from there.
 
-    A stream is one operation in the purgatory from its start to its end. It counts against ``max_pending`` and
-    ``max_per_group``, and notify() does not count it. Bounded for each stream:
+    A stream is one operation in the purgatory, from its start to its end. It counts against ``max_pending`` and
+    ``max_per_group``, but not in the result of notify(). Each stream is bounded:
 
-    - The events: one is on its way, the next is read when the server takes it. Versions in between are merged.
-    - The time to send one: *stall*. A client that does not read for so long loses its place, and its stream ends
-      EXPIRED. The connection stays with the server: uvicorn logs that the answer is incomplete, and when it stops it
-      waits for that client for ``timeout_graceful_shutdown`` seconds, which is for ever by default.
+    - Events: one is being sent, and the next is read when the server has taken it. Versions in between are merged.
+    - Time to send an event: *stall*. A client that does not read for that long loses its place, and its stream ends
+      EXPIRED. The server keeps the connection: uvicorn logs that the answer is incomplete and, when it stops, waits for
+      that client for ``timeout_graceful_shutdown`` seconds, by default for ever.
 
-    How a stream ends, or does not begin:
+    How a stream ends, or fails to start:
 
-    - The client leaves: at once. Middleware and the handlers of other requests are let be.
-    - The purgatory closes, or the server cancels the stream: at once, and clients come back after a random time within
-      ``Policy.retry_after``. They come back after the same time if the connection breaks. (Stop signals close the
-      purgatory. But workers of hypercorn get none and, on asyncio's own loop from Python 3.12 on, cancel nothing: they
-      stop when the last client has left. Use uvloop there.)
-    - The same client opens a newer stream, or a poll, of the same resource: the older stream gets an event ``replaced``
-      with the reason, and comes back after a day. Close the EventSource then.
-    - GoneError: an event ``gone`` with the message. Then comes the state from scratch; but if there is none, the end.
-    - An AsyncSource that cannot be read: it is logged, and clients come back as when the purgatory closes; at the
-      start, 503.
-    - Another exception of a Source: it is raised, and the server breaks the connection.
-    - No place, or a closed purgatory: 503, as for a long poll; a resource that is gone as a whole: 410. EventSource
-      gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and make another one. Proxies
-      answer 502 while a server is restarted, so pages need that in any case.
+    - The client disconnects: the stream ends at once. Middleware and handlers of other requests are not affected.
+    - The purgatory closes, or the server cancels the stream: it ends at once, and the client reconnects after a random
+      time within ``Policy.retry_after``, as it does when the connection breaks. (Stop signals close the purgatory.
+      Hypercorn's workers get none and, on asyncio's own loop from Python 3.12 on, cancel nothing, so they stop only
+      when the last client has disconnected. Use uvloop there.)
+    - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
+      with the reason. Close the EventSource on that event; otherwise it reconnects after a day.
+    - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
+      no such state.
+    - An AsyncSource fails: the error is logged, and clients reconnect as when the purgatory closes. Before the first
+      event, the answer is 503.
+    - A Source raises another exception: it propagates, and the server breaks the connection.
+    - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410. EventSource
+      gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new one. Pages need
+      this in any case, since proxies answer 502 while a server restarts.
 
-    Starlette's GZipMiddleware lets events pass as they are. BaseHTTPMiddleware passes them on one by one, but holds one
-    more event, and after *stall* its own task goes on waiting for a client that does not read.
+    Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
+    event, and after *stall* its own task keeps waiting for a client that does not read.
 
-    Args: each but the first and the last two is a function of the ASGI scope.
-        resource: what is streamed; by default, the path's parameter.
-        since: the client's version, if it has sent no Last-Event-ID; by default, None.
-        keys, client, group: as for ``LongPolling.answer()``; by default, None.
-        heartbeat: seconds without an event after which a comment is sent, so that proxies and clients see that the
-            connection works.
-        stall: seconds that sending an event may take, and before it the reads of an AsyncSource: give these less.
+    Args: *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
+        polling: has the source, the purgatory and the policy.
+        resource: what to stream; default: the path's only parameter.
+        since: the client's version if it sent no Last-Event-ID; default: None.
+        keys: the keys to watch; default: *resource* alone.
+        client: who reads the stream, as for ``LongPolling.answer()``; default: unknown.
+        group: who is charged for its place, as for ``LongPolling.answer()``; default: nobody.
+        heartbeat: seconds without an event after which a comment is sent; default 15. It shows proxies and clients
+            that the connection works.
+        stall: seconds that reading an AsyncSource and sending the event may take together; default 30. Give the reads
+            shorter timeouts.
 
-    Raises: TypeError, ValueError: *heartbeat* or *stall* is no number of seconds, or out of its range.
+    Raises: TypeError, ValueError: *heartbeat* or *stall* is not a number from 0.001 to 1,000,000.
     """
 
     def __init__(
@@ -150,7 +155,7 @@ class EventRoute(Generic[K]):
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         last = await self._last_words(stream, self._send_events(stream, version, self._retry() + events, send))
         if last is not None:
-            # The stream's operation has ended, so its time is the loop's. A server that stops may cancel this, too.
+            # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
             with suppress(OSError, TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(self._stall):
                     await send({"type": "http.response.body", "body": last})
@@ -166,7 +171,7 @@ class EventRoute(Generic[K]):
             version, events = await self._news(stream, version)
 
     async def _last_words(self, stream: EventStream[K], sending: Awaitable[None]) -> bytes | None:
-        """Send events until *stream* ends. Returns: what to send last; None: nothing, for nobody reads it."""
+        """Send events until *stream* ends. Returns: what to send last; None: nothing, since nobody reads it."""
         try:
             await stream.run(sending)
             failure = stream.exception()
@@ -188,7 +193,7 @@ class EventRoute(Generic[K]):
         raise failure
 
     async def _news(self, stream: EventStream[K], known: str | None) -> tuple[str, bytes]:
-        """Returns: the latest version, and what tells it to a client that has version *known*; nothing, if it is that.
+        """Returns: the latest version, and its events for a client at version *known*: none if that is the latest.
 
         Raises: GoneError: there is no state, not even from scratch. ReadFailedError: an AsyncSource has raised.
         """
@@ -209,12 +214,12 @@ class EventRoute(Generic[K]):
 
 @lru_cache(1)
 def _event(version: str, body: bytes) -> bytes:
-    """The one made last is kept: after an event, many streams send the same."""
+    """The last event is cached: many streams send the same."""
     return b"id: %b\n%b" % (version.encode(), _data(body))
 
 
 def _gone(exc: GoneError) -> bytes:
-    """With an empty id: the client is not to go on from its version when it reconnects."""
+    """With an empty id, so that the client does not resume from its version when it reconnects."""
     return b"event: gone\nid:\n%b" % _data(_bytes(exc))
 
 

@@ -1,4 +1,4 @@
-"""What a poll asks, and how it is answered, in HTTP's words."""
+"""A poll and its answer as HTTP values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class Fields(Protocol):
-    """A request's headers or query: the ``get()`` of a mapping, which for headers ignores case."""
+    """A request's headers or query: a mapping's ``get()``. For headers, it must ignore case."""
 
     def get(self, name: str, /) -> str | None: ...
 
 
 class PollRequest(NamedTuple, Generic[K]):
-    """A poll, as HTTP says it. For the fields, see LongPolling.answer()."""
+    """A poll as it came by HTTP. For the fields, see LongPolling.answer()."""
 
     resource: K
     prefer: str | None
@@ -36,7 +36,7 @@ class PollRequest(NamedTuple, Generic[K]):
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, to be handed to the framework. *raw_headers* lack the body's length."""
+    """An HTTP answer, to be handed to the framework. *raw_headers* do not include Content-Length."""
 
     status: int
     body: bytes
@@ -44,5 +44,5 @@ class Answer(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers as text, for frameworks that take them so."""
+        """The headers as text, for frameworks that need them so."""
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.raw_headers}

@@ -9,14 +9,14 @@ import re
 from functools import lru_cache
 from typing import Final
 
-#: The tags of ``If-None-Match: *``, which matches any version. Ask by ``is``: no list of tags is this one.
+#: The tags of ``If-None-Match: *``, which matches any version. Compare with ``is``: a parsed tag may be ``*``, too.
 ANY: Final[tuple[str, ...]] = ("*",)
-#: Characters of a header. A longer one counts as none.
+#: The most characters of a header. A longer one is ignored.
 MAX_FIELD: Final = 8_192
-#: Characters of a Prefer whose wait is kept.
+#: The most characters of a Prefer whose wait is cached.
 MAX_KEPT: Final = 40
 
-# Up to the end if it is not closed: so it never fails, and never looks again at what it has seen.
+# An unclosed quote extends to the end, so that this never fails and never backtracks.
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.?)*)(?:"|\Z)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
 _WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([^,;\s]*)\s*(?=[,;]|$)", re.IGNORECASE)
@@ -24,16 +24,16 @@ _DIGITS = re.compile(r"[0-9]+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
-#: What servers and proxies that compress an answer add to its ETag: Apache, HAProxy and others.
+#: What Apache, HAProxy and others append to the ETag of an answer that they compress.
 _COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
 
 
 class WaitError(ValueError):
-    """The wait in the query is no number. (In Prefer, such a wait is ignored.)"""
+    """The wait in the query is not a number. (In Prefer, such a wait is ignored.)"""
 
 
 def wait_preference(prefer: str) -> float | None:
-    """The seconds of ``Prefer: wait=10``; None if there are none.
+    """Return the seconds of ``Prefer: wait=10``; None if it has no valid wait.
 
     As RFC 7240 demands, values that cannot be parsed are ignored, and so is every ``wait`` but the first.
     """
@@ -57,9 +57,9 @@ def _digits(quoted: re.Match[str]) -> str:
 
 
 def wait_in_query(text: str) -> float:
-    """The seconds of ``?wait=10``, which may have a fraction.
+    """Return the seconds of ``?wait=10``, which may have a fraction.
 
-    Raises: WaitError: *text* is no such number.
+    Raises: WaitError: *text* is not a number >= 0.
     """
     if _SECONDS.fullmatch(text) is None:
         raise WaitError(f"wait must be a number of seconds >= 0, got {text[:50]!r}")
@@ -67,9 +67,9 @@ def wait_in_query(text: str) -> float:
 
 
 def entity_tags(if_none_match: str) -> tuple[str, ...]:
-    """The entity tags, weak or strong, without their quotes; ANY for ``*``. Tags sent without quotes count.
+    """Return the entity tags, weak or strong, without their quotes; ANY for ``*``. Accepts tags without quotes.
 
-    What a proxy has added to a tag because it compressed the answer is taken off.
+    Removes the suffix that a proxy adds to a tag when it compresses an answer.
     """
     if if_none_match.strip() == "*":
         return ANY
@@ -80,13 +80,13 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
 
 @lru_cache(1_000)
 def is_entity_tag(version: str) -> bool:
-    """May *version* stand in the quotes of an ETag, and come back as it is?"""
+    """Whether *version* can be an ETag that clients send back unchanged."""
     return _VERSION.fullmatch(version) is not None
 
 
 def require_entity_tag(version: str) -> str:
-    """Returns: *version*. Raises: ValueError: it cannot be an ETag, or not come back as it is."""
+    """Return *version*. Raises: ValueError: it cannot be an ETag, or would not come back unchanged."""
     if not is_entity_tag(version):
-        rule = "printable ASCII without spaces and quotes, and not end like that of a compressed answer (-gzip)"
+        rule = "printable ASCII without spaces or quotes, and not end in a compression suffix such as -gzip"
         raise ValueError(f"version must be {rule}, got {version!r}")
     return version

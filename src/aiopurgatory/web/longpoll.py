@@ -1,4 +1,4 @@
-"""Long polling over HTTP, for any web framework: what a client asks for, and how it is answered."""
+"""Long polling over HTTP, for any web framework."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LongPollStatistics:
-    """A snapshot of a LongPolling. Counts are since it was made.
+    """A snapshot of a LongPolling. Counts are since it was created.
 
     Args:
-        clients: parked polls and open streams of clients that were named.
-        groups: groups that have polls parked or streams open.
-        streams: open streams of events.
-        bodies: bodies that are kept for other polls; body_bytes: what they count.
-        answered: answers by status; 499 is a client that has left. A stream counts as 200, from its start.
-        refused: answers 503 by reason: ``full`` (the purgatory), ``group`` (its share is taken), ``closed``,
-            ``source`` (it could not be read).
+        clients: parked polls and open streams of named clients.
+        groups: groups with parked polls or open streams.
+        streams: open event streams.
+        bodies: bodies cached for other polls.
+        body_bytes: their size, plus 500 bytes for each.
+        answered: answers by status; 499 is a client that disconnected. A stream counts as 200 when it starts.
+        refused: 503 answers by reason: ``full`` (max_pending), ``group`` (max_per_group), ``closed``, ``source``.
     """
 
     clients: int
@@ -55,7 +55,7 @@ class LongPollStatistics:
 
 
 class LongPolling(Generic[K]):
-    """Answers polls of *source*, each as soon as there is something new or its wait is over.
+    """Answers each poll of *source* as soon as there is something new or its wait is over.
 
         polling = LongPolling(purgatory, source)
         app = Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])
@@ -65,25 +65,25 @@ class LongPolling(Generic[K]):
     The ETag of each answer is the version to resume from: the client sends it back as If-None-Match.
 
         200  there is something new: the body, and the new ETag
-        304  the wait is over without anything new (204, if the client did not resume by If-None-Match)
+        304  the wait is over without anything new (204 if the version came by *since*, not by If-None-Match)
         400  the client's wait is not a number
-        409  the same client has sent a newer poll: this is the older one (Telegram)
+        409  replaced by a newer poll of the same client, as in Telegram
         410  GoneError: start over, without If-None-Match
-        503  refused: with Retry-After, and the header ``refused`` that says why: full, group, closed or source
+        503  refused: with Retry-After, and the reason in the header ``refused``: full, group, closed or source
 
     The first poll in an event loop starts the purgatory, if it is not open. From then on, SIGINT, SIGTERM and SIGQUIT
-    close it: every poll is answered at once, and not after its wait, for which servers would wait. (In a thread other
-    than the main one there is no signal: close the purgatory yourself.) A purgatory that was closed is not started
-    again by a poll in the same loop.
+    close it. That answers every poll at once, so the server need not wait for them. (Threads other than the main one
+    get no signals: close the purgatory yourself.) A poll does not restart a purgatory that was closed in its loop.
 
     Args:
-        purgatory: where polls wait. Give them one of their own.
-        media_type: of the bodies.
-        source: a Source, or an AsyncSource: if its version() is an ``async def``, it is awaited.
-        max_body_bytes: how many bytes of bodies of a Source are kept for other polls that want the same.
-        max_reads: how many calls of an AsyncSource may be under way at a time.
+        purgatory: where polls wait. Use it for nothing else.
+        source: a Source, or an AsyncSource if its version() is an ``async def``.
+        policy: waits and limits; None (default): ``Policy()``.
+        media_type: Content-Type of the bodies.
+        max_body_bytes: bytes of a Source's bodies to cache for other polls that want the same; default 4 MiB.
+        max_reads: how many calls of an AsyncSource may run at a time; default 10.
 
-    Raises: TypeError, ValueError: *max_body_bytes* is no int >= 0, or *max_reads* none >= 1.
+    Raises: TypeError, ValueError: *max_body_bytes* is not an int >= 0, or *max_reads* not an int >= 1.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class LongPolling(Generic[K]):
         self._streams = 0
         self._answered: Counter[int] = Counter()
         self._refusals = Refusals(purgatory, self.policy.retry_after)
-        #: The loop of the last poll: there, the purgatory was opened, and is closed by stop signals.
+        #: The loop of the last poll. Stop signals close the purgatory there.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self.purgatory!r}>"
 
     def statistics(self) -> LongPollStatistics:
-        """What is parked and kept, and how polls were answered."""
+        """Return a snapshot of what is parked and cached, and of how polls were answered."""
         return LongPollStatistics(
             clients=self._places.clients,
             groups=self._places.groups,
@@ -142,7 +142,7 @@ class LongPolling(Generic[K]):
         group: Hashable = None,
         receive: Receive | None = None,
     ) -> Answer:
-        """Answer a poll in a handler of your own: wait until there is news, or the wait is over.
+        """Answer a poll in your own handler: wait until something is newer than the client's version, or time is up.
 
             async def poll(request: Request) -> Response:
                 answer = await polling.answer(
@@ -150,21 +150,21 @@ class LongPolling(Generic[K]):
                 return Response(answer.body, answer.status, answer.headers)
 
         Args:
-            resource: passed to the source.
-            headers: of the request. Prefer is read and, if *since* is None, If-None-Match. Where a header has several
-                lines, ``get()`` gives the first.
-            query: of the request. ``wait``, in seconds, takes precedence over Prefer.
-            since: the client's version, if it comes by other means than If-None-Match, as it must in a POST.
+            resource: what is polled; passed to the source.
+            headers: the request's. Prefer is read and, if *since* is None, If-None-Match. Only the first line of a
+                repeated header counts.
+            query: the request's. ``wait``, in seconds, takes precedence over Prefer.
+            since: the client's version if it does not come in If-None-Match, as in a POST.
             keys: the keys to watch; None (default): *resource* alone.
-            client: who polls. A newer poll of a client for the same resource ends its older one. None: unknown.
-            group: whose share of the places the poll takes (an address, a user, a tenant); see
-                ``Policy.max_per_group``. None: nobody's. Behind a proxy, the address is that of the proxy, unless the
-                server is told to trust its X-Forwarded-For.
-            receive: of ASGI. When the client leaves, the poll ends, with status 499, and your handler goes on. Read the
-                request's body before: what arrives while the poll waits is dropped. None (default): the poll of a
-                client that has left waits on, unless the handler is cancelled.
+            client: who polls. A client's newer poll of the same resource ends its older one. None (default): unknown.
+            group: who is charged for the poll's place (an address, a user, a tenant); see ``Policy.max_per_group``.
+                None (default): nobody. Behind a proxy, the address is the proxy's unless the server trusts its
+                X-Forwarded-For.
+            receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
+                the request's body first: messages that arrive while the poll waits are dropped. None (default): the
+                poll of a disconnected client goes on waiting unless the handler is cancelled.
 
-        Raises: whatever the source raises, except GoneError. TypeError: *keys* is one str.
+        Raises: TypeError: *keys* is one str. What a Source raises, except GoneError, is raised here.
         """
         return await self.respond(
             PollRequest(
@@ -181,7 +181,7 @@ class LongPolling(Generic[K]):
         )
 
     async def respond(self, request: PollRequest[K]) -> Answer:
-        """answer(), with the fields already taken out of the request."""
+        """Do what answer() does, with the fields already taken from the request."""
         if self._loop is not asyncio.get_running_loop():
             await self._enter()
         poll: LongPoll[K] | None = None
@@ -227,10 +227,10 @@ class LongPolling(Generic[K]):
     def notify(self, key: Hashable) -> int:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
 
-        Without a linger, the purgatory's own checks (``check_and_complete_soon()`` and the others) do as well.
+        Without a linger, the purgatory's own checks, such as ``check_and_complete_soon()``, do the same.
 
-        Returns: how many polls were answered at once; 0 with a linger, unless the purgatory is full. Streams of events
-            go on, and do not count.
+        Returns: how many polls were answered at once; 0 with a linger, unless the purgatory is full. Event streams do
+            not count, since they go on.
         Raises: RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
         if parts_of(self.purgatory).loop.is_foreign_thread():
@@ -247,7 +247,7 @@ class LongPolling(Generic[K]):
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, after ``Policy.linger``.
 
-        Without a linger from the next loop iteration on, in slices of at most ``turn_budget``.
+        Without a linger, it starts on the next loop iteration, in slices of at most ``turn_budget``.
 
         Raises: RuntimeError: called from another thread.
         """
@@ -261,10 +261,10 @@ class LongPolling(Generic[K]):
         self.purgatory.check_all_soon()
 
     def notify_threadsafe(self, key: Hashable) -> None:
-        """notify() for any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
+        """Do what notify() does, from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
 
-        Polls are answered from the next loop iteration on, after ``Policy.linger``. Call it when the change is visible
-        to ``Source.version()``. Before the purgatory is started, and after it is closed, it does nothing.
+        Polls are answered from the next loop iteration on, after ``Policy.linger``. Call it once ``Source.version()``
+        shows the change. Before the purgatory is started, and after it is closed, it does nothing.
 
         Raises: TypeError: *key* is not hashable.
         """
@@ -281,12 +281,12 @@ class LongPolling(Generic[K]):
                     raise
 
     async def _enter(self) -> None:
-        """On the first poll in a loop. By then every server has installed its signal handlers."""
+        """Prepare for the first poll in a loop. By then every server has installed its signal handlers."""
         loop = asyncio.get_running_loop()
-        if parts_of(self.purgatory).loop.running is not loop:  # else it is open, or was closed on purpose
+        if parts_of(self.purgatory).loop.running is not loop:  # otherwise it is open, or was closed on purpose
             await self.purgatory.start()
         self._loop = loop
-        self._newcomers = Newcomers()  # its timer belongs to a loop; and so do reads
+        self._newcomers = Newcomers()  # its timer belongs to a loop, as reads do
         if self._async_source is not None:
             self._reads = Reads(self._async_source, self._max_reads)
         on_stop_signal(self.purgatory.close)
@@ -302,13 +302,13 @@ class LongPolling(Generic[K]):
             self._newcomers.add(poll, request.receive)
 
     def _leave(self, poll: LongPoll[K]) -> None:
-        poll.cancel()  # if parking has raised half-way, it waits yet
+        poll.cancel()  # it is still pending if parking raised half-way
         self._newcomers.remove(poll)
         poll.stop_listening()
         self._places.leave(poll)
 
     def _wait(self, request: PollRequest[K]) -> tuple[float, int | None]:
-        """Returns: how long the poll may wait, and what to tell of it in Preference-Applied."""
+        """Returns: the seconds that the poll may wait, and what Preference-Applied says, or None."""
         preferred = wait_preference(request.prefer) if request.prefer else None
         if request.wait is not None:
             return self.policy.applied(wait_in_query(request.wait)), None
@@ -316,7 +316,7 @@ class LongPolling(Generic[K]):
         return wait, None if preferred is None else ceil(wait)
 
     def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
-        """What is new to a client that has the versions *known*; else, the status *nothing_new*."""
+        """Answer a client that has the versions *known*: 200 with the body, or the status *nothing_new*."""
         version = self.version(resource)
         if version in known:
             return Answer(nothing_new, b"", _headers(version))
@@ -329,13 +329,13 @@ class LongPolling(Generic[K]):
         return Answer(200, await reading.body(), [*_headers(reading.version), self._media_type])
 
     def version(self, resource: K) -> str:
-        """The version of *resource*. Raises: ValueError: it cannot be an ETag, or not come back as it is."""
+        """The version of *resource*. Raises: ValueError: it cannot be an ETag that comes back unchanged."""
         return require_entity_tag(self._version(resource))
 
     async def open_stream(self, request: PollRequest[K], heartbeat: float, stall: float) -> EventStream[K]:
-        """Park a stream, which ends with close_stream().
+        """Park a stream. End it with close_stream().
 
-        Raises: PurgatoryFullError, PurgatoryClosedError, and what Source.version() raises: there is none.
+        Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises: no stream was opened.
         """
         if self._loop is not asyncio.get_running_loop():
             await self._enter()
@@ -356,16 +356,16 @@ class LongPolling(Generic[K]):
         return stream
 
     def close_stream(self, stream: EventStream[K]) -> None:
-        """Give back the place of *stream*."""
+        """Release the place of *stream*."""
         self._leave(stream)
         self._streams -= 1
 
     async def latest(self, resource: K) -> str:
-        """version(), also of an AsyncSource."""
+        """Do what version() does, for an AsyncSource, too."""
         return self.version(resource) if self._reads is None else await self._reads.version(resource)
 
     async def body(self, resource: K, since: str | None, version: str) -> bytes:
-        """The body for a client that has version *since*; see Source.read()."""
+        """The body for a client at version *since*; see Source.read()."""
         reads = self._reads
         return await reads.body(resource, since, version) if reads else self._bodies.get(resource, since, version)
 
@@ -376,7 +376,7 @@ class LongPolling(Generic[K]):
         return answer
 
     def count(self, status: int) -> None:
-        """An answer begins."""
+        """Count an answer when it begins."""
         self._answered[status] += 1
 
 
@@ -385,7 +385,7 @@ def _headers(version: str) -> list[RawHeader]:
 
 
 def _known(request: PollRequest[Any], version: str) -> tuple[str, ...]:
-    """The versions that the client has; most often, the present *version*."""
+    """The versions that the client has: most often, the current *version*."""
     if request.since is not None:
         return (request.since,)
     if not request.if_none_match:
@@ -394,6 +394,6 @@ def _known(request: PollRequest[Any], version: str) -> tuple[str, ...]:
 
 
 def _is_cancelled() -> bool:
-    """Has somebody cancelled the running task?"""
+    """Whether the running task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

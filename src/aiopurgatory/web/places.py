@@ -1,4 +1,4 @@
-"""Places: who has polls parked. The newest of each client, and those of each group."""
+"""Places: the newest parked poll of each client, and the parked polls of each group."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .polls import LongPoll
 
 
 class ReplacedError(Exception):
-    """The same client has sent a newer poll: on the same connection, it waits for the older one (tuwunel #386)."""
+    """The same client has sent a newer poll. On one connection, that waits for the older one (tuwunel #386)."""
 
 
 class GroupFullError(PurgatoryFullError):
-    """The group has as many polls parked as it may."""
+    """The group has ``max_per_group`` polls parked."""
 
 
 class Places:
-    """The parked polls of named clients and groups. A poll of neither is not kept here."""
+    """The parked polls of named clients and groups. Polls of neither are not stored."""
 
     def __init__(self, max_per_group: int | None) -> None:
         self._max_per_group = max_per_group
-        #: By client and resource.
+        #: The newest poll by client and resource.
         self._newest: dict[tuple[Hashable, Hashable], LongPoll[Any]] = {}
         self._groups: dict[Hashable, set[LongPoll[Any]]] = {}
 
@@ -39,13 +39,13 @@ class Places:
     def make_room(self, poll: LongPoll[Any]) -> None:
         """End the older poll of the same client for the same resource.
 
-        Raises: GroupFullError: the group has its share without that one.
+        Raises: GroupFullError: the group is full even without that one.
         """
         older = None if poll.client is None else self._newest.get((poll.client, poll.resource))
         group = self._groups.get(poll.group, ())
         limit = self._max_per_group
         if limit is not None and len(group) - (older in group) >= limit:
-            raise GroupFullError(f"{limit} polls of this group are waiting already")
+            raise GroupFullError(f"this group already has {limit} polls waiting (max_per_group={limit})")
         if older is not None:
             older.fail(ReplacedError("the same client has sent a newer poll"))
             self.leave(older)
@@ -57,7 +57,7 @@ class Places:
             self._groups.setdefault(poll.group, set()).add(poll)
 
     def leave(self, poll: LongPoll[Any]) -> None:
-        """Twice is fine."""
+        """Release the place of *poll*. Idempotent."""
         if poll.client is not None and self._newest.get((poll.client, poll.resource)) is poll:
             del self._newest[poll.client, poll.resource]
         group = self._groups.get(poll.group)

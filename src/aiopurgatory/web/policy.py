@@ -1,4 +1,4 @@
-"""The policy: how long polls may wait, and how many may."""
+"""The policy of long polls: how long they may wait, and how many may wait."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from ..arguments import require, require_int, require_seconds
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How long polls may wait, and how many may. Times are seconds.
+    """How long polls may wait, and how many may wait. Times are in seconds.
 
-    The wait that a client asks for is an upper bound (RFC 7240). If nothing happens, a poll with the wait *wait* ends
-    between *wait* - margin - jitter x *wait* and *wait* - margin, evenly spread.
+    The wait that a client asks for is an upper bound (RFC 7240). If nothing happens, a poll with that wait ends between
+    wait - margin - jitter x wait and wait - margin, evenly spread.
 
     Args:
-        max_wait: the longest wait, and the wait of a client that asks for none. Many proxies give up on a silent
+        max_wait: the longest wait, also for a client that asks for none; default 25. Many proxies give up on a silent
             connection after 30 s.
-        jitter: share of the wait that is taken off at random, so that clients don't return in a herd.
-        margin: subtracted from the wait for the answer's way to the client, at most half of the wait.
-        linger: how long notify() waits before it answers, so that one answer covers several events.
+        jitter: the largest share of the wait to take off at random, so that clients don't return in a herd; default
+            1/16.
+        margin: subtracted from the wait for the answer's way to the client, at most half of the wait; default 0.2.
+        linger: how long notify() waits before it answers, so that one answer covers several events; default 0.
         max_per_group: refuse more parked polls of one group than this; None (default): no limit. The limit for all
             together is the purgatory's ``max_pending``.
-        retry_after: lowest and highest, whole seconds. A refused client is told to return after a random number between
-            them.
+        retry_after: the lowest and the highest Retry-After, in whole seconds; default (1, 3). A refused client is told
+            a random number between them.
 
     Raises: TypeError, ValueError: an argument of another type, or out of its range.
     """
@@ -51,9 +52,9 @@ class Policy:
         require(low <= high, "retry_after", "two ints, the lower one first", self.retry_after)
 
     def applied(self, asked: float | None) -> float:
-        """The wait of a client that asked for *asked* seconds. 0 means: answer at once."""
+        """Return the wait of a client that asked for *asked* seconds; None: it asked for none. 0: answer at once."""
         return self.max_wait if asked is None else min(asked, self.max_wait)
 
     def timeout(self, wait: float) -> float:
-        """How long to park a poll with the wait *wait*."""
+        """Return how long to park a poll with the wait *wait*."""
         return max(wait - min(self.margin, wait / 2) - random() * self.jitter * wait, 0.0)

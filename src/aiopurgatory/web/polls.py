@@ -1,4 +1,4 @@
-"""What waits in the purgatory for long polls and for streams of events."""
+"""The operations of long polls and of event streams."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..waits import Checks
 from .asgi import Listener, Message, Receive, listen
 from .sources import K
 
-#: Messages of a request that a poll takes while it waits for its client to leave: the parts of a body nobody reads.
+#: The most messages, such as parts of an unread body, to receive while waiting for a disconnect.
 MAX_MESSAGES: Final = 64
-#: Seconds after which a poll that waits yet is listened to.
+#: Seconds a poll must wait before the listener for its client's disconnect starts.
 LISTEN_AFTER = 0.05
 
 
 class LongPoll(DelayedOperation[None], Generic[K]):
     """Waits until *resource* has another version than *known*.
 
-    It does not read the body: that happens when the answer is written. So a check of many polls is short, and a body
-    covers the events between the check and the answer.
+    It does not read the body, which is read when the answer is written. So a check of many polls is short, and the body
+    covers events between the check and the answer.
     """
 
     __slots__ = ("_known", "_listener", "_messages", "_version", "client", "group", "left", "resource")
@@ -35,7 +35,7 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         super().__init__(timeout)
         self.resource, self.client, self.group = resource, client, group
         self._version, self._known = version, known
-        #: The client has left.
+        #: Whether the client has disconnected.
         self.left = False
         self._messages = MAX_MESSAGES
         self._listener: Listener | None = None
@@ -44,7 +44,7 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         return self._version(self.resource) != self._known and self.force_complete()
 
     def listen(self, receive: Receive) -> None:
-        """Until stop_listening(): when the client leaves, cancel this."""
+        """Cancel this when the client disconnects, until stop_listening()."""
         self._listener = listen(receive, self._hear)
 
     def stop_listening(self) -> None:
@@ -53,24 +53,24 @@ class LongPoll(DelayedOperation[None], Generic[K]):
             self._listener = None  # it refers to this: cut the cycle, so that no poll needs the garbage collector
 
     def leave(self) -> None:
-        """The client has left."""
+        """Cancel this, because the client has disconnected."""
         self.left = True
         self.cancel()
 
     def _hear(self, message: Message | None) -> bool:
-        """Returns: whether to listen on."""
+        """Returns: whether to go on listening."""
         if message is None:  # receive() has raised
             return False
         if message["type"] == "http.disconnect":
             self.leave()
             return False
-        # After the whole body only one message is to come; but a stand-in for a server may have one at every call.
+        # After the whole body, a server sends only one more message. A test client may send one at every call.
         self._messages = self._messages - 1 if message.get("more_body") else min(self._messages - 1, 2)
         return self._messages > 0
 
 
 class ReadingPoll(LongPoll[K]):
-    """Waits for checks while its task reads an asynchronous source; see read_until()."""
+    """Records checks for its task, which reads an asynchronous source; see read_until()."""
 
     __slots__ = ("checks",)
 
@@ -90,7 +90,7 @@ def _no_version(resource: object) -> str:
 class EventStream(LongPoll[K]):
     """A stream of events: one operation from its start to its end, so that it keeps its place between two events.
 
-    An event does not end it, but wakes its task. Its timeout is for one thing at a time: *stall* seconds to send an
+    An event does not end it, but wakes its task. Its timeout covers one step at a time: *stall* seconds to send an
     event, then *heartbeat* seconds to wait for the next. It expires only if an event could not be sent in time.
     """
 
@@ -108,14 +108,14 @@ class EventStream(LongPoll[K]):
     ) -> None:
         super().__init__(resource, version, "", stall, client, group)
         self._purgatory, self._heartbeat, self._stall = purgatory, heartbeat, stall
-        #: What its task awaits for the next event.
+        #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
-        #: What interrupts its task, which may be waiting for a client that does not read.
+        #: Interrupts its task, which may be waiting for a client that does not read.
         self._scope: asyncio.Timeout | None = None
 
     def try_complete(self) -> bool:
         woken = self._woken
-        if woken is None or woken.done():  # an event is on its way
+        if woken is None or woken.done():  # an event is being sent
             return False
         if is_due(self) or self.has_news():
             self._purgatory.reschedule(self, self._stall)
@@ -126,7 +126,7 @@ class EventStream(LongPoll[K]):
         return self._version(self.resource) != self._known
 
     def begin_read(self) -> None:
-        """Its task looks for news: what changes from here on may be missed."""
+        """Called before its task reads the source: the read may miss later changes."""
 
     async def run(self, sending: Awaitable[None]) -> None:
         """Await *sending*, and interrupt it when this ends."""
@@ -143,11 +143,11 @@ class EventStream(LongPoll[K]):
             self._scope = None
 
     async def news(self, known: str) -> None:
-        """Wait until there is another version than *known*, or until it is time for a heartbeat."""
+        """Wait until the version is not *known*, or until a heartbeat is due."""
         self._known = known
         if self.has_news():
             self._purgatory.reschedule(self, self._stall)
-            await asyncio.sleep(0)  # the loop's turn, whatever other threads do to the version
+            await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
         else:
             self._purgatory.reschedule(self, self._heartbeat)
             self._woken = woken = asyncio.get_running_loop().create_future()
@@ -159,7 +159,7 @@ class EventStream(LongPoll[K]):
 
 
 class ReadingStream(EventStream[K]):
-    """The same from an asynchronous source: a check that comes after a read has begun asks for another read."""
+    """An event stream of an asynchronous source. A check after a read has begun causes another read."""
 
     __slots__ = ("_is_checked",)
 
@@ -187,9 +187,9 @@ class ReadingStream(EventStream[K]):
 
 
 class Newcomers:
-    """Polls that are not listened to yet: those that are answered within LISTEN_AFTER need never be.
+    """Polls without a listener yet: those answered within LISTEN_AFTER never need one.
 
-    Listening takes an eighth of a poll's CPU time. A client that leaves is noticed that much later.
+    Listening takes an eighth of a poll's CPU time. In return, a disconnect is noticed up to LISTEN_AFTER later.
     """
 
     __slots__ = ("_polls", "_timer")
@@ -207,15 +207,15 @@ class Newcomers:
         self._polls.pop(poll, None)
 
     def _listen(self) -> None:
-        """To all at once: no more of them can have come in so short a time."""
+        """Start the listeners of all of them: few can have come in so short a time."""
         polls, self._polls, self._timer = self._polls, {}, None
         for poll, receive in polls.items():
-            with suppress(Exception):  # a receive() that cannot be called tells nothing
+            with suppress(Exception):  # a broken receive() reports no disconnect
                 poll.listen(receive)
 
 
 class Linger(DelayedOperation[None]):
-    """Checks *key* when its time is up, once for all its polls. A poll whose own time is up before is not held back."""
+    """Checks *key* at its deadline, once for all its polls. A poll with an earlier deadline still expires on time."""
 
     __slots__ = ("_key", "_purgatory")
 
@@ -231,7 +231,7 @@ class Linger(DelayedOperation[None]):
 
 
 class LingerAll(DelayedOperation[None]):
-    """Checks every key when its time is up."""
+    """Checks every key at its deadline."""
 
     __slots__ = ("_purgatory",)
 

@@ -1,4 +1,4 @@
-"""Reads of an asynchronous source, shared by the polls that want the same."""
+"""Reads of an asynchronous source, shared by polls that want the same."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ logger = logging.getLogger("aiopurgatory")
 
 
 class ReadFailedError(PurgatoryError):
-    """The source could not be read."""
+    """An asynchronous source raised an exception."""
 
 
 class Reads(Generic[K]):
-    """Calls *source* for polls, at most *most* times at once, and for all that want the same once.
+    """Calls *source* for polls: one call for all that want the same, and at most *most* calls at a time.
 
-    Belongs to one event loop. Who asks while a call is under way gets the next one: it may have begun before a change.
+    Belongs to one event loop. A poll never shares a call that has already begun, since that may have missed a change.
     """
 
     def __init__(self, source: AsyncSource[K], most: int) -> None:
@@ -49,26 +49,26 @@ class Reads(Generic[K]):
         try:
             await self._free.acquire()
         finally:
-            del self._coming[wanted]  # who asks from here on wants a call that begins later
+            del self._coming[wanted]  # later polls need a call that begins later
         try:
             return await call()
         except GoneError:
             raise
         except Exception as exc:
-            logger.exception("a source could not be read: its polls are answered 503")
+            logger.exception("a source could not be read; its polls are answered with 503")
             raise ReadFailedError("the source could not be read") from exc
         finally:
             self._free.release()
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Nobody may be left to hear what it raised: it was logged."""
+    """Retrieve the exception, which was logged: perhaps no poll is left to do so."""
     if not task.cancelled():
         task.exception()
 
 
 class Reading(Generic[K]):
-    """What one poll has read so far."""
+    """The reads of one poll."""
 
     __slots__ = ("_reads", "_resource", "known", "version")
 
@@ -78,7 +78,7 @@ class Reading(Generic[K]):
         self.version = ""
 
     async def is_news(self) -> bool:
-        """Is there another version than those that the client has?"""
+        """Read the version. Returns: whether the client does not have it."""
         self.version = await self._reads.version(self._resource)
         if self.known is ANY:
             self.known = (self.version,)

@@ -1,4 +1,4 @@
-"""Refusals: the answers to polls that are not, or no longer, parked. Those by 503 are counted by their reason."""
+"""Refusals: the error answers to polls. Answers 503 are counted by reason."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from .places import GroupFullError, ReplacedError
 from .reads import ReadFailedError
 from .sources import GoneError
 
-#: What is answered, and not raised.
+#: Exceptions that become answers.
 REFUSALS: Final = (WaitError, ReplacedError, GoneError, ReadFailedError, PurgatoryFullError, PurgatoryClosedError)
 
 
 class Refusals:
-    """Args: retry_after: the lowest and the highest, whole seconds."""
+    """Turns exceptions into answers.
+
+    Args: retry_after: the lowest and the highest Retry-After, in whole seconds.
+    """
 
     def __init__(self, purgatory: Purgatory, retry_after: tuple[int, int]) -> None:
         self._purgatory = purgatory
@@ -28,7 +31,7 @@ class Refusals:
         self.by_reason: Counter[str] = Counter()
 
     def answer(self, exc: Exception) -> Answer:
-        """Args: exc: one of REFUSALS."""
+        """Return the answer for *exc*, one of REFUSALS."""
         match exc:
             case GroupFullError():
                 return self._unavailable("group", str(exc))
@@ -37,7 +40,7 @@ class Refusals:
             case ReadFailedError():
                 return self._unavailable("source", str(exc))
             case PurgatoryClosedError():
-                # To all polls at once, and a body would be another write for each of them.
+                # It goes to all polls at once, and a body would take another write for each.
                 return self._unavailable("closed", "")
         status = 410 if isinstance(exc, GoneError) else 409 if isinstance(exc, ReplacedError) else 400
         return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT])

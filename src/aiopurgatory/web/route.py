@@ -1,4 +1,4 @@
-"""The route of long polls: an ASGI endpoint, for any framework or none."""
+"""The route of long polls: an ASGI endpoint for any framework, or none."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ _NO_LENGTH: Final = frozenset({204, 304})
 
 
 def path_parameter(scope: Scope) -> Any:
-    """The one parameter of the route's path; without a framework, the rest of the path."""
+    """Return the only parameter of the route's path; without a framework, the rest of the path."""
     parameters = scope.get("path_params")
     if parameters is None:
         path: str = scope["path"]
         return path.removeprefix(scope.get("root_path", "")).removeprefix("/")
     if len(parameters) != 1:
         names = ", ".join(parameters) or "none"
-        raise TypeError(f"the path must have one parameter, got {names}: pass resource= to say what is polled")
+        raise TypeError(f"the path must have one parameter, got {names}; pass resource= to say what is polled")
     return next(iter(parameters.values()))
 
 
 @final
 class LongPollRoute(Generic[K]):
-    """Answers GET and HEAD with long polls of *polling*, as an ASGI endpoint.
+    """An ASGI endpoint that answers GET and HEAD with long polls of *polling*.
 
         Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
 
-    When the client leaves, the poll ends within 50 ms, whatever middleware is between. The handlers of other requests
-    are let be. When the server cancels a poll, because its time to stop is over, the client is answered 503.
+    When the client disconnects, the poll ends within 50 ms, whatever the middleware. Handlers of other requests are not
+    affected. When the server's shutdown time is over and it cancels a poll, the client is answered 503.
 
-    Args: each but the first is a function of the ASGI scope.
-        resource: what is polled; by default, the path's parameter.
-        since, keys, client, group: as for ``LongPolling.answer()``; by default, None.
+    Args: all but *polling* are functions of the ASGI scope.
+        polling: answers the polls.
+        resource: what is polled; default: the path's only parameter.
+        since: the client's version; default: that of If-None-Match.
+        keys: the keys to watch; default: *resource* alone.
+        client: who polls, as for ``LongPolling.answer()``; default: unknown.
+        group: who is charged for the poll's place, as for ``LongPolling.answer()``; default: nobody.
 
-    Cost: a parked poll takes about 1 kB beside what the server and the framework need for a request.
+    Cost: a parked poll takes about 1 kB on top of what the server and the framework need for a request.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class LongPollRoute(Generic[K]):
         try:
             answer = await self._polling.respond(self._request(scope, receive))
         except asyncio.CancelledError:
-            # The server would answer 500 and log it. Nobody else has a use for the cancellation: nothing follows here.
+            # The server would answer 500 and log it. Nothing follows here that would need the cancellation.
             answer = self._polling.refuse(PurgatoryClosedError("the server stops"))
         await send_answer(answer, send)
 
@@ -95,7 +99,7 @@ class LongPollRoute(Generic[K]):
 
 
 def _joined(first: str | None, line: bytes) -> str:
-    """Several lines of a header are one list (RFC 9110)."""
+    """Join the lines of a header into one list (RFC 9110)."""
     text = line.decode("latin-1")
     return text if first is None else f"{first}, {text}"
 

@@ -1,4 +1,4 @@
-"""Stop signals: the first notice that the server stops. Servers tell the app only after all handlers have ended
+"""Stop signals: the first notice that the server is stopping. Servers tell the app only after all handlers have ended
 (uvicorn #588, hypercorn).
 """
 
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-#: gunicorn stops its workers by SIGQUIT when it is to be quick. Windows has none.
+#: gunicorn stops its workers by SIGQUIT for a quick shutdown. Windows has no SIGQUIT.
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT") if hasattr(signal, name)]
 
 _Handler = Callable[[int, FrameType | None], Any]
 
 
 def on_stop_signal(callback: Callable[[], object]) -> None:
-    """On a stop signal, call *callback* on the next iteration of the running loop, as long as that is open.
+    """Call *callback* on the running loop's next iteration after a stop signal, unless the loop is closed.
 
-    The server's own handlers, which must be installed already, still run. A signal without a Python handler is left
-    alone, and so is every signal in a thread other than the main one.
+    The server's own handlers must be installed already, and still run. Signals without a Python handler are left alone.
+    Outside the main thread, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -36,7 +36,7 @@ def on_stop_signal(callback: Callable[[], object]) -> None:
 
 
 class _Ahead:
-    """A handler of ours ahead of the server's. A server that ends puts back what was there before its own."""
+    """Our handler, which runs before the server's. A server that ends restores the handlers it found."""
 
     def __init__(self, former: _Handler) -> None:
         self._former = former
@@ -49,6 +49,6 @@ class _Ahead:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         for loop, callback in self._callbacks:
             if not loop.is_closed():
-                # Not now: a signal can come in the middle of anything, the purgatory's own work included.
+                # Not at once: a signal can interrupt anything, the purgatory's own work included.
                 loop.call_soon_threadsafe(callback)
         self._former(number, frame)

@@ -1,4 +1,4 @@
-"""Sources: the state that clients poll."""
+"""Sources: the state that clients poll, and its cached bodies."""
 
 from __future__ import annotations
 
@@ -10,53 +10,54 @@ from ..errors import PurgatoryError
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
-#: Characters of a client's version whose body is kept for others. Clients may send anything.
+#: A body for a longer client version than this many characters is not cached. Clients may send anything.
 MAX_SINCE: Final = 200
-#: Bytes that a body counts beside its own.
+#: Bytes that a cached body counts in addition to its own.
 _ENTRY: Final = 500
 
 
 class GoneError(PurgatoryError):
-    """The client's version is too old, or from an earlier process, to resume from. Answered 410, as in Kubernetes."""
+    """Raise this if a client cannot resume from its version. The answer is 410, as in Kubernetes."""
 
 
 class Source(Protocol[K_contra]):
-    """The polled state, in memory. Both methods are called from the event loop, and must not block it."""
+    """The polled state, in memory. Both methods are called in the event loop and must not block it."""
 
     def version(self, resource: K_contra, /) -> str:
-        """The version of *resource*: printable ASCII without spaces and quotes.
+        """Return the version of *resource*: printable ASCII without spaces and quotes.
 
-        It becomes the ETag, and the client resumes from it. The same version must never stand for two bodies: if your
-        counters restart with the process, put a random prefix in front. Keep it cheap: it is called at every check.
+        It becomes the ETag, and the client resumes from it. One version must never stand for two states: if your
+        counters restart with the process, add a random prefix. Keep it cheap: it is called on every check.
         """
         ...
 
     def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
-        """The body for a client that has version *since*, when the state is at *version*.
+        """Return the body for a client at version *since*, when the state is at *version*.
 
         Called once for all clients that want the same.
 
-        Args: since: as the client sent it, so it may be anything. None: the client has sent no version, or several.
+        Args: since: as the client sent it, so it may be anything; None: the client sent no version, or several.
         Raises: GoneError: a client cannot resume from *since*.
         """
         ...
 
 
 class AsyncSource(Protocol[K_contra]):
-    """The polled state, where it takes I/O to look: in a database, say. The same as Source, but awaited.
+    """The polled state where reading it takes I/O, as in a database. Same as Source, but awaited.
 
-    The polls of a resource share each call: one that has begun before a poll asked is none of its own, since it may
-    have missed a change. A call that raises is logged once, and its polls are answered 503. Calls have no time-out of
-    their own, and a poll waits for the one it has begun, longer than its wait if need be: give yours one.
+    Polls that want the same share a call, unless it began before the poll asked: then it may have missed a change. An
+    exception is logged once, and the polls of that call are answered 503. Give each call a timeout: a poll waits for
+    the call it needs, even beyond its own wait.
     """
 
     async def version(self, resource: K_contra, /) -> str:
-        """The version of *resource*, as Source.version() gives it: one short query."""
+        """Return the version of *resource*, as Source.version() does. Make it one short query."""
         ...
 
     async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
-        """The body for a client that has version *since*, as Source.read() gives it. Leave out what is newer than
-        *version*, which may have come since: the client would get it twice.
+        """Return the body for a client at version *since*, as Source.read() does.
+
+        Leave out anything newer than *version*: the client would get it twice.
 
         Raises: GoneError: a client cannot resume from *since*.
         """

@@ -63,7 +63,7 @@ async def test_other_host_is_refused_and_told_the_parameter(path: str) -> None:
             answer = await get(port, path, host="rebound.example.com:8000")
             assert answer.status == 400
             assert answer.body == (
-                b"The host 'rebound.example.com:8000' is not allowed here. If it should be, name it in the "
+                b"The host 'rebound.example.com:8000' is not allowed here. To allow it, add it to the "
                 b"Inspector's allowed_hosts"
             )
             assert answer.headers["content-type"] == "text/plain; charset=utf-8"

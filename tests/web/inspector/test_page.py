@@ -176,7 +176,7 @@ async def test_page_shows_how_polls_were_answered(page: Page) -> None:
             hidden = "return [...document.querySelectorAll('.polling')].map(panel => getComputedStyle(panel).display)"
             assert await asyncio.to_thread(page.run, hidden) == ["none", "none"]
             await asyncio.to_thread(page.choose, 1)
-            await asyncio.to_thread(page.until, "#answers tbody", lambda text: text == "no poll was answered yet")
+            await asyncio.to_thread(page.until, "#answers tbody", lambda text: text == "no poll has been answered yet")
             parked = [polls.start(client="ann", group="tenant"), polls.start(client="bob"), polls.start(client="bob")]
             await settle()
             await polls.now(group="tenant")
@@ -189,11 +189,11 @@ async def test_page_shows_how_polls_were_answered(page: Page) -> None:
                 "503 refused 1",
             ]
             assert (await asyncio.to_thread(page.text, "#parked tbody")).splitlines() == [
-                "refused: the group has its share 1",
+                "refused: the group is full 1",
                 "polls and streams of named clients 2",
                 "groups with polls or streams 1",
-                "open streams of events 0",
-                "bodies kept for other polls 1 (508 bytes)",
+                "open event streams 0",
+                "bodies cached for other polls 1 (508 bytes)",
             ]
             assert await asyncio.to_thread(page.run, hidden) == ["block", "block"]
             assert await asyncio.to_thread(page.problems) == []
@@ -318,7 +318,7 @@ async def test_page_says_when_the_server_is_gone(page: Page) -> None:
         async with serve(Inspector([purgatory])) as port:
             await asyncio.to_thread(page.open, port)
             await asyncio.to_thread(page.until, "#live", lambda text: text == "live")
-        await asyncio.to_thread(page.until, "#live", lambda text: text.startswith("no answer, trying again"))
+        await asyncio.to_thread(page.until, "#live", lambda text: text.startswith("no answer, retrying"))
         await asyncio.to_thread(page.driver.get, "about:blank")
 
 

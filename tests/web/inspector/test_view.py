@@ -269,7 +269,7 @@ async def test_failed_snapshot_is_answered_and_the_next_one_works(
         broken = False
         assert (await state(port))["state"] == "open"
     assert [record.getMessage() for record in caplog.records].count(
-        "a source could not be read: its polls are answered 503"
+        "a source could not be read; its polls are answered with 503"
     ) == 1
 
 

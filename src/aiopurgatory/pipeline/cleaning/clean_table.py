@@ -1,4 +1,4 @@
-"""The clean tables as they are read: by the newest manifest."""
+"""Reads the clean tables through the newest manifest."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .versions import Manifest
 
 
 def published(spark: SparkSession, folder: str) -> Manifest:
-    """The manifest of the clean tables in *folder*. Raises: PurgatoryError: there are none."""
+    """Return the newest manifest in *folder*. Raises: PurgatoryError: there are no clean tables."""
     manifest = versions.current(spark, folders.qualified(spark, folder))
     if not manifest.number:
-        raise PurgatoryError(f"no clean table in {folder}: aiopurgatory pipeline ingest makes it")
+        raise PurgatoryError(f"no clean table in {folder}: run aiopurgatory pipeline ingest")
     return manifest
 
 
 def read_clean(
     spark: SparkSession, folder: str, table: Table, *, first: date | None = None, last: date | None = None
 ) -> DataFrame:
-    """The rows that ingest left in *folder*, of the days from *first* to *last*.
+    """Return the rows of a clean table in *folder*, of the days from *first* to *last* (None: no limit).
 
-    Raises: PurgatoryError: nothing is there.
+    Raises: PurgatoryError: there are no clean tables.
     """
     out = folders.qualified(spark, folder)
     files = published(spark, folder).files(out, table.name, first, last)
@@ -39,14 +39,14 @@ def read_clean(
 
 
 def schema(table: Table) -> T.StructType:
-    """The columns of *table*; each may be null, as a file may lack a column that is younger than it."""
+    """Return the columns of *table*. Each may be null, as older files lack newer columns."""
     fields = from_arrow_schema(table.arrow)
     return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in fields])
 
 
 def read_files(spark: SparkSession, files: Sequence[str], schema: T.StructType | str) -> DataFrame:
-    """The rows of Parquet *files*, whatever their paths are."""
+    """Read Parquet *files* with any paths."""
     if not files:
         return spark.createDataFrame([], schema)
-    # Spark takes a path for a pattern.
+    # Spark reads paths as patterns.
     return spark.read.schema(schema).parquet(*(re.sub(r"([\[\]{}*?\\])", r"\\\1", file) for file in files))

@@ -1,7 +1,7 @@
-"""What a task of ingest does: read files of a journal once each, and leave clean rows, bad rows and sums.
+"""The work of a task of ingest: read each file of a journal once, and write clean rows, bad rows and sums.
 
-A task writes under names that nobody else uses, and says which files it has written. So whatever a task that died has
-left is in nobody's way, and is removed with its folder.
+A task writes under unique names and returns the names of its files. Files of a task that died are therefore never used,
+and are removed with their folder.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .judging import ended_us, judge, outcomes
 EPOCH: Final = date(1970, 1, 1)
 _ROWS_PER_GROUP: Final = 1 << 20
 _ROWS_TOGETHER: Final = 1 << 16
-# Of values that hardly repeat, a dictionary is made for nothing.
+# Columns whose values hardly repeat, for which a dictionary does not pay.
 _DIFFERENCES: Final = ("sequence", "watched_at", "waited_us", "lateness_us")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all tasks of one table are told."""
+    """The settings of all tasks of one table."""
 
     table: str
     #: Where they write.
@@ -54,7 +54,7 @@ class FileReport:
     path: str
     day: str
     rows_in: int = 0
-    #: Why it is torn; its rows are then those of its footer.
+    #: Why it is torn; rows_in is then the number in its footer.
     torn: str = ""
     #: Why it could not be read now.
     unreadable: str = ""
@@ -93,10 +93,10 @@ class _Part:
     """Rows of one file."""
 
     report: FileReport
-    #: That of the file's folder.
+    #: The day of the file's folder.
     day: date
     rows: pa.Table
-    #: The numbers of those that are to be dropped, going up.
+    #: The numbers of the rows to drop, ascending.
     copies: Array
 
 
@@ -113,7 +113,7 @@ def clean(files: Sequence[Given], job: Job) -> Report:
 
 
 class _Task:
-    """Takes file after file of one group."""
+    """Cleans the files of one group, one after the other."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -139,7 +139,7 @@ class _Task:
                 return
             except OSError as error:
                 if report.rows_in:
-                    raise  # some of its rows are written: all that this task has done must be done again
+                    raise  # some of its rows are written already: repeat the whole task
                 report.unreadable = one_line(error)
                 return
             if rows is None:
@@ -170,7 +170,7 @@ class _Task:
             self._clean()
 
     def _clean(self) -> None:
-        """Judge what was gathered, and add it up: for rows of many small files at once, or their number would count."""
+        """Judge the gathered rows, and add them up. Rows of many small files together cost less."""
         parts, self._parts, self._gathered = self._parts, [], 0
         if not parts:
             return
@@ -271,7 +271,7 @@ class _Output:
 
 
 def batch_of(rows: Columns) -> Batch:
-    """Good operations as they are added up."""
+    """Return good operations in the form in which they are added up."""
     key = rows.rows.column("key")
     known = key.null_count < len(key)
     return Batch(

@@ -1,4 +1,4 @@
-"""Columns of rows of a journal as numpy arrays: what is judged, compared and added up."""
+"""Columns of a journal as numpy arrays, to judge, compare and add them up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Columns:
-    """The columns of *rows*, as they are held in memory, each converted once, when it is asked for."""
+    """The columns of *rows*. Each is converted once, on first use."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -22,12 +22,12 @@ class Columns:
         return int(self.rows.num_rows)
 
     def is_null(self, name: str) -> Array | None:
-        """Which rows have a null there; None: none has."""
+        """Return a mask of the rows that are null; None: none is."""
         column = self.rows.column(name)
         return column.is_null().to_numpy() if column.null_count else None
 
     def numbers(self, name: str) -> Array:
-        """A column of numbers, booleans or instants (in microseconds); 0 for null."""
+        """Return a column of numbers, booleans or instants (in microseconds); 0 for null."""
         if name not in self._known:
             column = self.rows.column(name)
             if pa.types.is_timestamp(column.type):
@@ -38,7 +38,7 @@ class Columns:
         return self._known[name]  # type: ignore[no-any-return]
 
     def codes(self, name: str) -> tuple[Array, list[str]]:
-        """A column of names: for each row the number of its value, -1 for null, and the values."""
+        """Return a column of names: for each row the number of its value (-1: null), and the values."""
         if name not in self._known:
             column = self.rows.column(name)
             column = column.unify_dictionaries().combine_chunks()
@@ -48,5 +48,5 @@ class Columns:
         return self._known[name]  # type: ignore[no-any-return]
 
     def where(self, mask: Array) -> Columns:
-        """The rows that *mask* says."""
+        """Return the rows where *mask* is true."""
         return self if mask.all() else Columns(self.rows.filter(pa.array(mask)))

@@ -1,6 +1,6 @@
-"""Rows that a journal holds twice: which files may have some, and which rows those are.
+"""Finds rows that a journal holds twice: first the files that may have some, then the rows.
 
-Only files whose ranges overlap are compared row by row, and files in which a number comes twice or out of order.
+Files are compared row by row only if their ranges overlap, or if a number in them is repeated or out of order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .files import read
 from .journal_tables import TABLES, Table
 from .judging import judge
 
-#: Who, the first and the last number, and whether they only go up.
+#: Who wrote the rows, their lowest and highest number, and whether the numbers only go up.
 Range = tuple[str, int, int, bool]
 _GOOD: Final = "who STRING, number BIGINT, path STRING, row BIGINT"
 _GOOD_SCHEMA: Final = pa.schema(
@@ -30,9 +30,11 @@ _GOOD_SCHEMA: Final = pa.schema(
 
 
 def ranges(good: Columns, table: Table, file: Array) -> Iterator[tuple[int, Range]]:
-    """The ranges of good rows of some files: *file* numbers the file of each row. Returns these numbers, and a range.
+    """Yield the ranges of good rows of some files, each with its file's number.
 
-    A file comes as often as rows of its are of somebody else.
+    A file has one range for each of its writers.
+
+    Args: file: the number of each row's file.
     """
     codes, names = _who(good, table)
     group = file * len(names) + codes
@@ -50,7 +52,7 @@ def ranges(good: Columns, table: Table, file: Array) -> Iterator[tuple[int, Rang
 
 
 def joined(known: list[Range], more: Range) -> list[Range]:
-    """The ranges of the first rows of a file, and one of those that follow."""
+    """Join the ranges of a file's first rows with a range of the rows that follow."""
     who, first, last, goes_up = more
     for number, (name, low, high, before) in enumerate(known):
         if name == who:
@@ -60,7 +62,7 @@ def joined(known: list[Range], more: Range) -> list[Range]:
 
 
 def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
-    """Of paths and their ranges, the paths of files that may have a row that is in another one, or twice in it."""
+    """Return the paths of files that may share a row with another file, or hold one twice."""
     found = set()
     by_who: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for path, own in files:
@@ -79,7 +81,7 @@ def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
 
 
 def copies(files: DataFrame, name: str) -> DataFrame:
-    """path, file_day -> path, row: the numbers of the good rows that are in an earlier place, too."""
+    """path, file_day -> path, row: the numbers of good rows that also come earlier."""
     same = Window.partitionBy("who", "number").orderBy("path", "row")
     place = F.row_number().over(same).alias("place")
     rows = files.select("path", "file_day").mapInArrow(partial(_good_rows, name=name), _GOOD)
@@ -103,7 +105,7 @@ def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.Reco
 
 
 def _who(columns: Columns, table: Table) -> tuple[np.ndarray, list[str]]:
-    """For each row the number of the name that its numbers are of, and these names."""
+    """Return for each row the number of its writer, and the writers' names."""
     codes, names = columns.codes(table.who[0])
     for each in table.who[1:]:
         more, texts = columns.codes(each)

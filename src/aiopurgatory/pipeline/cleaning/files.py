@@ -1,4 +1,4 @@
-"""The files of a journal: which are there, and their rows."""
+"""Lists the files of a journal, and reads their rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from ..spark.folders import arrow_place, is_local
 from .journal_tables import Table
 
-#: Files with more bytes of rows than this are read in batches, and before that once only to see that they are whole.
+#: Files with more bytes of rows than this are read twice: once to check that they are whole, then in batches.
 LARGE: Final = 512 << 20
 _BATCH: Final = 1 << 18
 _FIRST_YEAR: Final = 1970
@@ -24,12 +24,12 @@ _FOLDER: Final = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$")
 
 
 class TornFileError(Exception):
-    """A file that is no whole Parquet file of a journal, whenever it is read."""
+    """A file that is not a whole Parquet file of a journal. Reading it again does not help."""
 
     def __init__(self, reason: str, rows: int) -> None:
         super().__init__(reason, rows)
         self.reason = reason
-        #: As its own footer says.
+        #: The number in its footer.
         self.rows = rows
 
 
@@ -44,13 +44,13 @@ class JournalFile:
 
     @property
     def day(self) -> date | None:
-        """That of its folder; None: it lies in no folder of a day and an hour."""
+        """The day of its folder; None: it is in no date=.../hour=... folder."""
         found = _FOLDER.search(self.path)
         return day_of(found[1]) if found else None
 
 
 def day_of(text: str) -> date | None:
-    """The day that an ISO date names, if it is one that operations may have ended on."""
+    """Return the day of an ISO date; None: it is no date, or before 1970."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -59,7 +59,7 @@ def day_of(text: str) -> date | None:
 
 
 def listed(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
-    """The Parquet files below *folder* in order of their paths, and why what cannot be looked at now cannot."""
+    """Return the Parquet files below *folder* in order of their paths, and the unreadable folders with reasons."""
     found: list[JournalFile] = []
     unreadable: dict[str, str] = {}
     folders, seen = [folder], set[str]()
@@ -80,7 +80,7 @@ def listed(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
 
 
 def _entries(folder: str) -> Iterator[tuple[str, int | None, int]]:
-    """The names in a folder, the sizes of what are files, and when they were written. Hidden ones are left out."""
+    """Yield names in a folder, sizes (None for folders) and modification times. Hidden entries are left out."""
     if is_local(folder):
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -101,9 +101,9 @@ def _entries(folder: str) -> Iterator[tuple[str, int | None, int]]:
 
 
 def read(path: str, table: Table) -> Iterator[pa.Table]:
-    """The rows of a file, with the columns of the table, names as dictionaries; those that the file lacks are null.
+    """Yield the rows of a file with the columns of the table. Names are dictionaries; missing columns are null.
 
-    Raises: TornFileError: before any row comes; OSError: it cannot be read now.
+    Raises: TornFileError: the file is torn; raised before any row comes. OSError: it cannot be read now.
     """
     system, place = arrow_place(path)
     ahead = not is_local(path)
@@ -114,7 +114,7 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
             raise
         except (OSError, pa.ArrowException, ValueError, OverflowError):
             _see_that_bytes_come(system, place)
-            try:  # what failed for a moment is not torn
+            try:  # the failure may have been temporary
                 parquet, names, rows = _checked(opened, table, ahead=ahead)
             except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
                 raise TornFileError(f"torn: {one_line(error)}", _rows_said(system, place)) from None
@@ -128,7 +128,7 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
 def _checked(
     opened: pa.NativeFile, table: Table, *, ahead: bool
 ) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
-    """An open file, its columns, and its rows unless they are LARGE. Raises: TornFileError, or what reading it does."""
+    """Return an open file, its columns, and its rows unless they are LARGE. Raises: TornFileError, read errors."""
     parquet = _opened(opened, table, ahead=ahead)
     said = parquet.metadata.num_rows
     names = _columns(parquet, table)
@@ -140,14 +140,14 @@ def _checked(
 
 
 def _see_that_bytes_come(system: FileSystem, path: str) -> None:
-    """Read a file to its end. Raises: OSError: that is what cannot be done now, and nothing is known of its content."""
+    """Read a file to its end. Raises: OSError: it cannot be read now, so it may be whole."""
     with system.open_input_file(path) as opened:
         while opened.read(1 << 24):
             pass
 
 
 def _rows_said(system: FileSystem, path: str) -> int:
-    """How many rows the footer of a torn file tells of; 0: it tells nothing."""
+    """Return the number of rows in the footer of a torn file; 0: it has no readable footer."""
     try:
         with system.open_input_file(path) as opened:
             return int(pq.ParquetFile(opened).metadata.num_rows)
@@ -156,12 +156,12 @@ def _rows_said(system: FileSystem, path: str) -> int:
 
 
 def one_line(error: BaseException) -> str:
-    """What *error* says, in short."""
+    """Return the text of *error* in at most 200 characters."""
     return " ".join(str(error).split())[:200]
 
 
 def _opened(file: pa.NativeFile, table: Table, *, ahead: bool) -> pq.ParquetFile:
-    """Args: ahead: read columns before they are asked for, which pays where a read is a request to elsewhere."""
+    """Args: ahead: read columns before they are needed, which pays if each read is a request to another machine."""
     names = [each.name for each in table.held if pa.types.is_dictionary(each.type)]
     try:
         return pq.ParquetFile(file, read_dictionary=names, pre_buffer=ahead)
@@ -178,7 +178,7 @@ def _batches(parquet: pq.ParquetFile, names: dict[str, str]) -> Iterator[pa.Reco
 
 
 def _columns(parquet: pq.ParquetFile, table: Table) -> dict[str, str]:
-    """For each column of the table that the file has, its name there. Raises: TornFileError: it must be otherwise."""
+    """Map the table's columns to their names in the file. Raises: TornFileError: a column is ambiguous or mistyped."""
     found, held = parquet.schema_arrow, table.held
     if _is_alike(found, held):
         return {name: name for name in held.names}
@@ -196,7 +196,7 @@ def _columns(parquet: pq.ParquetFile, table: Table) -> dict[str, str]:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """How a file says its strings are to be held in memory makes no difference to what it holds."""
+    """Return the type of the values, however the file says that strings are held in memory."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return pa.string() if kind in (pa.large_string(), pa.string_view()) else kind
@@ -216,5 +216,5 @@ def _complete(rows: pa.Table, names: dict[str, str], table: Table) -> pa.Table:
 
 
 def _is_alike(schema: pa.Schema, held: pa.Schema) -> bool:
-    """Whether they differ in nothing but what may be null."""
+    """Whether the schemas are the same, except for what may be null."""
     return bool(schema.names == held.names and schema.types == held.types)

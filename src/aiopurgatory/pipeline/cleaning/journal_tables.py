@@ -1,4 +1,4 @@
-"""The two tables of a journal, and what tells their rows apart."""
+"""The two tables of a journal, and the columns that identify their rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NAME: Final = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True)
 class Table:
-    """One of the two. No two rows have both ``who`` and ``counter`` in common.
+    """One of the two tables. No two rows have both ``who`` and ``counter`` in common.
 
-    ``counter`` goes up through the files of ``who``: a file delivered twice shows by its first and last value.
+    ``counter`` goes up through the files of ``who``, so its first and last value reveal a file delivered twice.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Table:
 
     @cached_property
     def held(self) -> pa.Schema:
-        """The columns in memory, where names are dictionaries."""
+        """The schema in memory, where names are dictionaries."""
         return pa.schema([(each.name, _NAME if each.name in _NAMES else each.type) for each in self.arrow])
 
 

@@ -1,4 +1,4 @@
-"""What makes a row of a journal impossible: such rows are quarantined, with the reason."""
+"""Finds impossible rows of a journal. They are quarantined, with the reason."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Rule = tuple[str, Array]
 
 
 def judge(columns: Columns, table: Table, file_day: date) -> tuple[Array, list[str]]:
-    """For each row the number of the first rule that it breaks, counted from 1, and 0 for a good row; the rules.
+    """Return for each row the number of the first rule that it breaks, from 1 (0: a good row), and the rules.
 
-    Args: file_day: the day of the folder in which the file lies.
+    Args: file_day: the day of the file's folder.
     """
     broken = np.zeros(len(columns), np.int16)
     names = []
@@ -41,7 +41,7 @@ def judge(columns: Columns, table: Table, file_day: date) -> tuple[Array, list[s
 
 
 def ended_us(columns: Columns, table: Table) -> Array:
-    """When a row came to be, in microseconds: that decides on its day. Wraps round beyond the end of 64 bits."""
+    """Return the microsecond that decides on a row's day. Wraps round beyond 64 bits."""
     first, *more = (columns.numbers(name) for name in table.ended)
     return first + more[0] if more else first
 
@@ -95,7 +95,7 @@ def _statistics(columns: Columns) -> Iterator[Rule]:
 
 
 def outcomes(columns: Columns) -> Array:
-    """For each row the place of its outcome in OUTCOMES, -1 for an unknown one."""
+    """Return for each row the place of its outcome in OUTCOMES; -1: unknown."""
     codes, values = columns.codes("outcome")
     places = [OUTCOMES.index(value) if value in OUTCOMES else -1 for value in values]
     return np.array([*places, -1], np.int8)[codes]

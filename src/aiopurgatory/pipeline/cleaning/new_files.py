@@ -1,4 +1,4 @@
-"""What a task of the stream does: read new files once each, judge their rows, and keep what is added up."""
+"""The work of a task of the stream: read each new file once, judge its rows, and reduce them to columns to sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .files import JournalFile, TornFileError, one_line, read
 from .journal_tables import OPERATIONS
 from .judging import ended_us, judge, outcomes
 
-#: A good row has no reason. A row with a reason stands for as many rows of one file as it says.
+#: A good row has no reason. A row with a reason stands for ``rows`` rows of one file.
 NEW_ROWS: Final = pa.schema(
     [
         ("purgatory", pa.string()),
@@ -37,7 +37,7 @@ NEW_ROWS: Final = pa.schema(
         ("which", pa.int64()),
     ]
 )
-#: A clock may be wrong by so much. One row of the future would make all others late.
+#: How far ahead a clock may be. One row from the future would make all others late.
 AHEAD: Final = 3600 * SECOND
 _ROWS_PER_BATCH: Final = 1 << 16
 
@@ -49,9 +49,9 @@ class UnreadableFileError(PurgatoryError):
 def new_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Paths of files, as Spark names them -> NEW_ROWS.
 
-    A torn file is one row with the reason, and so is a file outside of the journal's folders.
+    A torn file becomes one row with the reason, and so does a file outside of the journal's folders.
 
-    Raises: UnreadableFileError: nothing is known of a file, so that its batch must be done again.
+    Raises: UnreadableFileError: a file cannot be read now, so its batch must be repeated.
     """
     for batch in batches:
         for path in batch.column(0).to_pylist():
@@ -64,7 +64,7 @@ def _of_file(path: str) -> Iterator[pa.Table]:
     left_out: dict[str, int] = {}
     try:
         if day is None:
-            raise TornFileError("lies in no folder of a day and an hour", 0)
+            raise TornFileError("is in no date=.../hour=... folder", 0)
         for rows in read(path, OPERATIONS):
             columns = Columns(rows)
             broken, rules = judge(columns, OPERATIONS, day)
@@ -89,7 +89,7 @@ def _of_file(path: str) -> Iterator[pa.Table]:
 
 
 def _added_up(rows: Columns) -> pa.Table:
-    """Good rows, with the buckets in which they are counted."""
+    """Return good rows with the numbers of their buckets."""
     outcome, ended, weight = outcomes(rows), ended_us(rows, OPERATIONS), rows.numbers("weight")
     expired = outcome == OUTCOMES.index("expired")
     lateness = np.full(len(rows), NONE, np.int16)

@@ -1,4 +1,4 @@
-"""One table of one run of ingest: from the files of the journal to the days of a manifest."""
+"""Cleans one table in one run of ingest: from the files of the journal to the days of a manifest."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from .journal_tables import OPERATIONS
 from .versions import NOWHERE, Day, FileDay, Known, LostRowsError, Manifest
 
 _ONE_DAY: Final = timedelta(days=1)
-# A task takes files until they have so many bytes: what it loses when it dies is soon done again.
+# Bytes of files per task. A task that dies loses little work.
 _BYTES_PER_TASK: Final = 64 << 20
 _LEAST_PER_TASK: Final = 4 << 20
-_STRAY: Final = "lies in no folder of a day and an hour"
+_STRAY: Final = "is in no date=.../hour=... folder"
 
 
 class TornJournalError(PurgatoryError):
-    """So many files are torn that something else must be wrong."""
+    """More files are torn than max_torn allows: something else must be wrong."""
 
 
 @dataclass
 class Counts:
-    """What became of the rows of one table. ``rows_in`` is what the footers of the files say."""
+    """What became of the rows of one table. ``rows_in`` is the number in the files' footers."""
 
     files: int = 0
     rows_in: int = 0
     rows_out: int = 0
     duplicates: int = 0
-    #: Rows near the first and the last day that are of other days, and those of days that stay as they were.
+    #: Rows that belong to days outside of the first and last day, or to days that keep their rows.
     other_days: int = 0
     #: Rows by the reason why they are quarantined.
     quarantined: dict[str, int] = field(default_factory=dict)
@@ -47,20 +47,20 @@ class Counts:
     rows_of_torn_files: int = 0
     #: Files and folders that cannot be read now.
     unreadable: int = 0
-    #: Days that stay as they were, though some of their files are there.
+    #: Days that keep their rows, though some of their files exist.
     kept_days: list[str] = field(default_factory=list)
-    #: Of the rows of such days, those of files that were not there before.
+    #: Rows of such days in new files.
     left_out: int = 0
 
     def check(self) -> None:
         """Raises: LostRowsError: the counts do not add up."""
         out = self.rows_out + self.duplicates + self.other_days + sum(self.quarantined.values())
         if self.rows_in != out + self.rows_of_torn_files:
-            raise LostRowsError(f"rows must come out as they went in, got {self}")
+            raise LostRowsError(f"rows in must equal rows out, got {self}")
 
 
 class TableRun:
-    """Cleans the files below *path* as *job* says, and puts what comes of them in place of what *base* has."""
+    """Cleans the files below *path* as *job* says. The results replace those in *base*."""
 
     def __init__(self, spark: SparkSession, path: str, out: str, job: Job, base: Manifest) -> None:
         self._spark = spark
@@ -68,7 +68,7 @@ class TableRun:
         self._job = job
         self._base = base
         self._path = path
-        #: Files that may hold rows that are in another one, too.
+        #: Files that may hold duplicates, of rows in other files or of their own.
         self._twice: set[str] = set()
         files, self._folders = listed(path)
         self._stray = [file for file in files if file.day is None]
@@ -76,7 +76,7 @@ class TableRun:
         self._counts = Counts(files=len(self._files) + len(self._stray), unreadable=len(self._folders))
 
     def into(self, manifest: Manifest, *, remake: bool, max_torn: float) -> Counts:
-        """Clean, and put the days into *manifest*; returns the counts.
+        """Clean, and put the days into *manifest*; return the counts.
 
         Raises: TornJournalError: more files are torn than the share *max_torn*; LostRowsError.
         """
@@ -101,11 +101,11 @@ class TableRun:
     # before
 
     def _is_near(self, day: date) -> bool:
-        """The file in which a day ends has rows of the next one, and the reverse."""
+        """Whether a file of *day* may hold rows that are wanted: those of the days before and after, too."""
         return any(self._job.wants(day + number * _ONE_DAY) for number in (-1, 0, 1))
 
     def _missing(self) -> dict[str, list[Known]]:
-        """By folder day, what is known of those files that were there and are not any more."""
+        """Return what is known of deleted files, by folder day."""
         now = {self._name(file.path) for file in self._files}
         found: dict[str, list[Known]] = {}
         for name, tables in self._base.file_days.items():
@@ -119,12 +119,12 @@ class TableRun:
         return path[len(self._path) + 1 :]
 
     def _known(self, path: str, day: str) -> Known | None:
-        """What is known of a file; None: it was not there."""
+        """Return what is known of a file; None: it is new."""
         tables = self._base.file_days.get(day, {})
         return tables.get(self._job.table, FileDay()).files.get(self._name(path))
 
     def _kept(self, gone: list[Known], seen: list[FileReport]) -> set[str]:
-        """The days that stay as they were: those that were there, and some of whose rows cannot be had now."""
+        """Return the days that keep their rows: known days of which some rows cannot be read now."""
         days = {day for known in gone for day in known["days"]}
         for file in seen:
             if file.unreadable and self._known(file.path, file.day) is None:
@@ -136,7 +136,7 @@ class TableRun:
         return {day for day in days if self._job.table in self._base.days.get(day, Day()).files}
 
     def _adds(self, report: Report, gone: list[Known]) -> bool:
-        """Whether a task had new files alone, none of whose rows may be there already: a file may have been renamed."""
+        """Whether a task had only new files with new rows. A renamed file is new, but its rows are not."""
         if any(file.path in self._twice or self._known(file.path, file.day) for file in report.files):
             return False
         before = [(who, first, last) for known in gone for who, first, last, _ in known["ranges"]]
@@ -148,7 +148,7 @@ class TableRun:
         )
 
     def _left_out(self, report: Report, kept: set[str]) -> list[FileReport]:
-        """The new files with rows of days that stay as they were, which may be there already."""
+        """Return the new files with rows that may be in the table already, of days that keep their rows."""
         new = [file for file in report.files if self._known(file.path, file.day) is None]
         return [file for file in new if kept & file.days.keys()]
 
@@ -168,7 +168,7 @@ class TableRun:
         self._twice = twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
         if not twice:
             return reports
-        # What the tasks with such files have written is left aside: they are done again without the copies.
+        # Tasks with such files are repeated without the duplicates; their first results are ignored.
         again = [number for number, group in enumerate(groups) if any(path in twice for path, _, _ in group)]
         known = {path: (path, day, rows) for number in again for path, day, rows in groups[number]}
         among = self._spark.createDataFrame([known[path][:2] for path in sorted(twice)], "path STRING, file_day DATE")
@@ -179,7 +179,7 @@ class TableRun:
         return [report for number, report in enumerate(reports) if number not in again] + done
 
     def _groups(self) -> list[list[JournalFile]]:
-        """Files of the same hours together, so that few tasks have sums of the same minute."""
+        """Group files of the same hours, so that few tasks have sums of the same minute."""
         cores = self._spark.sparkContext.defaultParallelism
         size = sum(file.size for file in self._files)
         most = max(min(size // cores + 1, _BYTES_PER_TASK), _LEAST_PER_TASK)
@@ -202,7 +202,7 @@ class TableRun:
     # afterwards
 
     def _take_days(self, manifest: Manifest, reports: list[Report], kept: set[str], added: list[Report]) -> None:
-        """Put the days into *manifest*. To those that are *kept*, only what was *added* comes."""
+        """Put the days into *manifest*. Days in *kept* only get the rows in *added*."""
         every = {str(file.day) for file in self._files if file.day and self._job.wants(file.day)}
         made = self._days(reports)
         more = self._days(added)
@@ -219,7 +219,7 @@ class TableRun:
             manifest.put(name, self._joined(manifest.days.get(name, Day()), day))
 
     def _days(self, reports: list[Report]) -> dict[str, Day]:
-        """What the tasks have written, by day."""
+        """Return the files that the tasks have written, by day."""
         made: dict[str, Day] = {}
         for report in reports:
             for written in report.written:
@@ -231,7 +231,7 @@ class TableRun:
         return made
 
     def _joined(self, old: Day, new: Day) -> Day:
-        """The day *old*, with what it has of this table replaced by *new*."""
+        """Return the day *old* with its files of this table replaced by those of *new*."""
         others = {what: files for what, files in old.files.items() if what not in _of(self._job.table)}
         same = old if self._job.table != OPERATIONS.name else new
         return Day(others | new.files, same.spans, same.since_us)
@@ -245,7 +245,7 @@ class TableRun:
             known = self._known(file.path, file.day)
             if known and file.unreadable:
                 day.add(self._name(file.path), known)
-            elif known or self._job.wants(date.fromisoformat(file.day)):  # else it is not taken, and new next time, too
+            elif known or self._job.wants(date.fromisoformat(file.day)):  # else it stays new for the next run
                 day.add(self._name(file.path), Known(days=list(file.days), ranges=file.ranges))
             day.add_bad(
                 file.path,
@@ -280,10 +280,10 @@ class TableRun:
 
 
 def _of(table: str) -> tuple[str, ...]:
-    """What a table has of each day."""
+    """Return the names of the files that a table has for each day."""
     return (table, *(sums.NAMES if table == OPERATIONS.name else work.NAMES))
 
 
 def _around(day: str) -> set[str]:
-    """A day, and those before and after it."""
+    """Return a day, and those before and after it."""
     return {str(date.fromisoformat(day) + number * _ONE_DAY) for number in (-1, 0, 1)}

@@ -1,10 +1,10 @@
 """Versions of the clean table: each run writes a folder of its own, and one manifest publishes all of it at once.
 
   OUT/versions/<run>/...           files that are never changed: clean rows, quarantined rows, sums
-  OUT/manifests/00000007.json      which of them, by day, are the table: the one with the highest number counts
+  OUT/manifests/00000007.json      lists the table's files by day; the manifest with the highest number is current
 
-A manifest may name files of several versions: days that a run has not made anew stay as they are. Of two runs that
-publish the same number one succeeds; the other one has changed nothing, and says so.
+A manifest may name files of several versions, because days that a run has not rebuilt keep theirs. If two runs publish
+the same number, one succeeds. The other fails and has changed nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOWHERE: Final = "none"
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _RUN: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+")
 _MANIFEST: Final = re.compile(r"\d{8,}\.json")
-# A version that no run has published is that of a run which still goes on, or it is older than this.
+# An unpublished version that is younger than this may belong to a run that still goes on.
 _ABANDONED: Final = timedelta(days=2)
 
 
@@ -46,11 +46,11 @@ class LostRowsError(PurgatoryError):
 
 @dataclass
 class Day:
-    """What there is of one day."""
+    """The files and spans of one day."""
 
-    #: By what they hold, paths below the folder and the numbers of their rows.
+    #: By what they hold: files, as paths below the folder, and their numbers of rows.
     files: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    #: Of each purgatory, the first and the last end in microseconds.
+    #: By purgatory: the first and the last end, in microseconds.
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: When the first of the day's operations was watched, in microseconds.
     since_us: int | None = None
@@ -73,7 +73,7 @@ class Day:
 
 
 class Known(TypedDict):
-    """What is known of a file from when it was read."""
+    """What was learned from a file when it was read."""
 
     days: list[str]
     ranges: list[Range]
@@ -88,7 +88,7 @@ class FileDay:
     #: Rows by the reason why they are quarantined, and the files that hold them.
     quarantined: dict[str, int] = field(default_factory=dict)
     quarantine: list[str] = field(default_factory=list)
-    #: Torn files: the path, why, and how many rows the footer tells of.
+    #: Torn files: the path, the reason, and the number of rows in the footer.
     torn: list[tuple[str, str, int]] = field(default_factory=list)
     #: Files that could not be read when the version was made, and why.
     unreadable: list[tuple[str, str]] = field(default_factory=list)
@@ -107,7 +107,7 @@ class FileDay:
             self.quarantined[reason] = self.quarantined.get(reason, 0) + count
 
     def keep(self, old: FileDay) -> None:
-        """Keep of *old* what this one does not know anew: the files that are missing, and what was quarantined."""
+        """Keep from *old* the files that are missing now, and what was quarantined."""
         for name, known in old.files.items():
             self.files.setdefault(name, known)
         self.quarantine.extend(old.quarantine)
@@ -117,7 +117,7 @@ class FileDay:
 
 @dataclass
 class Manifest:
-    """What the tables are made of. Days are ISO dates; that of files in no day's folder is NOWHERE."""
+    """The files that make up the tables. Days are ISO dates; files outside of a day's folder are under NOWHERE."""
 
     number: int = 0
     run: str = ""
@@ -126,61 +126,61 @@ class Manifest:
     days: dict[str, Day] = field(default_factory=dict)
     #: By day, and by table.
     file_days: dict[str, dict[str, FileDay]] = field(default_factory=dict)
-    #: Of the run that published it.
+    #: The counts of the run that published it.
     counts: dict[str, Any] = field(default_factory=dict)
 
     def put(self, name: str, day: Day) -> None:
-        """Put *day* in place of what there is of it; one without files is none."""
+        """Replace the day *name*, or remove it if *day* has no files."""
         if day.files:
             self.days[name] = day
         else:
             self.days.pop(name, None)
 
     def files(self, out: str, what: str, first: date | None = None, last: date | None = None) -> list[str]:
-        """The paths of all files that hold *what*, of the days from *first* to *last*."""
+        """Return the paths of all files that hold *what*, of the days from *first* to *last*."""
         return [f"{out}/{path}" for _, day in self.between(first, last) for path, _ in day.files.get(what, [])]
 
     def between(self, first: date | None, last: date | None) -> list[tuple[date, Day]]:
-        """The days from *first* to *last*, in order; None: without end."""
+        """Return the days from *first* to *last*, in order. None: no limit."""
         days = [(date.fromisoformat(name), day) for name, day in sorted(self.days.items())]
         return [(day, of) for day, of in days if not (first and day < first) and not (last and day > last)]
 
 
 def current(spark: SparkSession, out: str) -> Manifest:
-    """The newest manifest in the folder *out*, or an empty one with the number 0."""
+    """Return the newest manifest in the folder *out*, or an empty one with the number 0."""
     numbers = _numbers(spark, out)
     return _read(spark, out, numbers[-1]) if numbers else Manifest()
 
 
 def begin(out: str) -> tuple[str, str]:
-    """The name of a new run, and the folder that is its own."""
+    """Return the name and the folder of a new run."""
     run = f"{datetime.now(UTC).strftime(_STAMP)}-{uuid4().hex[:8]}"
     return run, f"{out}/versions/{run}"
 
 
 def publish(spark: SparkSession, out: str, manifest: Manifest) -> None:
-    """Make *manifest* the one that counts, and see that all its rows are there.
+    """Make *manifest* the current one, and check that all its rows are on the disk.
 
-    Raises: LostRaceError: its number is taken; LostRowsError: some are not.
+    Raises: LostRaceError: its number is taken. LostRowsError: rows are missing.
     """
     _count(out, manifest)
     manifest.published_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     text = json.dumps({"format": _FORMAT, **asdict(manifest)}, indent=1)
     if not folders.put_first(spark, _path(out, manifest.number), text):
         raise LostRaceError(
-            f"another run has published version {manifest.number} of {out} meanwhile: nothing of this run is kept; "
+            f"another run has published version {manifest.number} of {out} meanwhile: this run has changed nothing; "
             "run it again"
         )
     _count(out, _read(spark, out, manifest.number))
 
 
 def is_published(spark: SparkSession, out: str, manifest: Manifest) -> bool:
-    """Whether *manifest* is there, under its number."""
+    """Whether *manifest* is published under its number."""
     return manifest.number in _numbers(spark, out) and _read(spark, out, manifest.number).run == manifest.run
 
 
 def _count(out: str, manifest: Manifest) -> None:
-    """Count the rows of the version's new files by what is on the disk. Raises: LostRowsError."""
+    """Check the row counts of the version's new files against the disk. Raises: LostRowsError: one differs."""
     new = f"versions/{manifest.run}/"
     named = [each for day in manifest.days.values() for files in day.files.values() for each in files]
     named = [(path, rows) for path, rows in named if path.startswith(new)]
@@ -196,7 +196,7 @@ def _count(out: str, manifest: Manifest) -> None:
 
 
 def remove_old(spark: SparkSession, out: str, keep: timedelta) -> None:
-    """Remove versions that stopped to count longer ago than *keep*, and what runs that were killed have left."""
+    """Remove versions that were superseded longer ago than *keep*, and the remains of killed runs."""
     now = superseded_at = datetime.now(UTC)
     kept: set[str] = set()
     removed: set[str] = set()
@@ -244,4 +244,6 @@ def _read(spark: SparkSession, out: str, number: int) -> Manifest:
         }
         return Manifest(**known, days=days, file_days=file_days)
     except (ValueError, KeyError, TypeError) as error:
-        raise PurgatoryError(f"{path} is no manifest of a clean table: {error}; ingest into another folder") from None
+        raise PurgatoryError(
+            f"{path} is not a manifest of a clean table: {error}; ingest into another folder"
+        ) from None

@@ -1,4 +1,4 @@
-"""The alarm of the stream: an alert when too many operations expire, or too few, and a line when it is over."""
+"""The alarm of the stream: an alert when too many or too few operations expire, and a line when it ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aiopurgatory.errors import PurgatoryError
 
 @dataclass(frozen=True)
 class Band:
-    """The share of operations that normally expire.
+    """The normal share of operations that expire.
 
     Args:
-        low, high: a share outside of them raises the alarm.
-        fewest: minutes with fewer operations are ignored.
+        low, high: a share outside of these bounds raises the alarm (default: 0 and 0.5).
+        fewest: minutes with fewer operations are ignored (default: 100).
         margin: how far inside the share must be for the alarm to end, as a part of the band's width (default: 0.1).
             Raise it if the alarm still goes on and off.
     """
@@ -35,9 +35,9 @@ class Band:
             raise PurgatoryError(f"margin must be from 0 to 1, got {self.margin}")
 
     def state(self, share: float, before: str) -> str:
-        """Which alarm there is at *share*: "high", "low", or "" for none; *before* says which there was.
+        """Return the alarm at *share*: "high", "low", or "" for none. *before* is the alarm so far.
 
-        The margin counts at the edge that was left, so that a share that is normal at the other edge ends the alarm.
+        The margin applies only at the edge that was crossed: a normal share near the other edge ends the alarm.
         """
         if share > self.high:
             return "high"
@@ -53,7 +53,7 @@ class Band:
 
 @dataclass(slots=True)
 class _Told:
-    """What was said of a purgatory: the alarm that lasts, and of which minutes it is known."""
+    """What was reported of a purgatory: the current alarm, and the minutes known to be outside the band."""
 
     newest: datetime
     #: As Band.state() says.
@@ -62,24 +62,25 @@ class _Told:
 
 
 class Alarm:
-    """Says when the share of expirations leaves its band, and when it is back.
+    """Reports when the share of expirations leaves its band, and when it is back.
 
-    Begin: a minute with at least ``fewest`` operations has a share outside of the band. End: the newest minute with as
-    many has a share inside the band, by the margin or more. So a share that hovers at an edge is said once.
+    An alarm begins when a minute with at least ``fewest`` operations has a share outside of the band. It ends when the
+    newest such minute has a share inside the band by the margin or more. So a share that hovers at an edge is reported
+    once.
 
-    A minute grows until its rows are too late to count. A minute that late rows take out of the band begins an alarm,
-    too, but once: it is remembered for as long as it may grow. Only the newest minute ends an alarm. After a restart,
-    what there was in the hours at hand is said again.
+    A minute grows until its rows are too late to count. If late rows take a minute out of the band, it begins an alarm,
+    but only once: it is remembered for as long as it may grow. Only the newest minute ends an alarm. After a restart,
+    the alarms of the hours that are read again are repeated.
     """
 
     def __init__(self, band: Band, watermark: timedelta) -> None:
-        """Args: watermark: how far behind the newest minute rows still count."""
+        """Args: watermark: how far behind the newest minute a row may be and still count."""
         self._band = band
         self._watermark = watermark
         self._told: dict[str, _Told] = {}
 
     def lines(self, purgatory: str, minute: datetime, operations: float, expired: float) -> list[str]:
-        """What there is to say of a minute as it is now. Those of a batch must come in their order."""
+        """Return the lines to print about a minute as it is now. The minutes of a batch must come in order."""
         if operations < self._band.fewest:
             return []
         told = self._told.setdefault(purgatory, _Told(minute))

@@ -1,4 +1,4 @@
-"""What changed from one day to the next."""
+"""Finds what changed from one day to the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .measures import KEYS
 
-#: In these a change matters; of a handful of operations none does.
+#: The measures to compare, for kinds with at least FEWEST_COMPARED operations.
 COMPARED: Final = (
     "operations",
     "expired_share",
@@ -32,9 +32,9 @@ CHANGES: Final = pa.schema(
 
 
 def changes(days: pa.Table) -> pa.Table:
-    """Days -> CHANGES: of each that follows on another, the largest first.
+    """Days -> CHANGES of each day that has a day before it, the largest first.
 
-    ``change`` is (now - before) / the larger of both: from -1, gone, to 1, new.
+    ``change`` is (now - before) / the larger of both: from -1 (gone) to 1 (new).
     """
     by_day: dict[date, dict[tuple[str, str], dict[str, Any]]] = {}
     for row in days.to_pylist():

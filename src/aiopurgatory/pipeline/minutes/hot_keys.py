@@ -1,4 +1,4 @@
-"""The keys under which most operations waited, and how many waited under each at once."""
+"""Finds the keys under which most operations waited, and how many waited under each at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOT_KEYS: Final = pa.schema(
     ]
 )
 Key = tuple[str, int]
-#: Of one key on one day: minutes in which any waited, the sum over its seconds of how many did, and the most.
+#: One key on one day: the minutes in which any waited, and the sum and the maximum of how many did in each second.
 FanOut = tuple[Key, int, float, float]
 _READ: Final = ["purgatory", "key_hash", "watched_at", "waited_us", "weight"]
 _PER_DAY: Final = DAY // SECOND
@@ -31,9 +31,9 @@ _PER_MINUTE: Final = MINUTE // SECOND
 
 
 def top_keys(files: Sequence[str], share: int, *, top: int, shares: int) -> pa.Table:
-    """The first keys of each purgatory, and how many operations all keys have, in the *files* of sums of keys.
+    """Return the hottest keys of each purgatory, and the operations of all its keys, from *files* of sums of keys.
 
-    Args: share: take the keys whose hash is of this one of all *shares*.
+    Args: share: only take keys whose hash, modulo *shares*, is this.
     """
     table = pa.concat_tables([_read(path) for path in files])
     if shares > 1:
@@ -51,7 +51,7 @@ def top_keys(files: Sequence[str], share: int, *, top: int, shares: int) -> pa.T
 
 
 def merged(shares: Sequence[pa.Table], top: int) -> list[dict[str, Any]]:
-    """What top_keys() found in all shares -> rows of HOT_KEYS without fan-out, in their order."""
+    """Results of top_keys() for all shares -> rows of HOT_KEYS, in order, without fan-out."""
     found = []
     by_purgatory: dict[str, list[dict[str, Any]]] = {}
     all_of: dict[str, float] = {}
@@ -72,9 +72,9 @@ def merged(shares: Sequence[pa.Table], top: int) -> list[dict[str, Any]]:
 
 
 def fan_out_of_day(task: tuple[int, Sequence[str]], wanted: Iterable[Key]) -> list[FanOut]:
-    """The fan-out of the *wanted* keys.
+    """Return the fan-out of the *wanted* keys.
 
-    Args: task: the number of a day since 1970, and the files of the clean operations that were waiting on it.
+    Args: task: the number of a day since 1970, and the files with clean operations that were waiting on it.
     """
     day, files = task
     number = {key: place for place, key in enumerate(sorted(wanted))}
@@ -103,8 +103,8 @@ def fan_out_of_day(task: tuple[int, Sequence[str]], wanted: Iterable[Key]) -> li
 def hot_keys(top: list[dict[str, Any]], fan_out: Iterable[list[FanOut]]) -> pa.Table:
     """Rows of HOT_KEYS, and the fan-out on all days -> HOT_KEYS.
 
-    Fan-out is how many were waiting under the key at once: so many one event has to try; the mean is over the minutes
-    in which any were.
+    Fan-out is the number of operations waiting under the key at once. An event has to try all of them. The mean is over
+    the minutes in which any were waiting.
     """
     days: dict[Key, list[FanOut]] = {}
     for each in fan_out:
@@ -119,7 +119,7 @@ def hot_keys(top: list[dict[str, Any]], fan_out: Iterable[list[FanOut]]) -> pa.T
 
 
 def _changes(rows: pa.RecordBatch, hashes: Array, number: dict[Key, int], begin: int) -> Iterator[tuple[Array, Array]]:
-    """The cells (number of the key, second of the day) in which how many wait changes, and by how many."""
+    """Yield the cells (number of the key, second of the day) in which the number waiting changes, and the changes."""
     key_hash = rows.column("key_hash").to_numpy()
     place = np.minimum(np.searchsorted(hashes, key_hash), len(hashes) - 1)
     watched = rows.column("watched_at").cast(pa.int64()).to_numpy()

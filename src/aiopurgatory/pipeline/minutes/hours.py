@@ -1,8 +1,7 @@
-"""Sums of operations by hour, to which batch after batch is added once, and the table of minutes made of them.
+"""Adds each batch of the stream once to sums by hour, and makes the table of minutes from the sums.
 
-Of each hour there is one file of sums, with what the newest batch has added apart from what all before it have. So a
-batch that is done again replaces itself, and a batch costs as much as the hours that it has rows of, however many
-batches there were.
+Each hour has one file of sums. It keeps the sums of the newest batch apart from those of all earlier ones, so a batch
+that is repeated replaces itself. The cost of a batch depends only on the hours that it has rows of.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class Hours:
         self._out = out
 
     def add(self, number: int, activity: pa.Table) -> pa.Table:
-        """Add what batch *number* has, in place of what it has added before; returns MINUTES of its hours.
+        """Add batch *number*, or replace it if it was added before; return MINUTES of its hours.
 
-        All batches before it must be through: they are not done again.
+        All earlier batches must be complete: they cannot be repeated afterwards.
         """
         minutes = [MINUTES.empty_table()]
         hours = activity.column("minute").to_numpy() // _PER_HOUR
@@ -57,7 +56,7 @@ class Hours:
         return pa.concat_tables(minutes)
 
     def _sums(self, folder: str, number: int, added: pa.Table) -> pa.Table:
-        """The sums of an hour, once they are written with what is *added*."""
+        """Write the sums of an hour with those *added*, and return them."""
         added = added.select([*_OF, *_COUNTS])
         parts = [added.append_column("batch", pa.array(np.full(len(added), number)))]
         if folders.exists(self._spark, f"{folder}/sums.parquet"):
@@ -74,12 +73,12 @@ class Hours:
     def _replace(self, folder: str, name: str, table: pa.Table) -> None:
         folders.write_table(f"{folder}/{name}", table)
         for other in folders.names(self._spark, folder):
-            if other != name:  # a process that was killed has left it half written
+            if other != name:  # left half-written by a killed process
                 folders.remove(self._spark, f"{folder}/{other}")
 
 
 def _together(sums: pa.Table) -> pa.Table:
-    """The same sums, each of what they are of in one row."""
+    """Merge rows that differ only in their counts."""
     added = sums.group_by([*_OF, "batch"], use_threads=False).aggregate([(name, "sum") for name in _COUNTS])
     added = added.select([*_OF, *(f"{name}_sum" for name in _COUNTS), "batch"])
     return added.rename_columns([*_OF, *_COUNTS, "batch"])

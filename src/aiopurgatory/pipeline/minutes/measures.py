@@ -1,4 +1,4 @@
-"""What is measured of a minute or a day, from sums: shares, percentiles, and how many were waiting."""
+"""Computes the measures of a minute or a day from sums: shares, percentiles, and how many were waiting."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ Spans = Mapping[str, tuple[int, int]]
 
 
 def measured(groups: int, group: Array, activity: pa.Table) -> dict[str, Array]:
-    """MEASURES of each of *groups*; *group* says to which each row of *activity* belongs.
+    """Return MEASURES of each of *groups*. *group* holds the group of each row of *activity*.
 
-    Percentiles are NaN where nothing has ended, those of lateness where nothing has expired.
+    Percentiles are NaN where nothing has ended. Those of lateness are NaN where nothing has expired.
     """
     operations = activity.column("operations").to_numpy()
     outcome = activity.column("outcome").to_numpy()
@@ -66,10 +66,14 @@ def measured(groups: int, group: Array, activity: pa.Table) -> dict[str, Array]:
 
 
 class DaySums:
-    """The sums of one day, and of what was waiting in it."""
+    """The sums of one day, and how many operations were waiting in it."""
 
     def __init__(self, day: int, activity: pa.Table, seconds: pa.Table) -> None:
-        """Args: day: since 1970. seconds: of the operations that were waiting or ended in it, later ones as well."""
+        """
+        Args:
+            day: the day's number since 1970.
+            seconds: sums of operations that were waiting or ended on the day, with those that ended later.
+        """
         self._day = day
         self._activity = activity
         numbers: dict[tuple[str, str], int] = {}
@@ -80,7 +84,7 @@ class DaySums:
         self._ends = of_seconds, seconds
 
     def minutes(self, spans: Spans) -> pa.Table:
-        """MINUTES, of those in which operations ended or waited."""
+        """Return MINUTES in which operations ended or waited."""
         begin = self._day * _PER_DAY
         group = self._of_activity * _PER_DAY + self._activity.column("minute").to_numpy() - begin
         columns = measured(len(self._names) * _PER_DAY, group, self._activity)
@@ -94,7 +98,7 @@ class DaySums:
         return self._table(MINUTES, series, columns | {"minute": minute * MINUTE, "covered_s": covered})
 
     def days(self, spans: Spans, minutes: pa.Table) -> pa.Table:
-        """DAYS: means of what was waiting are over the minutes in which anything was or ended."""
+        """Return DAYS. The mean number waiting is over the minutes in which operations ended or waited."""
         columns = measured(len(self._names), self._of_activity, self._activity)
         numbers = {name: number for number, name in enumerate(self._names)}
         names = zip(minutes.column("purgatory").to_pylist(), minutes.column("kind").to_pylist(), strict=True)
@@ -111,7 +115,7 @@ class DaySums:
         return self._table(DAYS, some, columns | {"covered_s": covered})
 
     def seconds(self) -> pa.Table:
-        """OF_SECONDS, of those in which operations ended or waited."""
+        """Return OF_SECONDS in which operations ended or waited."""
         series, table = self._ends
         second = table.column("second").to_numpy() - self._day * _SECONDS_PER_DAY
         what, operations = table.column("what").to_numpy(), table.column("operations").to_numpy()
@@ -128,7 +132,7 @@ class DaySums:
         return self._table(OF_SECONDS, some // _SECONDS_PER_DAY, columns | {"second": at})
 
     def _levels(self, series: Array, seconds: pa.Table) -> Array:
-        """How many are waiting, by series and second of the day. Exact: those watched by then that have not ended."""
+        """Return how many were waiting, by series and second of the day: those watched by then that had not ended."""
         what = seconds.column("what").to_numpy() == WAITING
         second = seconds.column("second").to_numpy()[what] - self._day * _SECONDS_PER_DAY
         series, change = series[what], seconds.column("operations").to_numpy()[what]
@@ -140,7 +144,7 @@ class DaySums:
         return waiting
 
     def _means(self, spans: Spans, series: Array, begin: Array, waiting: Array) -> Array:
-        """Over the seconds of each minute of which the journal tells; over all where it tells of none."""
+        """Return means over the seconds of each minute that the journal covers; over all seconds if it covers none."""
         first, last = (self._bounds(spans, series) // SECOND).T
         second = begin[:, None] + np.arange(_PER_MINUTE)
         seen = (second >= first[:, None]) & (second <= last[:, None])
@@ -154,7 +158,7 @@ class DaySums:
         return of_series
 
     def _covered(self, spans: Spans, series: Array, begin: Array, length: int) -> Array:
-        """For how many seconds of each stretch the journal tells of the purgatory: at least one."""
+        """Return how many seconds of each stretch the journal covers for the purgatory, but at least 1."""
         bounds = self._bounds(spans, series)
         overlap = np.minimum(begin + length, bounds[:, 1]) - np.maximum(begin, bounds[:, 0])
         seconds: Array = np.clip(overlap / SECOND, 1.0, length / SECOND)
@@ -177,7 +181,7 @@ class DaySums:
 
 
 def _numbered(table: pa.Table, numbers: dict[tuple[str, str], int]) -> Array:
-    """For each row the number of its purgatory and kind; new ones are added to *numbers*."""
+    """Return for each row the number of its purgatory and kind. Adds new ones to *numbers*."""
     if not len(table):
         return np.zeros(0, np.int64)
     first, second = (table.column(name).dictionary_encode().unify_dictionaries().combine_chunks() for name in KEYS)

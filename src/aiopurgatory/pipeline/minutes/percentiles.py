@@ -1,4 +1,4 @@
-"""Weighted percentiles that add up: counts in buckets that grow by 4 %, so that each value is known to 2 %.
+"""Weighted percentiles that add up: counts in buckets that grow by 4 %, so each value is accurate to 2 %.
 
 Source: DDSketch (Masson, Rim, Lee, VLDB 2019). Histograms are added by adding counts: minutes make days, and
 the batches of a stream make the same table as one batch.
@@ -14,10 +14,10 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: No percentile is further than this from a value that has it, relatively.
+#: The largest relative error of a percentile.
 ERROR: Final = 0.02
 _GROWTH: Final = (1 + ERROR) / (1 - ERROR)
-#: The bucket of 0. A number below it says that there is no value.
+#: The bucket of the value 0, and the number that means no value.
 ZERO: Final = -1
 NONE: Final = -2
 
@@ -25,23 +25,26 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
 def bucket(values: Array) -> Array:
-    """The numbers of the buckets of whole *values* >= 0."""
+    """Return the numbers of the buckets of whole *values* >= 0."""
     found = np.ceil(np.log(np.maximum(values, 1)) / math.log(_GROWTH)).astype(np.int16)
     found[values == 0] = ZERO
     return found
 
 
 def middle(number: Array) -> Array:
-    """The values that stand for all of their buckets."""
+    """Return the values that represent the buckets."""
     return np.where(number == ZERO, 0.0, np.power(_GROWTH, number.astype(float)) * (2 / (_GROWTH + 1)))
 
 
 def least(group: Array, number: Array, weight: Array, groups: int, shares: Sequence[float]) -> Array:
-    """For each of *groups* and *shares* the least value that this share of the group does not exceed.
+    """Return for each of *groups* and *shares* the smallest value that this share of the group does not exceed.
 
     Args:
-        group: of each count, from 0; number: its bucket; weight: how many have it. Those with NONE do not count.
-        groups: how many there are.
+        group: the group of each count, from 0.
+        number: the bucket of each count; counts with NONE are ignored.
+        weight: the counts.
+        groups: the number of groups.
+        shares: the percentiles, as shares from 0 to 1.
 
     Returns: groups x shares; NaN where nothing is counted.
     """

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _UNITS: Final = (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("m
 
 
 def duration(microseconds: float | None) -> str:
-    """A time as 250 ms, 13 s or 1.5 h, with at most three significant digits; "-" if it is not known."""
+    """Format a time as 250 ms, 13 s or 1.5 h, with at most three significant digits; "-" if it is unknown."""
     if microseconds is None or not math.isfinite(microseconds):
         return "-"
     if microseconds <= 0:

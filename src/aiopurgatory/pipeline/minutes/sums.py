@@ -1,4 +1,4 @@
-"""Sums over operations that add up: what a task of ingest leaves beside its clean rows, and a batch of the stream.
+"""Sums over operations that can be added up. A task of ingest writes them beside its clean rows.
 
 | table    | a row is of                                               | and counts                             |
 | -------- | --------------------------------------------------------- | -------------------------------------- |
@@ -6,8 +6,8 @@
 | seconds  | purgatory, kind, second, what: an outcome, or WAITING     | operations, or by how many more wait   |
 | keys     | purgatory, key_hash                                       | operations, watched; key, where known  |
 
-Minutes and seconds are numbers since 1970, outcomes their place in OUTCOMES, waited and lateness buckets. All count
-with ``weight``: a row may stand for many operations.
+Minutes and seconds count from 1970. An outcome is its place in OUTCOMES. Waited and lateness are buckets. All counts
+are sums of ``weight``, as a row may stand for many operations.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -27,7 +27,7 @@ from .percentiles import NONE, Array, bucket
 from .units import MINUTE, OUTCOMES, SECOND
 
 NAMES: Final = ("activity", "seconds", "keys")
-#: In the column ``what`` of seconds: the change in how many are waiting.
+#: The value of the column ``what`` of seconds for the change in how many are waiting.
 WAITING: Final = len(OUTCOMES)
 _COUNTS: Final = {
     "activity": ("operations", "missed_triggers"),
@@ -41,18 +41,18 @@ _OUTCOME: Final = 2
 _WHAT: Final = 3
 _REST: Final = 50
 _MOST_SERIES: Final = 1 << (63 - _REST)
-#: The kind of operations, or the purgatory, when there are more than can be told apart.
+#: The name of kinds and purgatories beyond the number that the sums can tell apart.
 OTHERS: Final = "(others)"
-# Spreads the numbers of purgatories over 64 bits, so that a key's hash plus that is of one purgatory.
+# Spreads the numbers of purgatories over 64 bits, so that the sum with a key's hash identifies both.
 _SPREAD: Final = 0x1E3779B97F4A7C15
-# Partial sums are added up when there are so many rows of them.
+# Rows of partial sums at which they are added up.
 _MANY: Final = 1 << 20
 _LONGEST_KEY: Final = 200
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some operations, by column. Names are given by numbers, and the texts that these count."""
+    """Some operations, by column. A column of names holds numbers and the names that they index."""
 
     purgatory: tuple[Array, list[str]]
     kind: tuple[Array, list[str]]
@@ -98,7 +98,7 @@ class Sums:
         self._widen(batch)
 
     def tables(self) -> dict[str, pa.Table]:
-        """What was added up, by name of the table."""
+        """Return the sums, by name of the table."""
         found = {}
         for name in NAMES:
             part = _added_up(self._parts[name])
@@ -113,7 +113,7 @@ class Sums:
         return found
 
     def _numbered(self, purgatory: tuple[Array, list[str]], kind: tuple[Array, list[str]]) -> Array:
-        """For each row the number of its purgatory and kind."""
+        """Return for each row the number of its purgatory and kind."""
         kinds = len(kind[1])
         pairs = purgatory[0].astype(np.int64) * kinds + kind[0]
         if len(purgatory[1]) * kinds > len(pairs):  # more than there are rows: few of them occur
@@ -132,7 +132,7 @@ class Sums:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def _named(self, part: int, series: Array) -> pa.DictionaryArray:
-        """The names of the purgatories (0) or kinds (1) of all rows."""
+        """Return the names of the purgatories (*part* 0) or kinds (1) of all rows."""
         names = pa.array([name[part] for name in self._numbers], pa.string()).dictionary_encode()
         return pa.DictionaryArray.from_arrays(pa.array(names.indices.to_numpy()[series]), names.dictionary)
 
@@ -168,7 +168,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class _Part:
-    """Sums: what the rows are of, the first of which tells them apart, and what they count."""
+    """Sums: the columns that say what a row is of, its counts, and the number that identifies it."""
 
     of: tuple[Array, ...]
     counts: tuple[Array, ...]
@@ -187,7 +187,7 @@ def _added_up(parts: list[_Part]) -> _Part:
 
 
 def _summed(by: Array, of: tuple[Array, ...], counts: tuple[Array, ...]) -> _Part:
-    """One row for each value of *by*. Sorted, for a table of hashes takes five times as long."""
+    """Sum the rows of each value of *by*, by sorting: hashing takes five times as long."""
     order = np.argsort(by)
     by = by[order]
     first = np.flatnonzero(np.concatenate([[True], by[1:] != by[:-1]]))
@@ -196,7 +196,7 @@ def _summed(by: Array, of: tuple[Array, ...], counts: tuple[Array, ...]) -> _Par
 
 
 def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
-    """Make each of *spans* so long that it holds that of *more*, too."""
+    """Extend each of *spans* to include that of *more*."""
     for name, (first, last) in more.items():
         low, high = spans.get(name, (first, last))
         spans[name] = min(low, first), max(high, last)
@@ -214,9 +214,9 @@ def _activity(series: Array, batch: Batch) -> _Part:
 
 
 def _seconds(series: Array, batch: Batch) -> _Part:
-    """Ends by second; and those who begin to wait and who do no more, at the second's beginning that sees it first."""
+    """Count ends by second, and changes in how many wait, at the beginning of the first second that shows them."""
     start, end = -(-batch.watched_us // SECOND), -(-batch.ended_us // SECOND)
-    seen = start < end  # the others come and go between two looks: most do
+    seen = start < end  # the others, most of them, come and go between two such beginnings
     packed = np.concatenate(
         [
             (batch.ended_us // SECOND << _WHAT | batch.outcome) | series << _REST,

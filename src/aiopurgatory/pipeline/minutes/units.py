@@ -1,4 +1,4 @@
-"""Spans of time in microseconds, and how an operation may end: what tables count in."""
+"""The units of the tables: spans of time in microseconds, and the outcomes of operations."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What purgatories did besides, from their counters, and the rows that journals could not keep.
+"""Computes the work of purgatories from their counters, and counts the rows that journals dropped.
 
-Counters grow: what was done is by how much. Two tables say that of some snapshots:
+Work is the growth of a counter between two snapshots. Two tables hold it for a group of snapshots:
 
 | table | a row is of                           | and has                                                      |
 | ----- | ------------------------------------- | ------------------------------------------------------------ |
 | work  | purgatory, minute                     | by how much COUNTERS have grown                              |
 | edges | purgatory, instance, at, is_last      | COUNTERS and SETTINGS of its first or its last snapshot      |
 
-By their edges, the next snapshots are compared with them. Rows dropped by a journal are those of an instance, and each
-of its purgatories tells of them: they count once, for the purgatory "".
+Edges connect a group of snapshots to the next one. A journal's dropped rows belong to an instance, and each of its
+purgatories reports them: they count once, for the purgatory "".
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ IN_USE: Final = pa.schema(
 
 
 def work_sums(snapshots: pa.Table) -> dict[str, pa.Table]:
-    """Rows of statistics, all of those of an instance that follow on each other -> NAMES."""
+    """Rows of statistics, without gaps in the snapshots of an instance -> NAMES."""
     rows = snapshots.select(["purgatory", "instance", "at", *COUNTERS])
     settings = [
         snapshots.column(name) if name in snapshots.column_names else pa.nulls(len(rows), pa.int64())
@@ -76,10 +76,9 @@ def work_sums(snapshots: pa.Table) -> dict[str, pa.Table]:
 
 
 def work(grown: Sequence[pa.Table], edges: Sequence[pa.Table]) -> pa.Table:
-    """Work and edges -> _GROWN: of all minutes, the steps from each to the next included.
+    """Work and edges -> _GROWN of all minutes, with the growth between groups of snapshots.
 
-    The first snapshot of an instance counts from nothing: its counters tell of all the time before. The journal takes
-    one when a purgatory is opened.
+    The first snapshot of an instance only sets the starting values. The journal takes it when a purgatory is opened.
     """
     ordered = _ordered(pa.concat_tables([*edges, _EDGES.empty_table()]))
     is_last = ordered.column("is_last").to_numpy()
@@ -92,14 +91,14 @@ def work(grown: Sequence[pa.Table], edges: Sequence[pa.Table]) -> pa.Table:
 
 
 def done(grown: pa.Table) -> pa.Table:
-    """_GROWN -> DONE: of each purgatory."""
+    """_GROWN -> DONE, by purgatory."""
     own = grown.filter(pa.array([name != "" for name in grown.column("purgatory").to_pylist()], pa.bool_()))
     minute = pa.array(own.column("minute").to_numpy() * MINUTE).cast(_INSTANT)
     return own.set_column(1, "minute", minute).select(DONE.names).cast(DONE)
 
 
 def dropped(grown: pa.Table) -> pa.Table:
-    """_GROWN -> minute, rows: those that journals could not keep."""
+    """_GROWN -> minute, rows: the rows that journals dropped."""
     of_instances = pa.array([name == "" for name in grown.column("purgatory").to_pylist()], pa.bool_())
     rows = grown.filter(of_instances)
     some = rows.filter(pa.array(rows.column("dropped_rows").to_numpy() > 0))
@@ -108,7 +107,7 @@ def dropped(grown: pa.Table) -> pa.Table:
 
 
 def settings(edges: Sequence[pa.Table]) -> pa.Table:
-    """Edges -> IN_USE: the settings of each purgatory's instances, by their last snapshots."""
+    """Edges -> IN_USE: the settings of each purgatory's instances in their last snapshots."""
     ordered = _ordered(pa.concat_tables([*edges, _EDGES.empty_table()]))
     newest = {(row["purgatory"], row["instance"]): row for row in ordered.to_pylist() if row["purgatory"]}
     counts: dict[tuple[object, ...], int] = {}
@@ -130,7 +129,7 @@ def _ordered(rows: pa.Table) -> pa.Table:
 
 
 def _follows(ordered: pa.Table) -> Array:
-    """Which rows follow on one of the same purgatory and instance."""
+    """Return a mask of the rows that follow one of the same purgatory and instance."""
     same = np.zeros(len(ordered), bool)
     if len(ordered):
         codes = [_codes(ordered.column(name)) for name in ("purgatory", "instance")]
@@ -144,7 +143,7 @@ def _codes(column: pa.ChunkedArray) -> Array:
 
 
 def _grown(ordered: pa.Table, follows: Array) -> pa.Table:
-    """By how much the counters of rows are larger than those of the rows before. One that is less began anew."""
+    """Return the growth of the counters from row to row. A counter that fell was reset, so all of it is growth."""
     later = np.flatnonzero(follows)
     columns = {
         "purgatory": ordered.column("purgatory").take(later),

@@ -1,4 +1,4 @@
-"""The advice as HTML: of Markdown, what advise writes and no more."""
+"""Renders the advice as HTML. Knows only the Markdown that advise writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CELLS: Final = re.compile(r"(?<!\\)\|")
 
 
 def rendered(markdown: str) -> tuple[Markup, Markup]:
-    """The words of *markdown* (paragraphs and lists), and its tables. Headings are left out: the page has its own."""
+    """Return the text of *markdown* (paragraphs and lists), and its tables. Drops headings: the page has its own."""
     words, tables = [], []
     lines = [line for line in markdown.splitlines() if line.strip() and not line.startswith("#")]
     for kind, block in groupby(lines, key=_kind):

@@ -1,7 +1,7 @@
-"""The load over time: the series that the page draws, each a value per step of the page's one time axis.
+"""The load over time: the series that the page draws, with a value per step of the page's common time axis.
 
-A rate is a count divided by the seconds that the journal covers of its step. A minute without a row was silent, 0, if
-the purgatory has rows of the same day; other days are gaps, NaN. So is a percentile where nothing ended.
+A rate is a count divided by the seconds of its step that the journal covers. A minute without a row counts as 0 if the
+purgatory has rows on that day. Other days are gaps, NaN; so is a percentile where nothing ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS: Final = 5
 _MOST_STEPS: Final = 720
 _BY_SECOND: Final = 600
 _MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
-#: A first or last step seen for less than this share of it gets its neighbour's rate, with its own operations in it.
+#: A first or last step of which less than this share is covered is pooled with its neighbour: both get one rate.
 _LEAST_COVER: Final = 0.2
 
 
@@ -90,7 +90,7 @@ class Load:
 
 
 def axis_of(minutes: Frame, seconds: Frame) -> Axis:
-    """The time axis of the page: by the second or ten of them where *seconds* has rows, else by minutes or longer."""
+    """Return the page's time axis: steps of 1 or 10 seconds if *seconds* has rows, else of minutes or longer."""
     if len(seconds):
         of_each = [rows for _, rows in minutes.groupby("purgatory")]
         start = float(min([_epoch(seconds.second).min(), *(_covered_from(rows) // 1 for rows in of_each)]))
@@ -104,7 +104,7 @@ def axis_of(minutes: Frame, seconds: Frame) -> Axis:
 
 
 def load_of(axis: Axis, minutes: Frame, seconds: Frame) -> Load:
-    """The load of one purgatory, given its rows alone."""
+    """Return the load of one purgatory from its own rows."""
     minutes = minutes.assign(epoch=_epoch(minutes.minute), covered_s=_covered(minutes))
     coarse = axis.with_step(max(axis.step, MINUTE))
     times = {name: coarse.highest(minutes.epoch.to_numpy(), minutes[name]) for name in TIMES}
@@ -119,7 +119,7 @@ def load_of(axis: Axis, minutes: Frame, seconds: Frame) -> Load:
 
 
 def lost_of(axis: Axis, lost: Frame) -> Series:
-    """Rows dropped and quarantined in each step of the axis, of those whose minute is known and on it."""
+    """Count rows dropped and quarantined per step of the axis. Rows whose minute is unknown are left out."""
     coarse = axis.with_step(max(axis.step, MINUTE))
     timed = lost[lost.minute.notna()]
     timed = timed.assign(epoch=_epoch(timed.minute))
@@ -150,7 +150,7 @@ def _by_second(
     # An operation ended in the first second and in the last: at least an instant of them was seen.
     start, end = min(_covered_from(minutes), at.min() + 0.999), max(_covered_to(minutes), at.max() + 0.001)
     if minutes.epoch.nunique() <= 1:
-        # Nothing says where in its only minute it began; if it was seen for less than the rows span, at either end.
+        # The journal does not say where in its only minute it began. Time missing from the rows' span is split evenly.
         spare = np.clip(at.max() + 1 - at.min() - minutes.covered_s.max(), 0, 1.9) / 2 if len(minutes) else 0.0
         start, end = at.min() + spare, at.max() + 1 - spare
     edges = axis.edges
@@ -181,7 +181,7 @@ def _rates(axis: Axis, at: npt.NDArray[Any], rows: Frame, cover: _Floats) -> dic
 def _of_kinds(
     axis: Axis, at: npt.NDArray[Any], kind: Frame, held: Frame, kinds: Sequence[str], cover: _Floats
 ) -> dict[str, _Floats]:
-    """Means by kind: the busiest *kinds*, and the others together."""
+    """Return means by kind: the busiest *kinds*, and the others together."""
     alone = list(kinds[:KINDS]) if len(kinds) > KINDS + 1 else list(kinds)
     groups = [(name, kind == name) for name in alone]
     if len(alone) < len(kinds):
@@ -193,7 +193,7 @@ def _of_kinds(
 
 
 def _cover(axis: Axis, minutes: _Ints, covered: _Floats) -> _Floats:
-    """Seconds seen of each step: *covered* of *minutes*, which differ, and all of each silent minute among them."""
+    """Return the seconds covered of each step: *covered* of the (distinct) *minutes*, and all of each silent minute."""
     edges, days = axis.edges, np.unique(minutes // DAY) * DAY
     begin, end = np.maximum(days, minutes.min()), np.minimum(days + DAY, minutes.max() + MINUTE)
     within = np.minimum(end[:, None], edges[1:]) - np.maximum(begin[:, None], edges[:-1])
@@ -202,12 +202,12 @@ def _cover(axis: Axis, minutes: _Ints, covered: _Floats) -> _Floats:
 
 
 def _covered(minutes: Frame) -> Frame:
-    """Seconds covered of each row's minute; all of it where the table does not say."""
+    """Return the seconds covered of each row's minute; the whole minute where the table does not say."""
     return minutes.covered_s.where(minutes.covered_s > 0, MINUTE)
 
 
 def _covered_from(minutes: Frame) -> float:
-    """When the first of several minutes begins to be covered: it is seen to its end."""
+    """Return when coverage of the first of several minutes begins: it lasts to the minute's end."""
     if minutes.minute.nunique() < 2:
         return np.inf
     first = minutes[minutes.minute == minutes.minute.min()]
@@ -215,7 +215,7 @@ def _covered_from(minutes: Frame) -> float:
 
 
 def _covered_to(minutes: Frame) -> float:
-    """When the last of several minutes ceases to be covered: it is seen from its start."""
+    """Return when coverage of the last of several minutes ends: it lasts from the minute's start."""
     if minutes.minute.nunique() < 2:
         return -np.inf
     last = minutes[minutes.minute == minutes.minute.max()]

@@ -32,11 +32,11 @@ class _Tables:
 
 
 def page(folder: str, *, limits: Limits | None = None, advice: str | None = None) -> str:
-    """The page of the report in *folder*, as HTML.
+    """Return the page of the report in *folder*, as HTML.
 
     Args:
-        folder: where the tables lie: a path, or the URI of a file system that pyarrow reaches. Each may be absent.
-        limits: what is promised of every minute (default: Limits()).
+        folder: folder of the tables: a path, or the URI of a file system that pyarrow reaches. Any table may be absent.
+        limits: the promises for every minute (default: Limits()).
         advice: Markdown that advise wrote (default: none).
     """
     found = _Tables(**{name: read(folder, name) for name in SCHEMAS})
@@ -67,7 +67,7 @@ def page(folder: str, *, limits: Limits | None = None, advice: str | None = None
 
 
 def _document(**values: str) -> str:
-    """The template with *values* in it, each of them looked at once: a name may look like a place."""
+    """Fill in the template. Values are not searched for placeholders, as a name in the journal may look like one."""
     template = files("aiopurgatory.pipeline.page").joinpath("page.html").read_text(encoding="utf-8")
     first, *rest = template.split("{{")
     filled = [first]
@@ -80,13 +80,13 @@ def _document(**values: str) -> str:
 def _title(days: Frame, minutes: Frame) -> str:
     dates = list(days.date) or [moment.date() for moment in minutes.minute]
     if not dates:
-        return "Nothing ended in these days"
+        return "No operation ended on these days"
     first, last = min(dates), max(dates)
-    return f"What waited, {first}" if first == last else f"What waited, {first} to {last}"
+    return f"Purgatory report, {first}" if first == last else f"Purgatory report, {first} to {last}"
 
 
 def _ended(minutes: Frame) -> Markup:
-    """How all operations ended, in a sentence."""
+    """A sentence that says how all operations ended."""
     total = minutes.operations.sum()
     if not total:
         return Markup("<p>No operation ended.</p>")

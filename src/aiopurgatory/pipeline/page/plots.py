@@ -1,7 +1,7 @@
 """Plots as inline SVG: they stretch with the page while their text keeps its size, and take their colours from its CSS.
 
-The outer picture has no view box, so that percentages place labels along the width. The data lies in an inner one
-that is stretched to the width; its lines keep their thickness. All time axes of a page are one.
+The outer SVG has no view box, so percentages place labels along the width. An inner SVG holds the data and is stretched
+to the width; its lines keep their thickness. All plots of a page share one time axis.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FINE_DURATIONS: Final = tuple(
 
 @dataclass(frozen=True)
 class Scale:
-    """The height of a value: from 0 to 1."""
+    """Maps a value to a height from 0 to 1."""
 
     height: Callable[[Any], Any]
     ticks: Sequence[tuple[float, str]]
@@ -47,7 +47,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One thing in a plot, and in its legend."""
+    """One series in a plot and in its legend."""
 
     label: str
     #: The class that gives its colour.
@@ -76,7 +76,7 @@ def _short(value: float) -> str:
 
 
 def logarithmic(lowest: float, highest: float) -> Scale:
-    """Of durations in microseconds, with ticks at round ones around *lowest* to *highest*."""
+    """Durations in microseconds, with ticks at round ones around *lowest* to *highest*."""
     if not (np.isfinite(lowest) and np.isfinite(highest)):
         lowest = highest = 1e3
     lowest, highest = max(lowest, 1.0), max(highest, 1.0)
@@ -121,7 +121,7 @@ def whole_days(axis: Axis, starts: Sequence[float]) -> str:
 
 
 def figure(title: str, about: str, axis: Axis, scale: Scale, drawn: Sequence[Drawn]) -> Markup:
-    """The plot with its title and legend. *about* says in words what it shows."""
+    """Return the plot with its title and legend. *about* is its description for screen readers."""
     legend = "".join(f'<span class="{each.style} {each.colour}"><i></i>{text(each.label)}</span>' for each in drawn)
     data = "".join(f'<path class="{each.style} {each.colour}" d="{each.path}"/>' for each in drawn)
     return Markup(
@@ -144,7 +144,7 @@ def _rules(scale: Scale) -> str:
 
 
 def _dates(axis: Axis) -> str:
-    """Ticks at round times, the date under the first and under each that begins a day."""
+    """Draw ticks at round times. The date stands under the first tick of the axis and of each day."""
     span = axis.end - axis.start
     step = next((each for each in _TIME_STEPS if span / each <= _TICKS), _TIME_STEPS[-1])
     times = np.arange(-(-axis.start // step) * step, axis.end + 0.5, step)
@@ -176,20 +176,20 @@ def _down(heights: _Floats) -> list[int]:
 
 
 def _runs(shown: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """From where to where it is true, without a break."""
+    """Return the bounds of each run of true values."""
     turns = np.flatnonzero(np.diff(np.concatenate([[False], shown, [False]]).astype(np.int8)))
     return [(int(a), int(b)) for a, b in zip(turns[::2], turns[1::2], strict=True)]
 
 
 def _band(edges: Sequence[int], lower: Sequence[int], upper: Sequence[int], a: int, b: int) -> str:
-    """There along *upper*, and back along *lower*."""
+    """Return a closed path: forth along *upper*, back along *lower*."""
     there = f"M{edges[a]} {upper[a]}{_along(edges, upper, range(a, b))}"
     back = f"V{lower[b - 1]}{_along(edges[:-1], lower, range(b - 1, a - 1, -1), ahead=0)}"
     return f"{there}{back}Z"
 
 
 def _along(edges: Sequence[int], heights: Sequence[int], numbers: range, *, ahead: int = 1) -> str:
-    """Along the steps *numbers*, of which neighbours of one height are one."""
+    """Return a path along the steps *numbers*, with neighbours of the same height merged."""
     moves, last = [], numbers[-1]
     for number in numbers:
         if number != last and heights[number] == heights[number + numbers.step]:

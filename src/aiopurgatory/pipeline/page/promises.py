@@ -1,4 +1,4 @@
-"""Promises: limits that each minute keeps or breaks, and since when."""
+"""Promises: limits that each minute keeps or breaks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .wording import count, share
 Verdict: TypeAlias = Literal["kept", "broken", "unknown"]
 _Floats: TypeAlias = npt.NDArray[np.float64]
 
-#: A model's share is that of an average minute. The limit is this many times as high, and a hundredth more.
+#: A model expects the share of an average minute. The limit is MARGIN times that share, plus 0.01.
 MARGIN: Final = 1.5
 _FORMATS: Final = {
     "share expired": share,
@@ -30,7 +30,7 @@ _FORMATS: Final = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What is promised of every minute.
+    """The promises for every minute.
 
     Attributes:
         max_expired_share: share of a purgatory's operations that may expire (default: 0.5, as in the stream's alert).
@@ -66,9 +66,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise, and how it stands at the last minute that says something about it."""
+    """One promise, and its state in the last minute that can be judged."""
 
-    #: None: of the whole fleet.
+    #: None: the promise is for the whole fleet.
     purgatory: str | None
     name: str
     verdict: Verdict
@@ -81,7 +81,7 @@ class Promise:
     now: float = float("nan")
     worst: float = float("nan")
     at: datetime | None = None
-    #: The first minute of the present run of the same verdict; None: it never stood otherwise.
+    #: The minute in which the verdict last changed; None: it never did.
     since: datetime | None = None
 
     def shown(self, value: float) -> str:
@@ -90,7 +90,7 @@ class Promise:
 
 
 def promises(minutes: Frame, lost: Frame, limits: Limits) -> list[Promise]:
-    """All promises, purgatory by purgatory and the fleet's last, from the tables of these names."""
+    """Judge all promises by the tables of these names: purgatory by purgatory, the fleet's last."""
     pooled = minutes.groupby(["purgatory", "minute"], as_index=False).agg(
         {"operations": "sum", "expired": "sum", "missed_triggers": "sum", "lateness_p99_us": "max"}
     )
@@ -101,7 +101,7 @@ def promises(minutes: Frame, lost: Frame, limits: Limits) -> list[Promise]:
 
 
 def headline(stand: list[Promise]) -> str:
-    """How they stand, in one sentence."""
+    """Sum up the verdicts in one sentence."""
     broken, unknown = (sum(each.verdict == verdict for each in stand) for verdict in ("broken", "unknown"))
     if unknown == len(stand):
         return "Too few operations to judge any promise"
@@ -125,7 +125,7 @@ def _of_purgatory(purgatory: str, rows: Frame, limits: Limits) -> Iterator[Promi
 
 
 def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
-    """Rows whose minute is not known count in each minute of their day."""
+    """Judge dropped rows. Rows whose minute is unknown count in each minute of their day."""
     dropped = lost[lost.what == "dropped"]
     timed = dropped[dropped.minute.notna()].groupby("minute").rows.sum()
     whole = dropped[dropped.minute.isna()].groupby("date").rows.sum()

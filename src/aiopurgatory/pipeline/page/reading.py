@@ -1,4 +1,4 @@
-"""The report's tables as frames: typed, whole, and empty where a table or a column is absent."""
+"""Reads the report's tables as frames with all columns. A missing table is empty; a missing column is null."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEASURES: Final = dict.fromkeys(
 _WORK: Final = (
     *("checks", "checks_without_effect", "purges", "purged", "cascaded", "wakeups", "undelivered", "refused"),
 )
-#: Of each table, the columns that the page uses.
+#: The columns that the page uses, by table.
 SCHEMAS: Final = {
     "minutes": {**_OF_KIND, "minute": _TIME, **_MEASURES},
     "seconds": {

@@ -1,4 +1,4 @@
-"""The sections of the page, each of the tables that it needs."""
+"""The sections of the page. Each is made from the tables that it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .promises import Limits, Promise
 from .reading import Frame
 from .wording import Markup, count, moment, name, share, table, text, unbroken
 
-#: The busiest purgatories have plots; the tables beside the page have all.
+#: How many purgatories, the busiest first, have plots. The tables beside the page have all.
 SHOWN: Final = 12
 _ROWS: Final = 60
 _CHANGES: Final = 20
@@ -27,15 +27,15 @@ _MEASURES: Final = {
     "operations": "operations",
     **{f"{outcome}_share": f"share {outcome}" for outcome in OUTCOMES},
     "missed_triggers": "missed triggers",
-    "waited_p50_us": "waited 50%",
-    "waited_p99_us": "waited 99%",
-    "lateness_p99_us": "late 99%",
-    "pending_peak": "most waiting",
+    "waited_p50_us": "waited p50",
+    "waited_p99_us": "waited p99",
+    "lateness_p99_us": "late p99",
+    "pending_peak": "peak waiting",
 }
 _TIMES: Final = {
-    "waited_p50_us": ("waited, half of all at most", "waited", "line"),
-    "waited_p99_us": ("waited, 99 of 100 at most", "waited", "dashed"),
-    "lateness_p99_us": ("late, 99 of 100 expired at most", "late", "line"),
+    "waited_p50_us": ("waited p50", "waited", "line"),
+    "waited_p99_us": ("waited p99", "waited", "dashed"),
+    "lateness_p99_us": ("late p99", "late", "line"),
 }
 
 
@@ -47,7 +47,7 @@ def kept(stand: Sequence[Promise], limits: Limits) -> Markup:
     order = {"broken": 0, "unknown": 1, "kept": 2}
     ordered = sorted(stand, key=lambda each: order[each.verdict])
     last = max((each.at for each in stand if each.at), default=None)
-    now = f"Now is {moment(last)} UTC. " if last else ""
+    now = f"Now means {moment(last)} UTC. " if last else ""
     shown = [each for number, each in enumerate(ordered) if each.verdict == "broken" or number < _ROWS]
     rows = "\n".join(_row(each, last) for each in shown)
     heads = ("Verdict", "Promise", "Now", "Limit", "Since", "Worst minute", "Minutes broken")
@@ -74,7 +74,7 @@ def _row(promise: Promise, last: datetime | None) -> str:
         )
         cells[0] = ("Now", now if promise.at == last else Markup(f"{text(now)} at {moment(promise.at)}"))
         cells += [
-            ("Since", moment(promise.since) if promise.since else "in the whole range"),
+            ("Since", moment(promise.since) if promise.since else "start of the range"),
             ("Worst minute", worst),
             ("Minutes broken", f"{count(promise.broken)} of {count(promise.judged)}"),
         ]
@@ -87,7 +87,7 @@ def _row(promise: Promise, last: datetime | None) -> str:
 
 
 def changed(changes: Frame, days: Frame) -> Markup:
-    """The newest day against the day before. A row whose change is 0 says that there is a day before."""
+    """Compare the newest day with the day before. A row whose change is 0 shows that there is a day before."""
     dates = set(days.date) | set(changes.date)
     if not dates:
         return Markup("<p>There is no day before to compare with.</p>")
@@ -98,11 +98,11 @@ def changed(changes: Frame, days: Frame) -> Markup:
         largest = (
             rows.assign(size=-rows.change.abs()).sort_values(["size", "purgatory", "kind", "measure"]).head(_CHANGES)
         )
-        said = f"<p>{newest} against {newest - timedelta(days=1)}, the largest changes first.</p>"
+        said = f"<p>{newest} compared with {newest - timedelta(days=1)}, the largest changes first.</p>"
         heads = ["purgatory", "kind", "what", "the day before", "now", "change"]
         return Markup(said + table(heads, [_change(row) for row in largest.itertuples()], words=3))
     if len(of_newest) or newest - timedelta(days=1) in dates:
-        return Markup(f"<p>Nothing changed: {newest} was as the day before.</p>")
+        return Markup(f"<p>Nothing changed: {newest} was like the day before.</p>")
     return Markup("<p>There is no day before to compare with.</p>")
 
 
@@ -133,7 +133,7 @@ def _grown(row: Any) -> str:
 def load(minutes: Frame, seconds: Frame, days: Frame, lost: Frame) -> Markup:
     """What was lost, and the load of the busiest purgatories, on one time axis."""
     if minutes.empty and seconds.empty:
-        return Markup(f"<p>Nothing ended in these days.</p>{_lost_table(lost)}")
+        return Markup(f"<p>No operation ended on these days.</p>{_lost_table(lost)}")
     axis = axis_of(minutes, seconds)
     parts = [f'<p class="soft">All times are UTC. Each step is {duration(axis.step * 1e6)}.</p>', _lost(axis, lost)]
     totals = minutes.groupby("purgatory").operations.sum().sort_values(ascending=False, kind="stable")
@@ -170,7 +170,7 @@ def _waiting(found: Load) -> Markup:
 
 
 def _times(found: Load) -> Markup:
-    """Of kinds or minutes together, each step is that of the slowest: percentiles cannot be added."""
+    """Draw the slowest kind or minute of each step: percentiles cannot be added."""
     axis, times = found.times.axis, found.times.values
     every = np.concatenate([times[each] for each in _TIMES])
     every = every[every > 0]
@@ -179,7 +179,7 @@ def _times(found: Load) -> Markup:
         Drawn(label, colour, steps(axis, scale, times[each]), style) for each, (label, colour, style) in _TIMES.items()
     ]
     about = f"Time waited and lateness over time, at most {duration(_highest(every))}"
-    return figure("How long, of the slowest kind", about, axis, scale, drawn)
+    return figure("Time waited and lateness, slowest kind", about, axis, scale, drawn)
 
 
 def _days(days: Frame) -> Markup:
@@ -198,9 +198,9 @@ def _days(days: Frame) -> Markup:
         ]
         for day in shown.itertuples()
     ]
-    heads = ("day", "kind", "operations", *OUTCOMES, "waited 50%", "90%", "99%", "99.9%", "late 99%")
-    said = f"<p>The {_ROWS} rows with the most operations of {len(days)}:</p>" if len(days) > _ROWS else ""
-    return Markup(said + table([*heads, "most waiting", "missed triggers"], rows, words=2))
+    heads = ("day", "kind", "operations", *OUTCOMES, "waited p50", "p90", "p99", "p99.9", "late p99")
+    said = f"<p>The {_ROWS} rows with the most operations, of {len(days)} rows:</p>" if len(days) > _ROWS else ""
+    return Markup(said + table([*heads, "peak waiting", "missed triggers"], rows, words=2))
 
 
 def _lost(axis: Axis, lost: Frame) -> Markup:
@@ -214,8 +214,8 @@ def _lost(axis: Axis, lost: Frame) -> Markup:
     drawn = [Drawn(each, each, path) for each, path in paths]
     days = pd.DatetimeIndex(pd.to_datetime(lost.date[lost.minute.isna()].drop_duplicates(), utc=True))
     if len(days):
-        drawn.insert(0, Drawn("some time on this day", "someday", whole_days(axis, list(days.as_unit("s").asi8))))
-    unit = "a minute" if found.axis.step == MINUTE else f"in {duration(found.axis.step * 1e6)}"
+        drawn.insert(0, Drawn("on this day, minute unknown", "someday", whole_days(axis, list(days.as_unit("s").asi8))))
+    unit = "per minute" if found.axis.step == MINUTE else f"per {duration(found.axis.step * 1e6)}"
     about = f"Rows dropped and quarantined over time, at most {count(highest)} {unit}"
     return Markup(figure(f"Rows dropped or quarantined {unit}", about, axis, scale, drawn) + _lost_table(lost))
 
@@ -231,7 +231,7 @@ def _lost_table(lost: Frame) -> Markup:
 
 
 def _first_and_last(lost: Frame) -> tuple[str, str]:
-    """To the minute, or to the day where the minute is not known."""
+    """The first and last time, to the minute, or to the day where the minute is unknown."""
     seen = [
         (f"{row.date}", "") if row.minute is pd.NaT else (f"{row.date}", f"{row.minute:%H:%M}")
         for row in lost.itertuples()
@@ -249,7 +249,7 @@ def hot_keys(keys: Frame, order: Sequence[str]) -> Markup:
         return Markup("<p>No key was watched.</p>")
     tables = dict(iter(keys.sort_values("place", kind="stable").groupby("purgatory")))
     ordered = [each for each in order if each in tables][:SHOWN]
-    heads = ["key (or its hash)", "operations", "share", "keys each", "fan-out, mean", "fan-out, most"]
+    heads = ["key (or its hash)", "operations", "share", "keys per operation", "fan-out, mean", "fan-out, peak"]
     return Markup("\n".join(f"<h3>{name(each)}</h3>{table(heads, _keys(tables[each]))}" for each in ordered))
 
 
@@ -270,7 +270,7 @@ def _keys(keys: Frame) -> list[list[object]]:
 
 
 def work(done: Frame, minutes: Frame) -> Markup:
-    """What the purgatories did: in all, per operation that ended, and per second covered."""
+    """The work of the purgatories: in total, per operation that ended, and per second covered."""
     if done.empty:
         return Markup("<p>The journal has no statistics of the purgatories.</p>")
     covered = minutes.groupby(["purgatory", "minute"]).covered_s.max().groupby("purgatory").sum()

@@ -1,4 +1,4 @@
-"""Numbers, times and names as people read them, and as text that HTML cannot take for anything else."""
+"""Formats numbers, times and names for people, and escapes them for HTML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Markup(str):
-    """HTML made here; every other string is escaped."""
+    """Trusted HTML. Every other string is escaped."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ def text(value: object) -> Markup:
 
 
 def name(value: str) -> Markup:
-    """A name from the journal: isolated from the text around it, its middle left out if it is very long."""
+    """Format a name from the journal: isolated from the text around it, and shortened in the middle if very long."""
     if len(value) <= _LONGEST:
         return Markup(f"<bdi>{text(value)}</bdi>")
     short = f"{value[: _LONGEST - 30]} … {value[-27:]}"
@@ -37,7 +37,7 @@ def name(value: str) -> Markup:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, words: int = 1) -> Markup:
-    """A table whose first *words* columns are text and whose others are numbers."""
+    """Return a table whose first *words* columns are text and whose others are numbers."""
     kinds = ["word" if number < words else "number" for number in range(len(heads))]
 
     def line(tag: str, cells: Sequence[object]) -> str:
@@ -49,7 +49,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, words: int 
 
 
 def count(value: float) -> str:
-    """1,234; a few digits of what is below 100 and not whole."""
+    """Format a count: 1,234; fractions below 100 keep three digits."""
     if not math.isfinite(value):
         return "-"
     if value == round(value) or abs(value) >= 100:
@@ -60,7 +60,7 @@ def count(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """12.3%, 0.25%; neither 0.00% of some nor 100.0% of not quite all."""
+    """Format a share: 12.3%, 0.25%. Only 0 is 0%, and only 1 is 100%."""
     if not math.isfinite(value):
         return "-"
     if 0 < value < 0.00005:
@@ -71,10 +71,10 @@ def share(value: float) -> str:
 
 
 def moment(when: datetime) -> Markup:
-    """To the minute, in UTC."""
+    """Format a time to the minute. *when* is in UTC."""
     return unbroken(f"{when:%Y-%m-%d %H:%M}")
 
 
 def unbroken(value: object) -> Markup:
-    """On one line."""
+    """Keep *value* on one line."""
     return Markup(f'<span class="unbroken">{text(value)}</span>')

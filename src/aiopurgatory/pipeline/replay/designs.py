@@ -76,7 +76,7 @@ class VirtualClock:
 
 
 class Target(ABC):
-    """A purgatory that operations are replayed to, and the most that it held."""
+    """A purgatory that operations are replayed to, with its peak sizes."""
 
     operation: Any
     watch: Callable[[Any, tuple[Hashable, ...]], Any]
@@ -87,7 +87,7 @@ class Target(ABC):
         self._weighed = 0
 
     def weigh(self) -> None:
-        """Note the number of entries; and the size, if there are 2 % more entries than at the last note of it."""
+        """Record the number of entries. Record the size, too, if entries grew by 2 % since it was last taken."""
         entries = self.entries()
         self.peak_listed = max(self.peak_listed, entries)
         if entries > self._weighed * 1.02:
@@ -96,15 +96,15 @@ class Target(ABC):
 
     @abstractmethod
     def entries(self) -> int:
-        """Watch entries now, those of ended operations included."""
+        """Return the number of watch entries, including those of ended operations."""
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes of what it holds, without what operations carry."""
+        """Return the bytes that it holds, without keys and results."""
 
 
 class New(Target):
-    """The library itself. Its turns run when the virtual clock says so, not on the loop's next iteration."""
+    """The library itself. Its work runs on the virtual clock, not on the loop's next iteration."""
 
     operation = DelayedOperation
 
@@ -208,5 +208,5 @@ class Old(Target):
 
 
 def size_of_all(alike: Collection[object]) -> int:
-    """Bytes of the objects in *alike*, which all have the same size."""
+    """Return the bytes of the objects in *alike*, which all have the same size."""
     return len(alike) * getsizeof(next(iter(alike))) if alike else 0

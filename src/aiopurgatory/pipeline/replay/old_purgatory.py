@@ -15,13 +15,13 @@ from typing import Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
-#: Seconds after which the reaper looks whether to purge, if nothing comes due before.
+#: Seconds after which the reaper checks whether to purge, if nothing comes due before.
 POLL: Final = 0.2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OldOperation:
-    """To subclass, like a DelayedOperation."""
+    """Base class of operations, like DelayedOperation."""
 
     __slots__ = ("due", "expired", "satisfied", "timeout")
 
@@ -53,7 +53,7 @@ class OldPurgatory:
     """
     Args:
         clock: an ``aiopurgatory.clock.Clock``.
-        purge_interval: the reaper purges after so many were watched; Kafka's default was 10,000, then 1,000.
+        purge_interval: operations watched between two purges (default: 1,000; Kafka's was 10,000, then 1,000).
     """
 
     def __init__(self, clock: Any, purge_interval: int = 1_000) -> None:
@@ -92,7 +92,7 @@ class OldPurgatory:
         return op
 
     def check(self, key: Hashable) -> None:
-        """Complete what can be under *key*, and drop what is satisfied."""
+        """Try all operations under *key*, and drop those that are satisfied."""
         waiting = self.watchers.pop(key, None)
         if waiting is None:
             return
@@ -101,7 +101,7 @@ class OldPurgatory:
             self.watchers[key] = left
 
     def purge(self) -> None:
-        """Drop the satisfied from the heap and from every list."""
+        """Drop satisfied operations from the heap and from every list."""
         self._watched = 0
         self.purges += 1
         self.visited += self.listed()
@@ -132,7 +132,7 @@ class OldPurgatory:
             self._handle = self._call_at(min(self.heap[0][0], self._time() + POLL), self._reap)
 
     def _reap(self) -> None:
-        """The reaper: purge if it is time, and expire what is due; what is satisfied just leaves."""
+        """The reaper: purge if it is time, and expire operations that are due. Drop those already satisfied."""
         self._handle = None
         self.wakeups += 1
         if self._watched >= self._purge_interval:

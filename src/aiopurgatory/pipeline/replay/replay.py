@@ -1,8 +1,8 @@
 """Replays a trace through a purgatory on a virtual clock: the library's own timer and core, not a model of them.
 
-No real time passes. The virtual clock moves from one arrival or completion to the next; on the way it makes the calls
-that the purgatory has armed, each at its own time. Each operation is completed directly, as in Kafka's benchmark. A
-trace does not say which checks of keys, which several operations share, would have completed it.
+No real time passes. The virtual clock moves from one arrival or completion to the next. On the way it makes the calls
+that the purgatory has armed, each at its own time. Each operation is completed directly, as in Kafka's benchmark: a
+trace does not say which check of a shared key would have completed it.
 """
 
 from __future__ import annotations

@@ -51,14 +51,14 @@ class ResultsError(PurgatoryError):
 
 
 def write(table: pa.Table, folder: str) -> None:
-    """Write *table* to *folder*, in place of an earlier one. A reader sees the one or the other, never a part."""
+    """Write *table* to *folder*, replacing an earlier one atomically."""
     content = BytesIO()
     pq.write_table(table.select(SCHEMA.names).cast(SCHEMA), content)
     replace_file(f"{folder}/{NAME}", content.getvalue())
 
 
 def read(folder: str) -> pa.Table:
-    """The table in *folder*. Raises: ResultsError: there is none, or it is another table."""
+    """Return the table in *folder*. Raises: ResultsError: there is none, or it is another table."""
     system, path = _place(f"{folder}/{NAME}")
     try:
         with system.open_input_file(path) as file:
@@ -74,7 +74,7 @@ def read(folder: str) -> pa.Table:
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """Write *content* to *path*, on any file system that pyarrow reaches: to a temporary file first, then rename it.
+    """Write *content* to *path* on any file system that pyarrow reaches: to a temporary file, which is then renamed.
 
     HDFS does not rename onto an existing file. There, the earlier file is removed right before the rename.
     """
@@ -96,7 +96,7 @@ def replace_file(path: str, content: bytes) -> None:
 
 
 def _place(path: str) -> tuple[FileSystem, str]:
-    """The file system of *path*, and its path there."""
+    """Return the file system of *path*, and the path in it."""
     if "://" not in path:
         return LocalFileSystem(), os.path.abspath(path.removeprefix("file:"))
     system, place = FileSystem.from_uri(quote(path.replace("s3a://", "s3://", 1), safe=":/@"))

@@ -19,12 +19,12 @@ class Setting:
 
     Args:
         design: NEW, the library itself; or OLD, Kafka's design up to 0.8.
-        tick_ms: of the timing wheel; None for the old design.
-        wheel_size: buckets per level of the timing wheel; None for the old design.
-        purge_interval: as Purgatory has it; at least 1 for the old design.
-        timeout_ms: for every operation; None (default): each keeps its own.
+        tick_ms: tick of the timing wheel (default: 1); None for the old design.
+        wheel_size: buckets per level of the timing wheel (default: 20); None for the old design.
+        purge_interval: as for Purgatory (default: 0); at least 1 for the old design.
+        timeout_ms: one timeout for every operation; None (default): each keeps its own.
 
-    Raises: TypeError, ValueError: Purgatory would refuse it, too, or the old design cannot have it.
+    Raises: TypeError, ValueError: Purgatory refuses the setting, or the old design has none such.
     """
 
     design: str = NEW

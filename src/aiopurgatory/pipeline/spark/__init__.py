@@ -1,1 +1,1 @@
-"""Spark: the session, the Java that it runs on, and the file systems that it reaches."""
+"""Spark: its session, its Java, and the file systems that it reaches."""

@@ -1,12 +1,12 @@
-"""The class archive (AppCDS): Spark's classes as the JVM keeps them in memory. The next start need not load them.
+"""The class archive (AppCDS): Spark's classes as the JVM keeps them in memory, so that later starts need not load them.
 
 The first start records the names of the classes that it loads. When that JVM has ended, its wrapper makes the archive
-from them in the background, at the lowest priority. Every later start maps it. The JVM itself checks that an archive
-fits, and starts without it if not.
+from them in the background, at the lowest priority. Every later start maps it. The JVM checks that an archive fits, and
+starts without it if it does not.
 
   CACHE/aiopurgatory/classes/<fingerprint of Java and Spark>-<bytes>.jsa
 
-The size is part of the name: a torn archive does not have it, and is made anew.
+The size is part of the name. A torn archive has another size, and is made again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: Archives that are kept, those used last: other environments on this machine have their own.
+#: How many archives to keep, the last used first. Other environments on this machine have their own.
 KEPT: Final = 3
 #: Seconds until an archive that failed, or whose maker was killed, is tried again.
 ABANDONED: Final = 3600.0
-# Neither a missing nor a foreign archive is worth a word on the user's terminal.
+# The JVM must not warn of a missing or unsuitable archive on the user's terminal.
 _QUIET: Final = "-Xshare:auto -Xlog:disable"
 
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The JVM's options, and the names that its wrapper needs to make an archive; these are empty if there is one."""
+    """The JVM's options, and the paths that its wrapper needs to make an archive; they are empty if there is one."""
 
     options: str = ""
     #: File with the names of the classes; the wrapper writes the archive beside it.
@@ -40,10 +40,10 @@ class ClassArchive:
 
 
 def class_archive(java: str, spark: Path) -> ClassArchive:
-    """The archive for this Java and this Spark, or how to make it; nothing where the cache cannot be written.
+    """Return the archive for this Java and this Spark, or how to make it; nothing if the cache cannot be written.
 
     Args:
-        java: what identifies the Java: its version, its vendor and its home.
+        java: identifies the Java: its version, its vendor and its home.
         spark: home of Spark, with the folder jars in it.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "aiopurgatory", "classes")
@@ -70,7 +70,7 @@ def _fingerprint(java: str, spark: Path) -> str:
 
 
 def _whole(cache: Path, key: str) -> Path | None:
-    """The archive of *key*; torn ones are removed."""
+    """Return the archive of *key*, and remove torn ones."""
     for archive in cache.glob(f"{key}-*.jsa"):
         if archive.stem == f"{key}-{archive.stat().st_size}":
             return archive

@@ -1,4 +1,4 @@
-"""Turns what Spark and Java raise into one line with the remedy; the whole trace goes to a file."""
+"""Turns errors of Spark and Java into one line with the remedy. The whole traceback goes to a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from aiopurgatory.errors import PurgatoryError
 
-#: The whole trace of the last failure, in the folder of the results.
+#: The file with the whole traceback of the last failure, in the folder of the results.
 TRACE: Final = "error.log"
 _LONGEST: Final = 300
 _LOG_BYTES: Final = 1_000_000
@@ -37,11 +37,11 @@ class JobFailedError(PurgatoryError):
 
 @contextmanager
 def plain_errors(out: Path, log: Path | None = None) -> Iterator[None]:
-    """Within the block, what Spark and Java raise becomes a `JobFailedError`. Others pass.
+    """Turn errors of Spark and Java within the block into `JobFailedError`. Other errors pass.
 
     Args:
-        out: folder of the results, where the whole trace is written.
-        log: of Spark, which is added to the trace.
+        out: folder of the results, where the whole traceback is written.
+        log: Spark's log, which is added to the traceback (default: none).
 
     Raises: JobFailedError: Spark or Java failed.
     """
@@ -52,7 +52,7 @@ def plain_errors(out: Path, log: Path | None = None) -> Iterator[None]:
 
 
 def told(error: Exception, out: Path) -> str:
-    """One line about an *error* outside of Spark. One that is no fault of the machine has its trace written, too."""
+    """Describe an *error* from outside Spark in one line. Write its traceback, too, unless it is an OSError."""
     if isinstance(error, OSError) and "No space left on device" not in str(error):
         return str(error)
     said = explain(error, out)
@@ -60,19 +60,19 @@ def told(error: Exception, out: Path) -> str:
 
 
 def explain(error: BaseException, out: Path) -> str:
-    """What went wrong and what helps, in one line; *out* is the folder of the results."""
+    """Say what went wrong and what helps, in one line. *out* is the folder of the results."""
     said = _text(error)
     if re.search(r"No space left on device|Disk quota exceeded", said):
-        return f"no space left on device: free some where {out} lies, and run it again"
+        return f"no space left on device: free some on the disk of {out}, and run it again"
     if re.search(_HEAP, said):
         return "Java ran out of memory: give it more, as in --memory 4g, or use fewer cores, as in --master local[1]"
     if re.search(_WORKER, said, re.MULTILINE):
         return (
-            "a Python worker died, which is what happens when memory runs out: free some, use fewer cores, as in "
-            "--master local[1], or leave more to Python by a smaller --memory"
+            "a Python worker died, probably because memory ran out: free some, use fewer cores, as in "
+            "--master local[1], or leave more to Python with a smaller --memory"
         )
     if re.search(_GONE, said):
-        return "Java died, which is what happens when memory runs out: free some, or give it less by --memory"
+        return "Java died, probably because memory ran out: free some, or give Java less with --memory"
     if own := re.findall(_OWN, said, re.MULTILINE):
         return _short(own[-1][1])
     if python := re.findall(_PYTHON, _after_traceback(said), re.MULTILINE):
@@ -82,21 +82,21 @@ def explain(error: BaseException, out: Path) -> str:
         return f"permission denied: {_short(denied[-1])}"
     if re.search(_CHECKPOINT, said):
         return (
-            f"the checkpoint is torn: remove {out}/checkpoint and {out}/batches, both, and start again; "
-            "it then reads the whole journal once more"
+            f"the checkpoint is torn: remove both {out}/checkpoint and {out}/batches, and start again; "
+            "the stream then reads the whole journal again"
         )
     causes = re.findall(_JAVA, said, re.MULTILINE)
     return _short(f"{causes[-1][0].rsplit('.', 1)[1]}: {causes[-1][1]}" if causes else said)
 
 
 def _after_traceback(said: str) -> str:
-    """The part of *said* that a Python worker wrote; nothing if none did."""
+    """Return the part of *said* that a Python worker wrote, or nothing."""
     parts = re.split(r"Traceback \(most recent call last\):", said)
     return re.split(r"^\s+at (?:\w+\.)+\w+", parts[-1], maxsplit=1, flags=re.MULTILINE)[0] if len(parts) > 1 else ""
 
 
 def _text(error: BaseException) -> str:
-    """What *error* says, with Java's trace; of those that ask the JVM for it, also when that is gone."""
+    """Return the text of *error* with Java's trace. Some errors ask the JVM for it, which may have died."""
     try:
         return str(error)
     except Exception:
@@ -109,7 +109,7 @@ def _short(line: str) -> str:
 
 
 def _kept(error: BaseException, out: Path, log: Path | None) -> str:
-    """Write the whole trace; returns where it is, to be added to the line."""
+    """Write the whole traceback; return the end of the line, which says where it is."""
     parts = ["".join(traceback.format_exception(error))]
     with suppress(OSError):
         if log:
@@ -118,4 +118,4 @@ def _kept(error: BaseException, out: Path, log: Path | None) -> str:
         (out / TRACE).write_text("\n".join(parts))
     except OSError:  # the disk is full, or not ours to write to
         return ""
-    return f" (the whole trace: {out / TRACE})"
+    return f" (full traceback: {out / TRACE})"

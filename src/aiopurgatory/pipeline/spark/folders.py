@@ -1,7 +1,7 @@
-"""Folders and small files, wherever Spark can reach them: local, HDFS, an object store.
+"""Folders and small files on any file system that Spark can reach: local, HDFS, an object store.
 
-What the driver does goes by Hadoop's file systems, but for local ones. Tasks read and write data by pyarrow's: for HDFS
-these need libhdfs on the machines that run tasks.
+The driver uses Hadoop's file systems, except for local files. Tasks read and write data through pyarrow's file systems.
+For HDFS these need libhdfs on the machines that run tasks.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 
-# In these a file is there when it is whole, and only if none is there: they can be told so.
+# In these stores a file appears when it is whole. They can be told to create it only if none exists.
 _STORES: Final = ("s3a", "s3", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs")
 _CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 
 
 def qualified(spark: SparkSession, path: str) -> str:
-    """*path* in full: absolute where it is local, else with its file system."""
+    """Return *path* in full: absolute if it is local, else with its file system."""
     system, place = _place(spark, path)
     if system.getScheme() == "file":
         return absolute(path)
@@ -35,31 +35,31 @@ def qualified(spark: SparkSession, path: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """*path* in full, as far as that can be said without Spark: a local one absolute, another one as it is."""
+    """Return *path* in full, as far as possible without Spark: a local one absolute, any other as it is."""
     local = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
     return local if "://" in local else os.path.abspath(local)
 
 
 def is_local(path: str) -> bool:
-    """Whether a qualified *path* is one of this machine."""
+    """Whether a qualified *path* is local to this machine."""
     return "://" not in path
 
 
 def arrow_place(path: str) -> tuple[FileSystem, str]:
-    """The file system of a qualified *path* as pyarrow has it, and what it calls it there."""
+    """Return pyarrow's file system for a qualified *path*, and the path in it."""
     if is_local(path):
         return LocalFileSystem(), os.path.abspath(path)
     return FileSystem.from_uri(quote(path.replace("s3a://", "s3://", 1), safe=":/@"))  # type: ignore[no-any-return]
 
 
 def refuse_overlap(journal: str, out: str) -> None:
-    """Raises: PurgatoryError: one of the two folders is the other, or in it."""
+    """Raises: PurgatoryError: the two folders are the same, or one is in the other."""
     one, other = (
         (each if "://" in each else os.path.realpath(each.removeprefix("file:"))).rstrip("/") + "/"
         for each in (journal, out)
     )
     if one.startswith(other) or other.startswith(one):
-        raise PurgatoryError(f"out must be a folder apart from that of the journal, got {journal} and {out}")
+        raise PurgatoryError(f"out must not overlap with the journal's folder, got {journal} and {out}")
 
 
 def exists(spark: SparkSession, path: str) -> bool:
@@ -71,7 +71,7 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def names(spark: SparkSession, path: str) -> list[str]:
-    """The names of what lies in a folder, sorted; of one that is not there, none."""
+    """Return the names in a folder, sorted; none if there is no folder."""
     if is_local(path):
         return sorted(os.listdir(path)) if os.path.isdir(path) else []
     system, place = _place(spark, path)
@@ -80,7 +80,7 @@ def names(spark: SparkSession, path: str) -> list[str]:
 
 
 def remove(spark: SparkSession, path: str) -> None:
-    """Remove *path* and all that is in it, if it is there."""
+    """Remove *path* and everything in it, if it exists."""
     if is_local(path):
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)  # another process may be removing it, too
@@ -92,7 +92,7 @@ def remove(spark: SparkSession, path: str) -> None:
 
 
 def read(spark: SparkSession, path: str) -> str:
-    """The text of a file."""
+    """Return the text of a file."""
     if is_local(path):
         with open(path, encoding="utf-8") as local:
             return local.read()
@@ -105,14 +105,14 @@ def read(spark: SparkSession, path: str) -> str:
 
 
 def write_table(path: str, table: pa.Table) -> None:
-    """Make a Parquet file of *table* at a qualified *path*, as write_bytes() does: for tasks, too."""
+    """Write *table* to a Parquet file at a qualified *path*, atomically. Tasks may call it."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="lz4", store_schema=False)
     write_bytes(path, sink.getvalue())
 
 
 def write_bytes(path: str, content: bytes | pa.Buffer) -> None:
-    """Make a file at a qualified *path*, in place of one that is there: whole or not at all, by pyarrow alone."""
+    """Write or replace a file at a qualified *path*, atomically. Uses pyarrow only, so tasks may call it."""
     system, place = arrow_place(path)
     folder, _, name = place.rpartition("/")
     new = f"{folder}/.{name}.{uuid4().hex}"
@@ -130,13 +130,13 @@ def write_bytes(path: str, content: bytes | pa.Buffer) -> None:
 
 
 def put_first(spark: SparkSession, path: str, text: str) -> bool:
-    """Make a file of *text*, whole or not at all, unless one is there; returns whether this call has made it.
+    """Make a file of *text*, atomically, unless one exists; return whether this call has made it.
 
-    Of several that try at once, one succeeds: by a link on a local disk, by HDFS's rename, which replaces nothing, and
-    by a conditional write in object stores that have one (S3 since Hadoop 3.4.2, Google's, Azure's). Where there is
-    none, two at once may both succeed, and the later one stays.
+    If several try at once, one succeeds. A local disk ensures that by a link, HDFS by a rename that replaces nothing,
+    and object stores by a conditional write (S3 since Hadoop 3.4.2, Google's, Azure's). In a store without one, two at
+    once may both succeed, and the later file stays.
 
-    Raises: PurgatoryError: a local disk that has no links, such as exFAT.
+    Raises: PurgatoryError: the local disk has no links, as with exFAT.
     """
     if not is_local(path) and path.split(":", 1)[0] in _STORES:
         return _put_in_store(spark, path, text)
@@ -160,7 +160,7 @@ def _link(there: str, path: str) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        raise PurgatoryError(f"{path} cannot be linked ({error.strerror}): take a folder on another disk") from None
+        raise PurgatoryError(f"{path} cannot be linked ({error.strerror}): choose a folder on another disk") from None
 
 
 def _put_in_store(spark: SparkSession, path: str, text: str) -> bool:

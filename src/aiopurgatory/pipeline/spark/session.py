@@ -1,4 +1,4 @@
-"""The one place where a Spark session is made: quiet, in UTC, and tidy."""
+"""Makes every Spark session: quiet, in UTC, and tidy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .scratch import scratch_folder
 
 #: Spark's own log, in the scratch folder.
 LOG: Final = "spark.log"
-# Wherever it runs. Arrow carries what Python has to see, and a day is the same day on every machine.
+# For any master. Arrow carries the data that Python sees. In UTC, a day is the same on every machine.
 _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -41,15 +41,15 @@ _EVERYWHERE: Final = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.hadoop.parquet.writer.version": "v2",  # numbers as differences: half the size, in less time
 }
-# On this machine alone: a cluster has its own.
+# For a local master. A cluster has its own settings.
 _HERE: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# Rows are worked on by Python and numpy: what Java does is over before its second compiler and its collector's threads
-# have paid for themselves. They took half of the CPU time of a journal of a million rows.
+# Python and numpy do most of the work. Java's second compiler and its collector's threads do not pay for themselves:
+# measured on a journal of a million rows, they took half of the CPU time.
 _FAST: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The first Java without the package sun.security.action.
 _NO_SECURITY_ACTION: Final = 24
@@ -66,19 +66,21 @@ def session(
     settings: Mapping[str, str] | None = None,
     class_archive: bool = True,
 ) -> Iterator[SparkSession]:
-    """A Spark session for the block; the one at hand if there is one, as under ``spark-submit``.
+    """Make a Spark session for the block, or use the existing one, as under ``spark-submit``.
 
     Args:
-        name: of the job, where Spark shows it.
-        scratch: folder in which everything temporary goes, in a folder of its own that is removed afterwards. Not
-            used under ``spark-submit``: there the cluster says where.
-        master: which Spark. Not used under ``spark-submit``, nor are those that follow.
-        memory: of the driver's heap, as Java writes it.
-        java_options: for the driver's JVM.
-        settings: more of Spark's own.
-        class_archive: start the JVM from an archive of its classes, made at first use in the user's cache folder.
+        name: the job's name in Spark.
+        scratch: folder for temporary files. They get a folder of their own in it, which is removed afterwards. Not
+            used under ``spark-submit``: there the cluster decides.
+        master: Spark's master (default: all cores of this machine). Not used under ``spark-submit``, nor are the
+            arguments below.
+        memory: heap of the driver's JVM, in Java's notation (default: 1g).
+        java_options: options of the driver's JVM (default: those that suit short jobs).
+        settings: further settings of Spark (default: none).
+        class_archive: start the JVM from an archive of its classes, made at first use in the user's cache folder
+            (default: yes).
 
-    Raises: JavaMissingError: no Java is found for it.
+    Raises: JavaMissingError: no suitable Java is found.
     """
     builder = SparkSession.builder.appName(name).config(map=dict(_EVERYWHERE))
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
@@ -103,14 +105,14 @@ def session(
             interrupted = signal.getsignal(signal.SIGINT)
             spark = builder.config(map=dict(settings or {})).getOrCreate()
             if threading.current_thread() is threading.main_thread():
-                # Spark's own calls Java, in the middle of a call of Java: Ctrl-C would show a trace or two.
+                # Spark's own handler calls Java in the middle of another call of Java: Ctrl-C would print tracebacks.
                 signal.signal(signal.SIGINT, interrupted)
             with _stopped(spark):
                 yield spark
 
 
 def stage_session(name: str, args: argparse.Namespace) -> AbstractContextManager[SparkSession]:
-    """The session of the stage *name*, as the command line says."""
+    """Make the session of the stage *name* with the options of the command line."""
     return session(name, scratch=args.out, master=args.master, memory=args.memory, class_archive=args.class_archive)
 
 
@@ -128,7 +130,7 @@ def _stopped(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def _java_wrapper(folder: Path, java: Java, archive: ClassArchive) -> Path:
-    """A folder that Spark takes for Java's home."""
+    """Make a folder that Spark takes for Java's home: its java is a wrapper."""
     absent = "--add-opens=java.base/sun.security.action=ALL-UNNAMED" if java.version >= _NO_SECURITY_ACTION else "-"
     known = {"java": f"{java.home}/bin/java", "absent": absent}
     known |= {"recorded": archive.recorded, "target": archive.target}
@@ -143,13 +145,13 @@ def _java_wrapper(folder: Path, java: Java, archive: ClassArchive) -> Path:
 
 @contextmanager
 def _environment(java: Path) -> Iterator[None]:
-    """What Spark reads from the environment, for as long as it runs: its workers, too, run this Python."""
+    """Set the environment that Spark reads, for the block. Its workers run this Python, too."""
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(java)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if locale.getencoding().lower() != "utf-8":  # or Java has no letters beyond ASCII in names of files
+    if locale.getencoding().lower() != "utf-8":  # else Java only knows ASCII in file names
         os.environ["LC_ALL"] = "C.UTF-8"
     try:
         yield

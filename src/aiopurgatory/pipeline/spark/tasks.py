@@ -1,4 +1,4 @@
-"""Work that Spark only hands out: each task is a call of a Python function."""
+"""Runs Python functions as tasks of Spark."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ R = TypeVar("R")
 
 
 def spread(spark: SparkSession, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-    """Call *work* with each of *tasks*, on whatever machines Spark has; returns what the calls return, in order.
+    """Call *work* with each of *tasks*, on any machines that Spark has; return the results in order.
 
-    A task whose machine dies is done again elsewhere. No rows go through Java, and so there is no query for it to plan
-    and to compile: for a small journal, that took longer than all the rest.
+    A task whose machine dies is repeated elsewhere. No rows go through Java, so there is no query to plan and compile.
+    For a small journal, that took longer than everything else.
 
     Args: work: a function of a module, or a partial() of one.
     """

@@ -1,1 +1,1 @@
-"""Models of a workload, their estimates, and traces made of them."""
+"""Models of a workload, how they are estimated, and traces."""

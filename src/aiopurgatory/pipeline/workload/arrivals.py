@@ -55,9 +55,9 @@ def rates(hours: Iterable[Hour], first: int, last: int, dispersion: float = 1.0)
     The intervals are exact for a Poisson process (Garwood's). They hold for the time seen: another day may differ.
 
     Args:
-        hours: those with arrivals.
-        first: second in which the journal begins; the whole seconds follow it.
-        last: second in which it ends; the whole seconds precede it.
+        hours: the hours with arrivals.
+        first: the second in which the journal begins; only later ones are whole.
+        last: the second in which it ends; only earlier ones are whole.
         dispersion: the variance of arrivals over that of a Poisson process (default: 1). Below 1 it counts as 1.
     """
     weights, squares = dict.fromkeys(range(24), 0.0), dict.fromkeys(range(24), 0.0)
@@ -80,7 +80,7 @@ def rates(hours: Iterable[Hour], first: int, last: int, dispersion: float = 1.0)
 
 
 def _garwood(count: float) -> Interval:
-    """The interval of a Poisson process's mean, of which *count* is seen."""
+    """Return the interval of a Poisson process's mean, given *count* arrivals."""
     tail = (1 - CONFIDENCE) / 2
     low = float(chi2.ppf(tail, 2 * count)) / 2 if count else 0.0
     return low, float(chi2.isf(tail, 2 * count + 2)) / 2

@@ -1,4 +1,4 @@
-"""Maximum likelihood for a normal distribution of which some values are known only as bounds.
+"""Maximum likelihood for a normal distribution when some values are known only as bounds.
 
 A right-censored value is known to be larger than its bound, a left-censored one to be smaller. In gamma = mu / sigma
 and theta = 1 / sigma the likelihood is concave, so Newton's method finds its one maximum.
@@ -28,7 +28,7 @@ _LEAST_DEVIATION: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Values in groups: of each group its mean, its variance, the sum of the weights, and of their squares."""
+    """Values in groups: the mean, the variance, and the sums of the weights and their squares, by group."""
 
     means: Array
     variances: Array
@@ -70,11 +70,11 @@ class Likelihood:
 
     @property
     def degenerate(self) -> bool:
-        """Whether the values do not differ, so that there are no intervals."""
+        """Whether all values are the same, so that there are no intervals."""
         return float(self._best[1]) * _LEAST_DEVIATION > 0.01
 
     def quantile_interval(self, share: float) -> Interval | None:
-        """The profile-likelihood interval of the value that *share* of the distribution is below."""
+        """Return the profile-likelihood interval of the quantile at *share*."""
         z = float(ndtri(share))
         gamma, theta = self._best
         quantile = (gamma + z) / theta
@@ -99,7 +99,7 @@ class Likelihood:
         return ends and (self.sigma * float(np.exp(-ends[1])), self.sigma * float(np.exp(-ends[0])))
 
     def _interval(self, profile: Callable[[float], float], best: float, gradient: Array) -> Interval | None:
-        """The ends at which the likelihood has fallen by what the weights and the confidence allow."""
+        """Return the ends, at which the likelihood has fallen by as much as weights and confidence allow."""
         inverse = np.linalg.inv(-self._curvature(self._best))
         plain = float(gradient @ inverse @ gradient)
         design = self._variance(gradient @ inverse, weighted=True) / self._variance(gradient @ inverse, weighted=False)
@@ -167,7 +167,7 @@ class Likelihood:
         return at
 
     def _variance(self, toward: Array, *, weighted: bool) -> float:
-        """The variance of the score in a direction; *weighted* or as if each row's weight were so many rows."""
+        """Return the variance of the score in a direction: *weighted*, or with each weight as so many rows."""
         gamma, theta = self._best
         exact, longer, shorter = self._parts
         total = 0.0

@@ -18,7 +18,7 @@ BINS: Final = 64
 PERCENTILES: Final = (50, 90, 99)
 #: Rows that completed below which no interval is given.
 FEWEST: Final = 3
-# An iteration that converges; a dozen or two rounds are common.
+# The most rounds of an iteration that usually converges in one or two dozen.
 _ROUNDS: Final = 1_000
 
 
@@ -76,7 +76,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """The distribution, and how it compares with the data: with Turnbull's estimate where these are censored."""
+    """The distribution, and how it compares with the data (by Turnbull's estimate if they are censored)."""
 
     p50_ms: float
     sigma: float
@@ -91,7 +91,7 @@ class LogNormal:
     gap_model: float
     #: A gap of this size may be chance.
     noise: float
-    #: By percentile; None: fewer operations completed in time.
+    #: Times seen, by percentile; None: fewer operations completed in time.
     seen_ms: dict[int, float | None]
 
     @property
@@ -102,12 +102,12 @@ class LogNormal:
         return self.p50_ms * exp(self.sigma * float(ndtri(percent / 100)))
 
     def extrapolated(self, percent: float) -> bool:
-        """Whether the percentile lies beyond every time that was seen. A permille beyond it is rounding."""
+        """Whether the percentile lies beyond every time seen. Less than 0.1 % beyond is rounding."""
         return self.percentile_ms(percent) > self.followed_ms * 1.001
 
 
 def log_normal(times: Times) -> LogNormal | None:
-    """The log-normal distribution of maximum likelihood; None: nothing completed, so there is none."""
+    """Return the maximum-likelihood log-normal distribution; None: nothing completed."""
     exact = times.completed.part
     if exact.weight <= 0:
         return None
@@ -151,7 +151,7 @@ def _in_ms(logs: Interval | None) -> Interval | None:
 
 
 def _kaplan_meier(times: Times) -> tuple[Array, Array]:
-    """The share not complete at the upper edges of the bins with completed operations, and those edges.
+    """Return the shares not complete at the upper edges of the bins with completed operations, and those edges.
 
     Kaplan-Meier, extended by Turnbull's iteration for left-censored times: share each over the bins below its bound in
     proportion to the current estimate; repeat until stable. Without a bin below its bound it counts in the first.

@@ -1,4 +1,4 @@
-"""What all estimates share: intervals, weights, and when a model counts as one that fits."""
+"""Common to all estimates: intervals, weights, and when a model fits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CONFIDENCE: Final = 0.95
 #: The probability that a test rejects a model that is right. With millions of rows a test rejects every model, so the
 #: difference must also be large enough to matter.
 SIGNIFICANCE: Final = 0.01
-#: A larger gap between two cumulative shares, the model's and the data's, is no fit.
+#: The model does not fit if its cumulative shares differ from the data's by more than this.
 TOLERATED_GAP: Final = 0.05
 
 
 def effective(weight: float, squares: float) -> float:
-    """The number of rows of equal weight that say as much: Kish's effective sample size.
+    """Return Kish's effective sample size: the number of rows of equal weight with the same information.
 
     Args:
         weight: the sum of the weights.

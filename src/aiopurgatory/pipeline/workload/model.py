@@ -90,9 +90,9 @@ class Workload:
 
 
 def expired_share(workload: Workload) -> float:
-    """The share of operations that *workload* expects to expire.
+    """Return the share of operations that *workload* expects to expire.
 
-    Counts operations that do not complete on arrival and whose time to completion exceeds their timeout.
+    These do not complete on arrival, and their time to completion exceeds their timeout.
     """
     p50_ms = workload.p50_ms
     share = sum(
@@ -104,7 +104,7 @@ def expired_share(workload: Workload) -> float:
 
 
 def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
-    """By purgatory, the share of its operations that its *workloads* expect to expire."""
+    """Return the share of operations that *workloads* expect to expire, by purgatory."""
     arrivals: dict[str, float] = defaultdict(float)
     expired: dict[str, float] = defaultdict(float)
     for each in workloads:
@@ -115,7 +115,7 @@ def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
 
 
 def _share_longer(timeout_ms: float, p50_ms: float, sigma: float) -> float:
-    """The share of log-normal times of at least *timeout_ms*."""
+    """Return the share of log-normal times of at least *timeout_ms*."""
     if timeout_ms == 0:
         return 1.0
     distance = log(timeout_ms / p50_ms)
@@ -173,7 +173,7 @@ def read_model(path: Path) -> list[Workload]:
             raise ModelError(f"version must be {VERSION}, got {model['version']!r}")
         return [Workload(**{name: _frozen(value) for name, value in each.items()}) for each in model["workloads"]]
     except (ValueError, KeyError, TypeError) as exc:
-        raise ModelError(f"{path} is no model: {exc}") from exc
+        raise ModelError(f"{path} is not a model: {exc}") from exc
     except ModelError as exc:
         raise ModelError(f"{path}: {exc}") from None
 

@@ -1,8 +1,8 @@
 """Estimates of the popularity of keys: the exponent of Zipf's law.
 
-The ranks are not known: they are those of the counts, and keys without an operation are missing. Both bias the
-estimate of maximum likelihood. So the bias is computed and taken off: the exponent is the one under which such an
-estimate would come out as it did (indirect inference).
+The true ranks are unknown. They are taken from the counts, which lack keys without an operation. Both bias the
+maximum-likelihood estimate. Indirect inference removes the bias: it finds the exponent under which the biased estimate
+would come out as it did.
 
 Source: Gourieroux, Monfort, Renault, Indirect Inference, 1993.
 """
@@ -23,7 +23,7 @@ from .estimate import CONFIDENCE, SIGNIFICANCE, TOLERATED_GAP, Array, Interval
 
 #: The largest exponent considered.
 STEEPEST: Final = 6.0
-# Ranks that are drawn one by one; of the others, as many groups.
+# Ranks that are drawn one by one, and the number of groups for the others.
 _SINGLE, _GROUPS = 1_000, 4_000
 _GOLDEN: Final = (sqrt(5) - 1) / 2
 # Counts of a smaller mean are drawn exactly, larger ones by Cornish and Fisher's expansion.
@@ -32,19 +32,19 @@ _SMALL: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Popularity:
-    """How popular keys are by rank: the exponent, and how that compares with the data."""
+    """How popular keys are by rank: the exponent, and how it compares with the data."""
 
-    #: Keys seen, and the estimate of how many there are.
+    #: Keys seen, and an estimate of how many exist.
     keys: int
     exist: int
     zipf: float
-    #: None: the law does not fit, so that its exponent has no true value.
+    #: None: the law does not fit, or the exponent is at a bound.
     interval: Interval | None
     largest_gap: float
-    #: Shares of the operations.
+    #: Shares of operations under the hottest key, and under the ten hottest.
     hottest: float
     hottest_ten: float
-    #: Operations.
+    #: Operations per key.
     per_key: float
 
     @property
@@ -53,11 +53,11 @@ class Popularity:
 
 
 def popularity(counts: Sequence[tuple[float, float]], spread: float = 1.0) -> Popularity:
-    """The exponent; 0 if the keys may be equally popular.
+    """Estimate the exponent; 0 if the keys may be equally popular.
 
     Args:
         counts: pairs of a number of operations and how many keys have that number.
-        spread: the mean square of the rows' weights, over their mean.
+        spread: the mean square of the rows' weights over their mean (default: 1).
     """
     count, keys = np.array(sorted(counts, reverse=True), float).T
     number, total = round(keys.sum()), float(count @ keys)
@@ -79,7 +79,7 @@ def popularity(counts: Sequence[tuple[float, float]], spread: float = 1.0) -> Po
 
 
 def _flattest(dispersion: float, number: int, total: float) -> Interval:
-    """From 0 to the exponent under which the counts would seldom vary as little as they do."""
+    """Return the interval from 0 to the exponent under which counts would rarely vary as little as these do."""
 
     def excess(zipf: float) -> float:
         ranks, sizes = _ranks(number)
@@ -94,7 +94,7 @@ def _flattest(dispersion: float, number: int, total: float) -> Interval:
 
 
 def _corrected(count: Array, keys: Array) -> tuple[int, float, Interval | None]:
-    """How many keys there are, the exponent without bias, and its interval; None: it is at a bound."""
+    """Return how many keys exist, the exponent without bias, and its interval (None: it is at a bound)."""
     naive, number, total = _exponent(count, keys), round(keys.sum()), float(count @ keys)
 
     def excess(zipf: float) -> float:
@@ -121,7 +121,7 @@ def _corrected(count: Array, keys: Array) -> tuple[int, float, Interval | None]:
 
 
 def _exponent(count: Array, keys: Array) -> float:
-    """The exponent of maximum likelihood, by the ranks of the counts, which fall."""
+    """Return the maximum-likelihood exponent by the ranks of *count*, which is in descending order."""
     until = keys.cumsum()
     number, total = round(until[-1]), float(count @ keys)
     logs = float(count @ (gammaln(until + 1) - gammaln(until - keys + 1))) / total
@@ -135,13 +135,13 @@ def _exponent(count: Array, keys: Array) -> float:
 
 
 def _expected(zipf: float, number: int, total: float) -> float:
-    """The mean of `_exponent` where *number* keys have *total* operations under *zipf*."""
+    """Return the mean of `_exponent` for *number* keys with *total* operations under *zipf*."""
     found = [_exponent(count, keys) for count, keys in _typical_counts(zipf, number, total)]
     return sum(found) / len(found)
 
 
 def _expected_shares(zipf: float, number: int, total: float, ranks: Array) -> Array:
-    """The mean shares of operations on keys up to *ranks*, which are those of the counts."""
+    """Return the mean shares of operations under keys up to *ranks*, by the ranks of their counts."""
     curves = []
     for count, keys in _typical_counts(zipf, number, total):
         upto = (count * keys).cumsum()
@@ -151,9 +151,9 @@ def _expected_shares(zipf: float, number: int, total: float, ranks: Array) -> Ar
 
 
 def _typical_counts(zipf: float, number: int, total: float) -> list[tuple[Array, Array]]:
-    """Two typical outcomes: falling counts of operations, and how many keys have each.
+    """Return two typical outcomes: descending counts of operations, and how many keys have each.
 
-    The counts are spread evenly over their distributions, the second outcome mirrors the first. Both are the same in
+    The counts are spread evenly over their distributions; the second outcome mirrors the first. Both are the same in
     every run.
     """
     ranks, sizes = _ranks(number)
@@ -182,7 +182,7 @@ def _poisson_quantiles(means: Array, points: Array) -> Array:
 
 
 def _existing(seen: int, total: float, zipf: float) -> int:
-    """Of how many keys *seen* ones are expected to have one operation at least."""
+    """Return the number of keys of which *seen* are expected to have at least one operation."""
 
     def expected(number: int) -> float:
         ranks, sizes = _ranks(number)
@@ -200,7 +200,7 @@ def _existing(seen: int, total: float, zipf: float) -> int:
 
 
 def _ranks(number: int) -> tuple[Array, Array]:
-    """Ranks, and how many each stands for: the first stand for themselves, each of the others for a group."""
+    """Return ranks, and how many keys each stands for: the first ranks for one, each of the others for a group."""
     width = max(1, (number - _SINGLE) // _GROUPS + 1)
     starts = np.arange(min(number, _SINGLE) + 1, number + 1, width)
     sizes = np.minimum(width, number + 1 - starts)
@@ -209,14 +209,14 @@ def _ranks(number: int) -> tuple[Array, Array]:
 
 
 def _shares(ranks: Array, sizes: Array, zipf: float) -> Array:
-    """The share of each single key."""
+    """Return the share of each single key."""
     shares: Array = ranks**-zipf
     shares /= shares @ sizes
     return shares
 
 
 def _harmonic(number: int, s: float) -> float:
-    """The sum of rank ** -s over the ranks to *number*: exact for the first, and by Euler and Maclaurin beyond."""
+    """Return the sum of rank ** -s over the ranks to *number*: exact for the first 1,000, then by Euler-Maclaurin."""
     exact = min(number, 1000)
     head = float((np.arange(1, exact + 1) ** -s).sum())
     if number == exact:

@@ -1,13 +1,13 @@
-"""Traces: requests with their keys, their timeouts and the time to their completion, written down to be replayed.
+"""Traces: requests with their keys, timeouts and times to completion, to be replayed.
 
 A trace is Parquet, one file or a folder of them, with a row per request, in order of arrival:
 
 | column          | type        |                                                                          |
 | --------------- | ----------- | ------------------------------------------------------------------------ |
 | `arrival_us`    | int64       | microseconds since the trace began                                       |
-| `keys`          | list<int64> | the ids of its watch keys, one at least                                  |
-| `completion_us` | int64       | from its arrival to its completion; null: nothing completes it           |
-| `timeout_us`    | int64       | its timeout                                                              |
+| `keys`          | list<int64> | the ids of its watch keys, at least one                                  |
+| `completion_us` | int64       | microseconds from arrival to completion; null: nothing completes it      |
+| `timeout_us`    | int64       | its timeout in microseconds                                              |
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -77,7 +77,7 @@ def read_trace(path: Path) -> pa.Table:
         _require_columns(table.column_names, str(path))
         table = table.select(SCHEMA.names).cast(pa.schema([each.with_nullable(True) for each in SCHEMA]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TraceError(f"{path} is no trace: {error}") from error
+        raise TraceError(f"{path} is not a trace: {error}") from error
     _refuse({name: _bad_rows(table, name) for name in _RULES}, len(table), f"{path}: ")
     if (np.diff(table["arrival_us"].to_numpy()) < 0).any():
         raise TraceError(f"{path} must be in order of arrival_us")
@@ -105,7 +105,7 @@ def require_valid(trace: DataFrame) -> None:
 def _require_columns(names: Sequence[str], what: str) -> None:
     missing = set(SCHEMA.names) - set(names)
     if missing:
-        raise TraceError(f"{what} is no trace: it has no column {', '.join(sorted(missing))}")
+        raise TraceError(f"{what} is not a trace: it has no column {', '.join(sorted(missing))}")
 
 
 def _bad_rows(table: pa.Table, name: str) -> int:

@@ -1,4 +1,4 @@
-"""The live page of a purgatory, to mount in any ASGI app: pip install "aiopurgatory[web]" """
+"""The live page of a purgatory, to mount in any ASGI app. Needs Starlette: pip install "aiopurgatory[web]" """
 
 try:
     import starlette as _starlette  # noqa: F401

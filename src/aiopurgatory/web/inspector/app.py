@@ -1,20 +1,20 @@
 """The inspector: an ASGI app with the live page of one or more purgatories, its long polls, and a search.
 
-    app.mount("/purgatory", Inspector([purgatory]))  # or [polling], to see how its polls were answered, too
+    app.mount("/purgatory", Inspector([purgatory]))  # or [polling], which also shows how its polls were answered
     app.mount("/purgatory", Inspector([polling], buses=[bus]))
 
-The page shows the timing wheels as rings, with the fill of their buckets and the position of their hands; what is
-pending and how operations end, over the last five minutes in which a page was open; the most watched keys and the
-oldest operations; of a LongPolling, how polls were answered; how each bus is. It can find a key. It cannot change
-anything.
+The page shows the timing wheels as rings, with the fill of their buckets and the position of their hands. It charts the
+pending operations and their outcomes over the last five minutes in which a page was open. It lists the most watched
+keys and the oldest operations, the answers of a LongPolling, and the state of each bus. It can find a key. It cannot
+change anything.
 
-It has no authentication: mount it behind your app's own, for instance with Starlette:
+It has no authentication; mount it behind your app's own, for instance with Starlette:
 
     Mount("/purgatory", Inspector([purgatory]), middleware=[Middleware(YourAuthentication)])
 
-The page is one file that loads nothing from elsewhere. It refreshes itself by this library's long polls, which wait in
-a purgatory of the inspector's own; so stop signals end them, see LongPolling. While any page is open, a snapshot is
-taken once a second; otherwise, never. A snapshot visits only some of very many keys, and the page says so.
+The page is one file that loads nothing from elsewhere. It updates itself by this library's long polls, which wait in a
+purgatory of the inspector's own. Stop signals end them, as LongPolling describes. A snapshot is taken once a second
+while a page is open, otherwise never. With more than 20,000 keys it visits only some, and the page says so.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from .view import View, Views
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Polls that may wait at once. Each open page has one.
+#: The most polls that may wait at once. Each open page has one.
 MAX_POLLS: Final = 100
 POLICY: Final = Policy(max_wait=10.0, retry_after=(5, 5))
-#: Characters of a search.
+#: The most characters of a search.
 MAX_SEARCH: Final = 200
-#: Searches that run or wait. One at a time runs, so that many take no more of the loop than one does.
+#: The most searches that run or wait. Only one runs at a time, so that many take no more of the loop than one.
 MAX_SEARCHES: Final = 10
 
 HEADERS: Final = {
@@ -73,21 +73,22 @@ class Inspector:
     """An ASGI app with the live page of one or more purgatories, to be mounted.
 
     Args:
-        purgatories: what to show. A LongPolling stands for its purgatory, and for how its polls were answered. Each
-            must run in the event loop that serves the page. They may be started later, closed, and started again.
+        purgatories: what to show. For a LongPolling, its purgatory and the answers to its polls are shown. Each must
+            run in the event loop that serves the page. It may be started later, closed, and started again.
         buses: buses to show beside them.
-        show_keys: show keys as they are. False (default): show numbers instead, from which the keys cannot be computed.
-            A number stands for the same key as long as this object lives, and a search by the key still finds it.
-        allowed_hosts: names under which the page may be reached, without ports: "example.com", or "*.example.com" for
-            its subdomains. Default: localhost, its subdomains, 127.0.0.1 and [::1]. A request for another host is
-            answered 400, so that no other site can read the page by DNS rebinding. Behind a proxy, name the Host that
-            it passes on. ["*"] allows every host.
+        show_keys: show keys as they are. False (default): show a hash of each instead, which does not reveal the key.
+            A key keeps its hash as long as this object lives, and a search by the key still finds it.
+        allowed_hosts: host names of the page, without ports: "example.com", or "*.example.com" for its subdomains.
+            Default: localhost, its subdomains, 127.0.0.1 and [::1]. A request for another host is answered 400, so that
+            no other site can read the page by DNS rebinding. Behind a proxy, give the Host that it passes on. ["*"]
+            allows every host.
 
-    Raises: TypeError: something else than purgatories or buses, or one str of hosts; ValueError: no purgatory, no host,
-        or a host that could never match.
+    Raises:
+        TypeError: an item is not a purgatory, a LongPolling or a bus, or *allowed_hosts* is one str.
+        ValueError: there is no purgatory or no host, or a host could never match.
 
-    Cost: nothing while no page is open; else, for each purgatory shown, one snapshot of its figures per second and, if
-    they have changed, of at most 20,500 of its keys.
+    Cost: nothing while no page is open. Otherwise, per second and purgatory, a snapshot of its statistics and, if they
+    have changed, of at most 20,500 of its keys.
     """
 
     def __init__(
@@ -148,22 +149,22 @@ class Inspector:
         return await self._line.search(view, self._names, text, request)
 
     def _number(self, scope: Scope) -> int:
-        """The number of the view that is asked for."""
+        """The number of the requested view."""
         number = HTTPConnection(scope).query_params.get("purgatory", "0")
         if not (number.isascii() and number.isdecimal() and len(number) < 6 and int(number) < len(self._views)):
             raise HTTPException(404, f"purgatory must be a number below {len(self._views)}")
         if self._views[int(number)].is_elsewhere():
-            raise HTTPException(409, "this purgatory runs in another event loop than the page")
+            raise HTTPException(409, "this purgatory belongs to another event loop than the page")
         return int(number)
 
 
 def _cursor(scope: Scope) -> str:
-    """That of the last answer; anything else means the whole."""
+    """The cursor of the last answer; anything else asks for the whole history."""
     return HTTPConnection(scope).query_params.get("after", "")
 
 
 def _with_headers(send: Send) -> Send:
-    """Add HEADERS to answers, where they have none of that name."""
+    """Add those HEADERS that an answer lacks."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -177,7 +178,7 @@ def _with_headers(send: Send) -> Send:
 
 
 class _Line:
-    """The searches of one event loop: one runs, the others stand in line."""
+    """The searches of one event loop: one runs, the others queue."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
@@ -186,7 +187,7 @@ class _Line:
 
     async def search(self, view: View, names: Names, text: str, request: Request) -> Response:
         if self._length >= MAX_SEARCHES:
-            raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting", {"retry-after": "5"})
+            raise HTTPException(503, f"{MAX_SEARCHES} searches are waiting or running", {"retry-after": "5"})
         self._length += 1
         search = asyncio.create_task(self._search(view, names, text))
         try:
@@ -201,23 +202,23 @@ class _Line:
 
 def _refusal(named: list[str]) -> Response:
     host = repr(", ".join(named))[:MAX_NAME]
-    text = f"The host {host} is not allowed here. If it should be, name it in the Inspector's allowed_hosts"
+    text = f"The host {host} is not allowed here. To allow it, add it to the Inspector's allowed_hosts"
     return PlainTextResponse(text, 400)
 
 
 def _nobody_reads() -> Response:
-    """The client has left."""
+    """The answer to a client that has disconnected."""
     return Response(status_code=499)
 
 
 def _answer(data: Row) -> Response:
-    # Not as JSONResponse does it: a name may be no valid UTF-8.
+    # Not by JSONResponse, which fails if a name is not valid UTF-8.
     return Response(json.dumps(data, allow_nan=False), media_type="application/json")
 
 
 @cache
 def _page() -> tuple[str, str]:
-    """The page, and a content security policy that allows the script and the style in it and nothing else."""
+    """The page, and a content security policy that allows only its own script and style."""
     html = files("aiopurgatory.web.inspector").joinpath("inspector.html").read_text("utf-8")
 
     def source(tag: str) -> str:
@@ -240,7 +241,7 @@ def _page() -> tuple[str, str]:
 
 
 async def _ended_before_client_left(search: asyncio.Task[Row], request: Request) -> bool:
-    """Wait for *search*, and cancel it at once if the client disconnects, which only receive() tells."""
+    """Wait for *search*. Cancel it at once if the client disconnects, which only receive() reports."""
     messages = 0
 
     def heard(message: Message | None) -> bool:

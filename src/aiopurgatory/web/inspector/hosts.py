@@ -1,10 +1,10 @@
-"""The hosts under which the page may be reached.
+"""The hosts that may serve the page.
 
-A page of another site cannot read the answers of this one, unless it makes its own name resolve to this server: DNS
-rebinding. The browser then sends that name as the Host.
+A page of another site cannot read the answers of this one, unless it makes its own name resolve to this server (DNS
+rebinding). The browser then sends that name as the Host.
 
-Not Starlette's TrustedHostMiddleware: in releases that are supported here, it splits the Host at its first colon, so
-that ``[::1]`` never matches (Kludex/starlette #3321). Nor does its answer say what to configure.
+Why not Starlette's TrustedHostMiddleware: some supported releases split the Host at its first colon, so ``[::1]`` never
+matches (Kludex/starlette #3321). Nor does its answer say what to configure.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ALLOWED = re.compile(rf"\*|(?:\*\.)?{_NAME}|{_ADDRESS}")
 
 
 class Hosts:
-    """Names that are allowed, as the Inspector takes them.
+    """The allowed host names, as the Inspector takes them.
 
-    Raises: TypeError: *allowed* is one str, or no iterable; ValueError: it is empty, or one could never match.
+    Raises: TypeError: *allowed* is one str, or not iterable. ValueError: it is empty, or a name could never match.
     """
 
     LOOPBACK: Final = ("localhost", "*.localhost", "127.0.0.1", "[::1]")
@@ -44,7 +44,7 @@ class Hosts:
             raise ValueError("allowed_hosts must name at least one host, got none")
 
     def allow(self, headers: Sequence[str]) -> bool:
-        """May a request with these Host headers be answered? Their ports do not count."""
+        """Whether a request with these Host headers may be answered. Ports are ignored."""
         if "*" in self._names:
             return True
         if len(headers) != 1 or not (found := _HOST.fullmatch(headers[0].lower())):

@@ -1,4 +1,4 @@
-"""The names by which keys are shown on the live page, and the keys that a search text may stand for."""
+"""The names of keys on the live page, and the keys that a search text may mean."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from hashlib import blake2b
 from typing import Any, Final
 
-#: Characters of a name that is shown.
+#: The most characters of a name.
 MAX_NAME: Final = 120
 
 
@@ -19,8 +19,8 @@ class Names(reprlib.Repr):
     """Names keys for the page.
 
     Args:
-        shown: True: a key's name is its ``repr()``, shortened. False: a number that stands for the key as long as this
-            object lives. The key cannot be computed from it.
+        shown: True: a key's name is its ``repr()``, shortened. False: a keyed hash, which does not reveal the key and
+            stays the same as long as this object lives.
     """
 
     def __init__(self, shown: bool) -> None:
@@ -45,12 +45,12 @@ class Names(reprlib.Repr):
 
 
 def kind_of(thing: object) -> str:
-    """The name of its class, at most MAX_NAME characters."""
+    """The name of the class of *thing*, at most MAX_NAME characters."""
     return type(thing).__qualname__[:MAX_NAME]
 
 
 def readings(text: str) -> list[Any]:
-    """The keys that *text* may stand for: the text itself, and its value as a Python literal, hashable or not."""
+    """The keys that *text* may mean: the text itself, and its value as a Python literal, hashable or not."""
     found: list[Any] = [text]
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # for an invalid escape sequence

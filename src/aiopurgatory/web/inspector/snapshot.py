@@ -1,7 +1,7 @@
 """Snapshots of a purgatory for the live page: figures, timing wheels, busiest keys, oldest operations, and a search.
 
-A snapshot holds the event loop for at most a few milliseconds at a time, however much is pending. No operation that
-has ended is kept alive by one.
+A snapshot holds the event loop for at most a few milliseconds at a time, however much is pending. It keeps no ended
+operation alive.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ...core.watchers import Watchers, count_in, oldest
 from ...purgatory import Purgatory
 from .names import Names, kind_of, readings
 
-#: The most keys that a snapshot visits: those watched longest and, if there are more, this many of the newest.
+#: The most keys that a snapshot visits: those watched longest and, if there are more, NEWEST of the newest.
 MAX_KEYS: Final = 20_000
 NEWEST: Final = 500
-#: Seconds that a snapshot takes of one loop iteration.
+#: Seconds that a snapshot may take of one loop iteration.
 TURN: Final = 0.001
-#: Operations visited under each key, the oldest ones.
+#: The most operations visited under each key, oldest first.
 PER_KEY: Final = 10
 #: Rows of a table.
 ROWS: Final = 10
-#: Parts of a ring. Of a wheel with more buckets, a part stands for several.
+#: The most parts of a ring. In a wheel with more buckets, a part shows several.
 MAX_PARTS: Final = 120
 
 Row = dict[str, Any]
@@ -42,7 +42,7 @@ Visit = Callable[[Hashable, object], None]
 
 
 def take_figures(purgatory: Purgatory) -> Row:
-    """The statistics and the timing wheels: equal to the last ones if nothing has changed.
+    """Return the statistics and the timing wheels: equal to the last ones if nothing has changed.
 
     Cost: a walk over the buckets.
     """
@@ -75,26 +75,26 @@ def take_figures(purgatory: Purgatory) -> Row:
 
 
 def take_clock(purgatory: Purgatory) -> float:
-    """The time of the purgatory's own clock, in seconds; 0 before the first start."""
+    """Return the time of the purgatory's own clock, in seconds; 0 before the first start."""
     return parts_of(purgatory).loop.time()
 
 
 def take_hands(purgatory: Purgatory) -> list[float]:
-    """The position of each wheel's hand, as a fraction of its round."""
+    """Return the position of each wheel's hand, as a fraction of its interval."""
     timer = parts_of(purgatory).deadlines.timer
     now = max(floor_ns(take_clock(purgatory)), timer.now)
     return [now % wheel.interval / wheel.interval for wheel in timer.wheels]
 
 
 async def take_keys(purgatory: Purgatory, names: Names) -> Row:
-    """The keys with the most watchers, and the oldest pending operations."""
+    """Return the keys with the most watchers, and the oldest pending operations."""
     tables = _Tables(names)
     scope = await visit_in_slices(parts_of(purgatory).watchers, tables.visit)
     return tables.rows() | {"scope": scope}
 
 
 async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
-    """The keys that *text* may stand for, and the oldest operations under each."""
+    """Return the keys that *text* may mean, and the oldest operations under each."""
     watchers = parts_of(purgatory).watchers
     hits: dict[Hashable, Row] = {}
 
@@ -117,10 +117,10 @@ async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
 async def visit_in_slices(watchers: Watchers, visit: Visit) -> Row:
     """Call *visit* with each key and its entry, in slices of TURN seconds.
 
-    Keys come in the order in which they were first watched. So the first MAX_KEYS are those watched longest without a
-    break: the oldest operation is under one of them, and keys with many watchers tend to be among them.
+    Keys come in the order in which they were first watched, so the first MAX_KEYS have been watched longest without a
+    break. The oldest operation is under one of them, and keys with many watchers tend to be among them.
 
-    Returns: the number of keys visited, the number of all keys, and whether that is only a part of them.
+    Returns: the number of keys visited, the number of all keys, and whether some were left out.
     """
     by_key = watchers.by_key
     keys = list(islice(by_key, MAX_KEYS))
@@ -140,7 +140,7 @@ def visit_key(watchers: Watchers, key: Hashable, visit: Visit) -> None:
     """Call *visit* with *key* and its entry, if something watches it."""
     try:
         entry = watchers.by_key.get(key)
-    except Exception:  # it is not hashable, or its own __hash__ or __eq__ raises
+    except Exception:  # the key is not hashable, or its own __hash__ or __eq__ raises
         return
     if entry is not None:
         visit(key, entry)
@@ -171,7 +171,7 @@ class _Tables:
         self.order = itertools.count()
         #: A heap. The second item counts down, so that no two keys are compared.
         self.most_watched: list[tuple[int, int, Hashable]] = []
-        #: By the time of the watch, and a number.
+        #: By the time of the watch, and a number that tells operations of the same time apart.
         self.oldest: dict[tuple[float, int], Row] = {}
         #: The latest time among those, once there are ROWS of them.
         self.latest = inf

@@ -1,4 +1,4 @@
-"""What the pages poll: snapshots of purgatories, as the source of their long polls."""
+"""Snapshots of purgatories, as the source of the pages' long polls."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .snapshot import Row, take_clock, take_figures, take_hands, take_keys
 
 #: Seconds between two snapshots of a purgatory.
 REFRESH: Final = 1.0
-#: Seconds after which an opened or closed purgatory is noticed.
+#: Seconds within which an opened or closed purgatory is noticed.
 NOTICE: Final = 0.1
-#: Rows of the history.
+#: The most rows of the history.
 HISTORY: Final = 300
 
 #: What the charts show.
@@ -41,30 +41,30 @@ class View:
         self.purgatory = shown.purgatory if isinstance(shown, LongPolling) else shown
         self.buses = buses
         self.names = names
-        self.run = secrets.token_hex(4)  # tells apart the versions of this view and of an earlier process
+        self.run = secrets.token_hex(4)  # distinguishes this view's versions from an earlier process's
         self.number = 0
         self.snapshot: Row = {}
-        #: Its figures, to see whether there is anything new; and when the last look began and ended.
+        #: The figures of the last snapshot, to see whether anything is new; and when it began and ended.
         self.figures: Row | None = None
         self.looked_at = self.began_at = -inf
         self.was_open = False
-        #: Numbers of snapshots, each with the time and what the charts show.
+        #: For each snapshot its number, its time, and the values that the charts show.
         self.history: deque[tuple[int, list[float]]] = deque(maxlen=HISTORY)
 
     @property
     def version(self) -> str:
-        """That of the last snapshot."""
+        """The version of the last snapshot."""
         return f"{self.run}-{self.number}"
 
     def is_elsewhere(self) -> bool:
-        """Does the purgatory belong to another event loop than this one, and not merely to one that is gone?"""
+        """Whether the purgatory belongs to another event loop that still exists."""
         loop = parts_of(self.purgatory).loop.running
         if loop is None or loop is asyncio.get_running_loop():
             return False
         return self.purgatory.is_open or not loop.is_closed()
 
     def is_due(self) -> bool:
-        """Is it time for another snapshot?"""
+        """Whether it is time for another snapshot."""
         is_old = time.monotonic() >= self.began_at + REFRESH
         is_due = is_old or not self.snapshot or self.purgatory.is_open != self.was_open
         return is_due and not self.is_elsewhere()
@@ -84,7 +84,7 @@ class View:
         self.looked_at = time.monotonic()
 
     def since(self, version: str | None) -> Row:
-        """The last snapshot, the time, and the history since *version*; if that is none of ours, the whole history."""
+        """The last snapshot, the time, and the history since *version*: all of it if *version* is unknown."""
         run, _, number = (version or "").partition("-")
         is_known = run == self.run and number.isascii() and number.isdecimal() and len(number) < 16
         seen = int(number) if is_known else -1
@@ -107,13 +107,13 @@ class View:
 
 
 class Views:
-    """The source of the pages' polls: what is polled is the number of a view.
+    """The source of the pages' polls. Its resources are the numbers of the views.
 
-    While a page polls, each view is looked at every REFRESH seconds; otherwise, never.
+    While a page polls, each view takes a snapshot every REFRESH seconds; otherwise, never.
 
     Args:
-        common: a part of each answer.
-        polls: where the polls wait.
+        common: a part of every answer.
+        polls: the purgatory in which the polls wait.
     """
 
     def __init__(self, views: Sequence[View], common: Row, polls: Purgatory) -> None:
@@ -136,11 +136,11 @@ class Views:
         return view.version
 
     async def read(self, number: int, since: str | None, version: str) -> bytes:
-        # Not as JSONResponse does it: a name may be no valid UTF-8.
+        # Not by JSONResponse, which fails if a name is not valid UTF-8.
         return json.dumps(self._common | self._views[number].since(since), allow_nan=False).encode()
 
     async def _follow(self) -> None:
-        """Until no poll waits."""
+        """Notify the polls of due snapshots, until no poll waits."""
         while True:
             await asyncio.sleep(min(NOTICE, REFRESH))
             if not self._polls.num_delayed:
