@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 
+import hypothesis  # noqa: F401  (it looks for what refers to a generator, and the collector hides what is frozen)
 import pytest
 
 import aiopurgatory
