@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from weakref import WeakSet
 
+from ..clock import ClockHandle
 from ..clock_task import ClockTask
 from ..core.nanoseconds import NS, ceil_ns, floor_ns
 from .settling import settle
@@ -41,7 +42,7 @@ class ManualClock:
         """Return the time in seconds."""
         return self._now / NS
 
-    def call_at(self, when: float, callback: Callable[[], object], /) -> _ManualHandle:
+    def call_at(self, when: float, callback: Callable[[], object], /) -> ClockHandle:
         """Call *callback* when advance() reaches *when* (seconds); on the next loop iteration if that has passed."""
         handle = _ManualHandle(callback)
         due = ceil_ns(when)
