@@ -62,6 +62,14 @@ def test_scratch_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
             assert (living / "block").exists()
 
 
+def test_scratch_folder_that_a_killed_process_left_meanwhile_is_removed_at_the_end(tmp_path: Path) -> None:
+    with scratch_folder(tmp_path):
+        late = tmp_path / f"{PREFIX}late"  # its JVM wrote while the folder was being removed
+        late.mkdir()
+        (late / "log").touch()
+    assert not list(tmp_path.iterdir())
+
+
 def test_scratch_folder_of_this_process_is_kept(tmp_path: Path) -> None:
     with scratch_folder(tmp_path) as first, scratch_folder(tmp_path) as second:
         remove_abandoned(tmp_path)
