@@ -18,7 +18,9 @@ PREFIX: Final = ".spark-"
 def scratch_folder(parent: str | Path) -> Iterator[Path]:
     """Remove the scratch folders of killed processes from *parent*, and make a new one for the block.
 
-    They are removed once more at the end: the JVM of a killed process may write to its folder for a moment. The lock is on the folder itself. The system releases it when the process ends, even by SIGKILL. File systems
+    They are removed once more at the end: the JVM of a killed process may write to its folder for a moment.
+
+    The lock is on the folder itself. The system releases it when the process ends, even by SIGKILL. File systems
     without locks keep the folders of killed processes.
     """
     parent = Path(parent).resolve()
