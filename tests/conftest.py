@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 
-import hypothesis  # noqa: F401  (it looks for what refers to a generator, and the collector hides what is frozen)
+import hypothesis  # noqa: F401  (imported late, it would warn: it searches for referrers, and frozen ones are hidden)
 import pytest
 
 import aiopurgatory
@@ -43,13 +43,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_finish() -> None:
-    # Modules and tests stay until the end. Many tests collect garbage, which then takes a tenth of the time.
+    # Modules and tests stay until the end. Frozen, they no longer slow down the many tests that collect garbage.
     gc.collect()
     gc.freeze()
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # else DuckDB takes at the exit for leaked what is only frozen
+    gc.unfreeze()  # otherwise DuckDB reports frozen objects as leaked at exit
 
 
 def _reset(client: socket.socket) -> None:
