@@ -8,7 +8,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
@@ -75,6 +75,7 @@ def test_log_normal_recovers_with_mixed_timeouts_weights_and_last_tries() -> Non
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0, 20), min_size=2, max_size=60), st.floats(0.1, 3))
+@example([0.0, 0.0, 1.0, 1.0], 1.0)  # each lies one deviation from the mean: nothing pulls at sigma
 def test_log_normal_nothing_cut_off_is_mean_and_deviation(logs: list[float], scale: float) -> None:
     found = log_normal(times_of(np.array(logs) * scale, np.full(len(logs), 1e3)))
     assert found is not None

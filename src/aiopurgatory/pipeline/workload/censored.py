@@ -102,7 +102,7 @@ class Likelihood:
         """Return the ends, at which the likelihood has fallen by as much as weights and confidence allow."""
         inverse = np.linalg.inv(-self._curvature(self._best))
         plain = float(gradient @ inverse @ gradient)
-        design = self._variance(gradient @ inverse, weighted=True) / self._variance(gradient @ inverse, weighted=False)
+        design = self._design(gradient @ inverse)
         fall = float(chi2.ppf(CONFIDENCE, 1)) / 2 * design
         ends = []
         for side in (-1, 1):
@@ -165,6 +165,14 @@ class Likelihood:
                 break
             at, value = at + share * step, found
         return at
+
+    def _design(self, toward: Array) -> float:
+        """Return the factor by which the weights increase the variance of the score in a direction."""
+        plain = self._variance(toward, weighted=False)
+        if plain > 0:
+            return self._variance(toward, weighted=True) / plain
+        # The score of every value is 0, as that of 0, 0, 1 and 1 is for sigma: the factor is the mean weight.
+        return float(sum(part.squares.sum() for part in self._parts) / sum(part.weight for part in self._parts))
 
     def _variance(self, toward: Array, *, weighted: bool) -> float:
         """Return the variance of the score in a direction: *weighted*, or with each weight as so many rows."""
