@@ -18,6 +18,7 @@ from aiopurgatory.pipeline.advise import AdviceError
 from aiopurgatory.pipeline.cleaning.clean_table import published
 from aiopurgatory.pipeline.run import PARTS, BusyError, Options, run_all
 from aiopurgatory.pipeline.spark import progress
+from aiopurgatory.pipeline.spark.scratch import PREFIX
 
 from .journals import expired, operation, write
 
@@ -91,6 +92,19 @@ def test_run_two_at_once_second_is_refused(spark: SparkSession, journal: Path, t
 
     with pytest.raises(InterruptedError):
         run_all(meanwhile, str(journal), tmp_path / "out", SMALL)
+
+
+def test_run_without_a_session_removes_the_scratch_folder_of_a_killed_run(journal: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def none() -> SparkSession:
+        raise InterruptedError
+
+    abandoned = out / f"{PREFIX}killed"
+    abandoned.mkdir(parents=True)
+    with pytest.raises(InterruptedError):
+        run_all(none, str(journal), out, SMALL)
+    assert not abandoned.exists()
 
 
 @pytest.mark.slow

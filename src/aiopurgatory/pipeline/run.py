@@ -38,6 +38,7 @@ from .page.promises import Limits
 from .replay import results
 from .replay.settings import Setting
 from .spark import folders, progress
+from .spark.scratch import remove_abandoned
 from .spark.session import stage_session
 from .workload.model import expected_shares, read_model, write_model
 
@@ -135,6 +136,7 @@ def run_all(spark: Callable[[], SparkSession], journal: str, out: Path, options:
     options.settings()  # refuse settings before hours of work, not after
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
+        remove_abandoned(out)  # a session does it, too, but the last stage needs none
         return _Run(spark, journal, out, options).all()
 
 
