@@ -29,14 +29,13 @@ class Handover:
                 if not loop.is_closed():
                     raise
 
-    def clear(self) -> None:
-        """Drop the keys that a previous loop never took."""
-        with self._lock:
-            self._keys = {}
-
     def _take(self, check: Callable[[Hashable], object]) -> None:
         with self._lock:
             keys = self._keys
             self._keys = {}
         for key in keys:
-            check(key)
+            try:
+                check(key)
+            except Exception as exc:  # of comparing the key: the others are checked even so
+                message = "aiopurgatory: a key cannot be checked"
+                asyncio.get_running_loop().call_exception_handler({"message": message, "exception": exc})

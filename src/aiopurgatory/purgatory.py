@@ -37,8 +37,8 @@ R = TypeVar("R")
 
 logger = logging.getLogger("aiopurgatory")
 
-#: The quickest way to get the running loop. Before Python 3.12 that costs a system call.
-_CURRENT_LOOP: Final = asyncio._get_running_loop if sys.version_info >= (3, 12) else None
+#: Before Python 3.12, asking asyncio for the running loop costs a system call.
+_BY_IDENT: Final = sys.version_info < (3, 12)
 
 _started: WeakSet[Purgatory] = WeakSet()
 
@@ -55,15 +55,16 @@ class Purgatory(SyncPurgatory):
     check_and_complete_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
 
     Args:
-        name: shown in messages and metrics.
-        tick: seconds; each timeout is rounded up to it, once.
-        wheel_size: buckets per level of the timing wheel, >= 2.
+        name: shown in messages and metrics (default: "default").
+        tick: seconds; each timeout is rounded up to it, once (default: 0.001). A coarser one makes fewer wake-ups.
+        wheel_size: buckets per level of the timing wheel, >= 2 (default: 20, as Kafka's). More make fewer levels.
         purge_interval: when to drop an ended operation's entries under its other keys. 0 (default): at once. N: in one
             sweep per about N ended operations, as Kafka does; measured slower.
         max_pending: refuse to park more operations than this, >= 1. None (default): no limit.
-        turn_budget: seconds that expiries, ``..._soon`` checks and purges together may take of one loop iteration.
+        turn_budget: seconds that expiries, ``..._soon`` checks and purges together may take of one loop iteration
+            (default: 0.005). Less makes other tasks wait for a shorter time.
         clock: tells the time. None (default): ``time.monotonic`` and the loop's timer.
-        observers: told of each operation that ends; duplicates count once.
+        observers: told of each operation that ends (default: none); duplicates count once.
 
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
 
@@ -130,8 +131,9 @@ class Purgatory(SyncPurgatory):
         # Refuse first, change state after: nothing is open until all of this went well.
         clock = LoopClock() if self._given_clock is None else self._given_clock
         clock.time()
-        self._parts.loop.enter(loop, clock.time, time.perf_counter, threading.get_ident, _CURRENT_LOOP)
-        self._handover.clear()
+        current = asyncio._get_running_loop
+        self._parts.loop.enter(loop, clock.time, time.perf_counter, threading.get_ident, current, _BY_IDENT)
+        self._handover = Handover()  # the keys of an earlier loop are gone with it
         self._clock_task = ClockTask(self._parts, clock, self._clock_ended)
         self._parking.open()
         _started.add(self)
@@ -188,8 +190,11 @@ class Purgatory(SyncPurgatory):
         would be lost.
 
         Args:
+            predicate: returns the value to wait for, or anything false. Called when the keys are watched, at each
+                check of one of them, and a last time at the deadline.
+            keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: call *predicate* once, and do not wait.
-            on_undelivered: called with a value that a cancelled task did not receive, to put it back.
+            on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
 
         Returns: the first true value.
 
@@ -229,7 +234,10 @@ class Purgatory(SyncPurgatory):
         At the deadline, a read in progress is finished and one last read follows, which finds changes that nobody
         checked for. Reads have no timeout of their own: give yours one.
 
-        Args: timeout: seconds, or None for no deadline. 0 or less: read once, and do not wait.
+        Args:
+            read: returns, when awaited, the value to wait for, or anything false.
+            keys: at least one hashable, as for watch().
+            timeout: seconds, or None for no deadline. 0 or less: read once, and do not wait.
 
         Returns: the first true value.
         Raises: TimeoutError: the last read was false. What *read* or watch() raises; what fail_for_key() was given.

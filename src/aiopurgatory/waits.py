@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from .arguments import require_not_coroutine
+from .core.operation import mark_retrieved
 from .operation import DelayedOperation
 
 R = TypeVar("R")
@@ -77,6 +78,7 @@ class ReadWait(DelayedOperation[None]):
     def __init__(self, timeout: float | None) -> None:
         super().__init__(timeout)
         self.checks = Checks()
+        mark_retrieved(self)  # read_until() raises its failure; during a read, nothing awaits it
 
     def try_complete(self) -> bool:
         self.checks.tell()

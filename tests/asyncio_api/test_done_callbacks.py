@@ -6,6 +6,7 @@ Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython
 from __future__ import annotations
 
 import asyncio
+import gc
 import weakref
 from collections.abc import Callable
 from contextvars import Context, ContextVar
@@ -269,3 +270,44 @@ async def test_done_callback_of_an_op_runs_after_its_hooks(purgatory: Purgatory)
     assert seen == ["on_complete", "on_expiration"]
     await turns(1)
     assert sorted(seen[2:]) == ["added in on_complete", "other", "result"]
+
+
+async def test_removed_done_callback_leaves_nothing_behind(purgatory: Purgatory) -> None:
+    op: Any = purgatory.watch(Op(60.0), ["key"])
+    kept: list[object] = []
+
+    def removed(_: object) -> None:
+        raise AssertionError("it was removed")
+
+    op.add_done_callback(kept.append)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(1_000):
+        op.add_done_callback(removed)
+        await asyncio.wait([op], timeout=0)
+        assert op.remove_done_callback(removed) == 1
+    op.add_done_callback(kept.append)
+    assert len(gc.get_objects()) - before < 100
+    op.force_complete()
+    await turns(1)
+    assert kept == [op, op]
+
+
+@pytest.mark.parametrize("positions", [{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}])
+async def test_removed_done_callbacks_spare_the_others_and_their_order(
+    purgatory: Purgatory, positions: set[int]
+) -> None:
+    op: Any = purgatory.watch(Op(60.0), ["key"])
+    seen: list[int] = []
+
+    def removed(_: object) -> None:
+        seen.append(-1)
+
+    for position in range(3):
+        op.add_done_callback(removed if position in positions else lambda _, position=position: seen.append(position))
+    assert op.remove_done_callback(removed) == len(positions)
+    assert op.remove_done_callback(removed) == 0
+    op.add_done_callback(lambda _: seen.append(3))
+    op.force_complete()
+    await turns(1)
+    assert seen == [position for position in range(4) if position not in positions]

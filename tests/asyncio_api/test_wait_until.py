@@ -181,3 +181,17 @@ async def test_full_purgatory_refuses_before_it_reads(clock: ManualClock, table:
         assert table.reads == 1
         first.cancel()
         await settle()
+
+
+async def test_fail_for_key_during_a_read_is_raised_and_not_reported(purgatory: Purgatory, table: Table) -> None:
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    table.gate.clear()
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    purgatory.fail_for_key("key", ConnectionError("not leader"))
+    await settle()
+    table.gate.set()
+    with pytest.raises(ConnectionError, match="not leader"):
+        await waiting
+    assert reports == []

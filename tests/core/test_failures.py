@@ -212,3 +212,21 @@ async def test_cancelled_error_of_a_hook_is_reported_once(
     assert reports == [exc]
     assert (op.outcome, op.exception()) == (Outcome.FAILED, exc)
     reports.clear()
+
+
+class Nameless(Op):
+    def __repr__(self) -> str:
+        raise Boom
+
+
+async def test_failure_whose_repr_raises_keeps_no_other_from_being_reported(
+    purgatory: Purgatory, reports: list[BaseException]
+) -> None:
+    for _ in range(2):
+        nameless, other = purgatory.watch(Nameless(60.0), ["key"]), purgatory.watch(Op(60.0), ["key"])
+        failures = [Boom("nameless"), Boom("other")]
+        nameless.fail(failures[0])
+        other.fail(failures[1])
+        await turns(5)
+        assert reports == failures
+        reports.clear()

@@ -213,3 +213,16 @@ async def test_close_with_an_observer_interrupted_is_whole(clock: ManualClock, o
     assert [type(op.exception()) for op in ops] == [PurgatoryClosedError] * 3
     async with asyncio.timeout(1.0):  # not at all, when it is as it should be
         await purgatory.aclose()
+
+
+async def test_fail_for_key_with_an_observer_interrupted_ends_all(clock: ManualClock, observer: Watching) -> None:
+    async with Purgatory("all", clock=clock, observers=[observer]) as purgatory:
+        ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
+        tasks = [asyncio.create_task(fate(op)) for op in ops]
+        await turns(1)
+        observer.act = lambda: raising(Interrupt())(ops[0])
+        with pytest.raises(Interrupt):
+            purgatory.fail_for_key("key", Boom())
+        observer.act = bool
+        assert await asyncio.gather(*tasks) == ["Boom"] * 3
+        check_invariants(purgatory)

@@ -118,3 +118,52 @@ async def test_hook_may_end_its_own_op(purgatory: Purgatory, hook: str) -> None:
     op = await run_hook(purgatory, hook, lambda op: ended.extend([op.cancel(), op.fail(Boom()), op.force_complete()]))
     assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
     assert ended == [HOOKS[hook][1] is None, False, False]
+
+
+@pytest.mark.parametrize("moment", ["deadline", "watch"])
+async def test_try_that_checks_its_own_key_is_not_tried_inside_itself(
+    purgatory: Purgatory, clock: ManualClock, moment: str
+) -> None:
+    """A predicate that takes something would take a second thing, and lose the first."""
+    queue: list[str] = []
+    tries = 0
+
+    def take() -> str | None:
+        nonlocal tries
+        tries += 1
+        if moment == "watch" and tries == 2:
+            queue.extend(["first", "second"])
+        if not queue:
+            return None
+        item = queue.pop(0)
+        purgatory.check_and_complete("queue")  # there is room now: producers wait under the same key
+        return item
+
+    waiting = asyncio.create_task(purgatory.wait_for(take, ["queue"], 1.0))
+    producer = purgatory.watch(Op(60.0), ["queue"])
+    if moment == "deadline":
+        await clock.settle()
+        queue.extend(["first", "second"])
+        await clock.advance(1.0)
+    producer.ready = True
+    assert await waiting == "first"
+    assert queue == ["second"]
+    purgatory.check_and_complete("queue")
+    assert producer.done()
+
+
+async def test_check_inside_a_last_try_is_made_up_for_after_it(purgatory: Purgatory, clock: ManualClock) -> None:
+    """Postponed by that try, the operation is checked again, as nobody else would."""
+    op = purgatory.watch(Op(1.0), ["key"])
+
+    def postpone(_: Op) -> None:
+        del op.hooks["try_complete"]
+        purgatory.reschedule(op, 60.0)
+        purgatory.check_and_complete("key")
+
+    op.hooks["try_complete"] = postpone
+    before = op.tries
+    await clock.advance(1.0)
+    await turns(3)
+    assert op.tries == before + 2
+    assert not op.done()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Op, turns
+from .parts import Boom, Op, turns
 
 
 async def test_soon_marked_many_times_checks_once_later(purgatory: Purgatory) -> None:
@@ -113,3 +113,29 @@ async def test_soon_unknown_not_started_or_closed_is_harmless(purgatory: Purgato
     purgatory.check_and_complete_soon("unknown")
     await turns(10)
     assert purgatory.statistics().pending == 0
+
+
+async def test_marked_key_that_cannot_be_compared_ends_nothing_else(
+    purgatory: Purgatory, reports: list[BaseException]
+) -> None:
+    class Apart:
+        def __hash__(self) -> int:
+            return 7
+
+        def __eq__(self, other: object) -> bool:
+            if not isinstance(other, Apart):
+                raise Boom
+            return True
+
+    other = purgatory.watch(Op(60.0), ["other"])
+    purgatory.watch(Op(60.0), [Apart()])
+    purgatory.check_and_complete_soon(Apart())
+    purgatory.cancel_for_key(Apart())
+    purgatory.watch(Op(60.0), [7])
+    other.ready = True
+    purgatory.check_and_complete_soon("other")
+    await turns(5)
+    assert other.outcome is Outcome.COMPLETED
+    assert [type(exc) for exc in reports] == [Boom]
+    reports.clear()
+    assert purgatory.is_open

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from .ready import ended, watch_ready
 # check_and_complete(key, limit=...)
 
 
-@pytest.mark.parametrize("limit", [1, 3, 5, 6, 10**30])
+@pytest.mark.parametrize("limit", [1, 3, 5, 6, sys.maxsize - 1, 10**30])
 async def test_limit_ends_as_many_oldest_first(purgatory: Purgatory, limit: int) -> None:
     ops = watch_ready(purgatory, 5)
     assert purgatory.check_and_complete("key", limit=limit) == min(limit, 5)

@@ -282,3 +282,16 @@ async def test_try_complete_closing_in_second_try_fails(purgatory: Purgatory) ->
     assert purgatory.try_complete_else_watch(op, ["key"]) is True
     check_invariants(purgatory)
     assert isinstance(op.exception(), PurgatoryClosedError)
+
+
+async def test_keys_that_watch_the_operation_themselves_are_refused(purgatory: Purgatory) -> None:
+    op = Op(60.0)
+
+    def keys() -> Iterator[str]:
+        purgatory.watch(op, ["first"])
+        yield "second"
+
+    with pytest.raises(RuntimeError, match="only once"):
+        purgatory.watch(op, keys())
+    check_invariants(purgatory)
+    assert op.keys == ("first",)

@@ -171,3 +171,58 @@ async def test_debug_wrong_thread_raises_changes_nothing(
     assert (debugged.statistics(), op.tries) == before
     check_invariants(debugged)
     assert op.force_complete()
+
+
+class Apart:
+    """Equal in hash to a number, and not to be compared with one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Apart):
+            raise TypeError("it is not to be compared")
+        return self.number == other.number
+
+
+async def test_threadsafe_key_that_raises_spares_the_others(purgatory: Purgatory) -> None:
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
+    purgatory.watch(Wait(bool), [7])
+    ready = asyncio.Event()
+    op = purgatory.watch(Wait(ready.is_set), ["key"])
+    ready.set()
+
+    def call() -> None:
+        purgatory.check_and_complete_threadsafe(Apart(7))
+        purgatory.check_and_complete_threadsafe("key")
+
+    async with asyncio.timeout(5):
+        await asyncio.to_thread(call)
+        await op
+    assert [type(report) for report in reports] == [TypeError]
+
+
+def test_loop_that_goes_on_in_another_thread_is_at_home_there() -> None:
+    loop = asyncio.new_event_loop()
+    purgatory = Purgatory()
+    loop.run_until_complete(purgatory.start())
+
+    async def work() -> str:
+        purgatory.watch(Wait(bool), ["other"])
+        return await purgatory.wait_for(lambda: "value", ["key"], 1.0)
+
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        assert asyncio.run_coroutine_threadsafe(work(), loop).result(10) == "value"
+        with pytest.raises(RuntimeError, match="in another thread"):
+            purgatory.check_and_complete("other")
+    finally:
+        asyncio.run_coroutine_threadsafe(purgatory.aclose(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

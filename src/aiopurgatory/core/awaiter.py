@@ -153,12 +153,19 @@ class Awaiter(Awaiters):
     def remove(self, callback: Callable[[Any], object]) -> int:
         """Remove *callback* from the chain whose head this is. Returns: how often it was there."""
         found = 0
+        kept = self
         awaiter: Awaiter | None = self
         while awaiter is not None:
+            after = awaiter._next
             if not awaiter._is_task and awaiter._callback == callback:
                 awaiter._callback = awaiter._context = None
                 found += 1
-            awaiter = awaiter._next
+                if awaiter is not self:  # the others refer to the head, so that one stays
+                    kept._next = after
+            else:
+                kept = awaiter
+            awaiter = after
+        self._last = None if kept is self else kept
         self._waiting -= found
         return found
 

@@ -11,7 +11,7 @@ from typing import Final, cast, final
 from .alarm import Alarm
 from .endings import attempt
 from .loop import Loop
-from .operation import Operation, is_pending, keys_of, state_of
+from .operation import Operation, is_pending, is_trying, keys_of, state_of
 from .states import COMPLETED, FAILED, PENDING
 from .watchers import Watchers, listed, oldest
 
@@ -185,10 +185,18 @@ class Checks:
                 self._soon_keys.reverse()
                 self._uncounted = self._watchers.pending > 0
             else:
-                self._soon_ops = self._watchers.waiting(self._soon_key)
+                self._soon_ops = self._waiting(self._soon_key)
                 self._uncounted = bool(self._soon_ops)
         self._soon_ops.reverse()
         return True
+
+    def _waiting(self, key: Hashable) -> list[Operation]:
+        """List what waits under *key*, whose __eq__ is the user's code: it must not end the clock task (I11)."""
+        try:
+            return self._watchers.waiting(key)
+        except (Exception, CancelledError) as exc:
+            self._loop.report(None, exc, "a key cannot be compared")
+            return []
 
     def _end_last(self) -> None:
         """Finish the check that _begin_next() began."""
@@ -218,7 +226,7 @@ class Checks:
         """Try the operations now in *entry*, oldest first: those added later have seen a later state (I12)."""
         if entry is not None and not isinstance(entry, dict):
             return self._try_one(key, cast(Operation, entry))
-        if limit != ALL:
+        if limit < ALL - FIRST_SLICE:
             return self._try_some(key, entry, limit)
         ended = 0
         for op in self._watchers.all_pending() if key is EVERY_KEY else listed(entry):
@@ -241,6 +249,9 @@ class Checks:
     def _try_one(self, key: Hashable, op: Operation) -> int:
         """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""
         if is_pending(op):
+            if is_trying(op):  # by its deadline or by watch(): a try inside that try could take a second result
+                self._mark(key, ALL)
+                return 0
             state = attempt(op)
             ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled
         else:

@@ -16,6 +16,7 @@ class Loop:
     """Args: name: the purgatory's name, for messages."""
 
     __slots__ = (
+        "_by_ident",
         "_call_exception_handler",
         "_call_soon",
         "_current_loop",
@@ -45,7 +46,8 @@ class Loop:
         self._is_running: Callable[[], bool] = bool
         self._get_ident: Callable[[], int] = int
         self._ident = 0
-        self._current_loop: Callable[[], object] | None = None
+        self._current_loop: Callable[[], object] = int
+        self._by_ident = False
 
     def enter(
         self,
@@ -53,13 +55,15 @@ class Loop:
         time: Callable[[], float],
         turn_time: Callable[[], float],
         get_ident: Callable[[], int],
-        current_loop: Callable[[], object] | None,
+        current_loop: Callable[[], object],
+        by_ident: bool,
     ) -> None:
         """Attach to the loop *running* in this thread.
 
         Args:
             get_ident: returns the number of the calling thread.
-            current_loop: returns the loop running in the calling thread; None if get_ident() is quicker.
+            current_loop: returns the loop running in the calling thread.
+            by_ident: whether get_ident() is quicker.
         """
         done = running.create_future()
         done.set_result(None)
@@ -74,6 +78,7 @@ class Loop:
         self._get_ident = get_ident
         self._ident = get_ident()
         self._current_loop = current_loop
+        self._by_ident = by_ident
 
     def now(self) -> int:
         """The time in nanoseconds."""
@@ -81,19 +86,23 @@ class Loop:
 
     def is_here(self) -> bool:
         """Is the caller inside this loop? (I15)"""
-        if self._current_loop is not None:
-            return self._current_loop() is self.running
         # A loop that runs, and was entered in this thread, is the one running here. Asking asyncio costs a system call
         # on Python 3.11: a sixth of a whole operation.
-        return self._get_ident() == self._ident and self._is_running()
+        if self._by_ident and self._get_ident() == self._ident:
+            return self._is_running()
+        if self._current_loop() is not self.running:
+            return False
+        if self._by_ident:
+            self._ident = self._get_ident()  # the loop goes on in another thread
+        return True
 
     def is_foreign_thread(self) -> bool:
         """Does the loop run in another thread than the caller's?"""
-        return self._get_ident() != self._ident and self._is_running()
+        return self._is_running() and not self.is_here()
 
     def check_thread(self) -> None:
         """Refuse a call from another thread: the loop might not notice it until it next wakes, seconds later (I15)."""
-        if self._current_loop is not None and self._current_loop() is self.running:
+        if self._by_ident and self._get_ident() == self._ident:
             return
         if self.is_foreign_thread():
             raise RuntimeError(self.wrong_thread())

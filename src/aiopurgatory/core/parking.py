@@ -135,7 +135,7 @@ class Parking(Owner):
         except (TypeError, AttributeError):
             raise not_an_operation(candidate) from None
         watch_keys = checked_keys(keys)
-        if owner is not None:
+        if owner is not None or owner_of(op) is not None:  # an iterable of keys may watch it, too
             raise watched_before(candidate)
         if not is_pending(op):
             adopt(op, self, ())
@@ -210,9 +210,13 @@ class Parking(Owner):
     def fail_for_key(self, key: Hashable, exc: Exception) -> list[Operation]:
         """Fail every operation waiting under *key*. Returns: those operations, in the order of watch()."""
         require_error(exc)
-        ops = self._unlink_for_key(key, FAILED)
-        for op in ops:
+
+        def publish_it(op: Operation) -> bool:
             publish_failure(op, exc)
+            return True
+
+        ops = self._unlink_for_key(key, FAILED)
+        call_each_then_raise(ops, publish_it)
         return ops
 
     def _unlink_for_key(self, key: Hashable, outcome: u8) -> list[Operation]:

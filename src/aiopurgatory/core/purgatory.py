@@ -190,6 +190,7 @@ class SyncPurgatory:
         Called from a hook during another check, it is queued until that check finishes, and returns 0 (I7).
 
         Args:
+            key: the key whose state has changed.
             limit: stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
                 workers. Operations whose condition does not hold do not count. (With a limit, an operation that is
                 watched during the check may be tried, too.)
@@ -269,7 +270,9 @@ class SyncPurgatory:
 
         Called from the final try_complete(), it keeps the operation alive instead of expiring it.
 
-        Args: timeout: seconds >= 0, or None for no deadline.
+        Args:
+            op: an operation that is pending here.
+            timeout: seconds >= 0, or None for no deadline.
 
         Returns: False if *op* has ended.
 

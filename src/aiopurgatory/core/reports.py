@@ -77,34 +77,43 @@ class Reports:
         if kind not in self._warned:
             self._warned.add(kind)
             self._warn(
-                f"{op!r} completed only at its deadline: its condition held, but none of its keys had been checked; "
-                f"call check_and_complete({key!r}) when the state behind it changes"
+                f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been checked; "
+                f"call check_and_complete({described(key)}) when the state behind it changes"
             )
 
     def _age(self, _: object) -> None:
-        more = self._report_aged(self._turn_budget)
-        self._aged.extend(self._fresh)
-        self._fresh.clear()
-        if more or self._aged:
-            self._loop.call_soon(self._age, None)
+        try:
+            self._report_aged(self._turn_budget)
+        finally:  # a handler may raise KeyboardInterrupt: the others are reported even so
+            self._aged.extend(self._fresh)
+            self._fresh.clear()
+            if self._aged:
+                self._loop.call_soon(self._age, None)
 
-    def _report_aged(self, budget: float) -> bool:
-        """Call the loop's exception handler, for *budget* seconds. Returns: whether reports are left."""
+    def _report_aged(self, budget: float) -> None:
+        """Call the loop's exception handler, for *budget* seconds."""
         stop = self._loop.turn_time() + budget
         while self._aged:
             op = self._aged.popleft()
             failure = None if is_retrieved(op) else failure_of(op)
             if failure is not None:
-                self._loop.report(op, failure, f"{op!r} failed and nothing awaits it")
+                self._loop.report(op, failure, f"{described(op)} failed and nothing awaits it")
                 if self._loop.turn_time() >= stop:
                     break
-        return bool(self._aged)
 
 
 def as_outcome(state: int) -> Outcome:
     outcome = OUTCOMES[state]
     assert outcome is not None  # never called for a pending one
     return outcome
+
+
+def described(thing: object) -> str:
+    """Return the repr of *thing*; if that raises, since it is the user's code, the name of its class."""
+    try:
+        return repr(thing)
+    except Exception:
+        return f"<{type(thing).__name__}>"
 
 
 def kind_of(key: Any) -> Any:

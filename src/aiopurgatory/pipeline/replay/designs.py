@@ -118,7 +118,9 @@ class New(Target):
 
     async def start(self) -> None:
         parts, clock = self._parts, self._clock
-        parts.loop.enter(asyncio.get_running_loop(), clock.time, clock.time, threading.get_ident, None)
+        parts.loop.enter(
+            asyncio.get_running_loop(), clock.time, clock.time, threading.get_ident, asyncio._get_running_loop, True
+        )
         parts.alarm.connect(clock.call_at, self._ring, self._wake)
         parts.parking.open()
         parts.deadlines.sleep()
