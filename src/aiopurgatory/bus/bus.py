@@ -24,25 +24,28 @@ _ATTEMPTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class BusStatistics:
-    """A snapshot of a bus. Counts are since its last start."""
+    """A snapshot of a bus. Counts are since its last start.
 
-    #: The bus's name: its channel.
+    Args:
+        name: the bus's name: its channel.
+        connected: whether it has received an echo of its own message since it last connected.
+        gaps: how often a subscription was lost. After each loss, every key was checked.
+        since_echo: seconds since the last echo; None if there was none since it last connected.
+        outbox: keys that the server has not acknowledged.
+        published: keys given to publish().
+        received: keys received from others, ``*`` included.
+        malformed: lines that are not keys, and messages that are too long. Both are skipped.
+        error: why it is not connected, and what to do; None if it is connected or closed.
+    """
+
     name: str
-    #: Whether it has received an echo of its own message since it last connected.
     connected: bool
-    #: How often a subscription was lost. After each loss, every key was checked.
     gaps: int
-    #: Seconds since the last echo; None if there was none since it last connected.
     since_echo: float | None
-    #: Keys that the server has not acknowledged.
     outbox: int
-    #: Keys given to publish().
     published: int
-    #: Keys received from others, ``*`` included.
     received: int
-    #: Lines that are not keys, and messages that are too long. Both are skipped.
     malformed: int
-    #: Why it is not connected, and what to do; None if it is connected or closed.
     error: str | None
 
 
@@ -186,6 +189,7 @@ class Bus:
         by a single "check everything".
 
         Args: key: a str, int, float, bool, None, bytes, UUID, or a tuple of these; at most 7,800 bytes as JSON.
+
         Raises:
             TypeError, ValueError: *key* is none of these, or too long.
             BusClosedError: the bus is closed, or was never started.

@@ -77,8 +77,8 @@ class Reports:
         if kind not in self._warned:
             self._warned.add(kind)
             self._warn(
-                f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been checked; "
-                f"call check_and_complete({described(key)}) when the state behind it changes"
+                f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been "
+                f"checked; call check_and_complete({described(key)}) when the state behind it changes"
             )
 
     def _age(self, _: object) -> None:

@@ -63,14 +63,16 @@ class Journal(Recorder):
 
     Args:
         folder: made if it is missing; any number of journals may share it. journal.schema describes its layout.
-        share: the share of operations to keep, chosen at random. Each row's weight makes up for those left out.
-        failed_share: the same for operations that failed.
-        keep_keys: write the repr of the first key as well as its hash.
-        salt: keys the hashes, so that nobody without it can recompute them; at most 64 bytes. Give all instances the
-            same.
-        rows_per_file: maximum rows in a file. Each takes about 250 bytes of memory until it is written.
-        seconds_per_file: maximum time until a file is written, in seconds.
-        snapshot_seconds: time between two snapshots of statistics(), in seconds.
+        share: the share of operations to keep, chosen at random (default: 1, all). Each row's weight makes up for
+            those left out. Lower it if the files grow too large.
+        failed_share: the same for operations that failed (default: 1).
+        keep_keys: write the repr of the first key as well as its hash (default: no).
+        salt: keys the hashes, so that nobody without it can recompute them; at most 64 bytes (default:
+            none). Give all instances the same.
+        rows_per_file: maximum rows in a file (default: 100,000). Each takes about 250 bytes of memory until it is
+            written.
+        seconds_per_file: maximum time until a file is written, in seconds (default: 60).
+        snapshot_seconds: time between two snapshots of statistics(), in seconds (default: 10).
 
     Raises: ValueError: an argument is out of its range.
 

@@ -22,22 +22,24 @@ class JoinError(PurgatoryError):
     """The join ended without a generation: its member left, or joined again meanwhile."""
 
 
+# Not a JoinError: after one of those a member may join again at once; after this it would be refused again.
 class GroupFullError(PurgatoryError):
     """A new member was refused because the group already has ``max_members``. The group is unchanged."""
-
-    # Not a JoinError: after one of those a member may join again at once; after this it would be refused again.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Generation(Generic[M]):
-    """The members that continue together."""
+    """The members that continue together.
 
-    #: 1 for the first generation. Each change of the group makes a new one.
+    Args:
+        number: 1 for the first generation. Each change of the group makes a new one.
+        members: the longest-standing first. That one changes only when it leaves, so it may lead the group.
+        dropped: members that were expected and did not join in time.
+    """
+
     number: int
-    #: The longest-standing member first. That one changes only when it leaves, so it may lead the group.
     members: tuple[M, ...]
-    #: Members that were expected and did not join in time.
     dropped: tuple[M, ...]
 
 
@@ -189,9 +191,7 @@ class JoinBarrier(Generic[M]):
         if max_members is not None:
             require_int("max_members", max_members, 1)
         if isinstance(expected, (str, bytes)):
-            raise TypeError(
-                f"expected must be an iterable of members, got the single member {expected!r}; pass [member]"
-            )
+            raise TypeError(f"expected must be an iterable of members, got the one member {expected!r}; pass [member]")
         hash(key)
         self.purgatory = purgatory
         self.key = key

@@ -155,7 +155,12 @@ class Feed(Generic[K, T]):
     async def fetch(self, offset: int, *, min_bytes: int = 1, max_bytes: int | None = None, timeout: float | None) -> T:
         """Wait until *min_bytes* can be read from *offset* on.
 
-        Args: as in DelayedFetch.
+        Args:
+            offset: the first offset to read.
+            min_bytes: answer as soon as this many bytes can be read (default: 1).
+            max_bytes: answer with at most this many (default: all). A single record may be longer.
+            timeout: seconds, or None for no deadline.
+
         Returns: what was read; at the deadline, that may be less than *min_bytes*, or nothing.
 
         Raises:

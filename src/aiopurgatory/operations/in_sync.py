@@ -57,10 +57,12 @@ class InSync:
 
     @property
     def purgatory(self) -> Purgatory:
+        """The purgatory in which writers wait."""
         return self._waits.purgatory
 
     @property
     def key(self) -> Hashable:
+        """The key under which they wait."""
         return self._waits.key
 
     @property

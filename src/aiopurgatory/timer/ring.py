@@ -39,6 +39,7 @@ class TimerTask(Entry):
 
     @property
     def deadline(self) -> int:
+        """When it expires."""
         return self._ring_deadline
 
     @deadline.setter

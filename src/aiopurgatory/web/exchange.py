@@ -36,7 +36,13 @@ class PollRequest(NamedTuple, Generic[K]):
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, to be handed to the framework. *raw_headers* do not include Content-Length."""
+    """An HTTP answer, to be handed to the framework.
+
+    Args:
+        status: 200, 304, 410 or 503.
+        body: what the source read; else a message, or nothing.
+        raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
+    """
 
     status: int
     body: bytes

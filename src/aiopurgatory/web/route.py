@@ -38,7 +38,9 @@ class LongPollRoute(Generic[K]):
     When the client disconnects, the poll ends within 50 ms, whatever the middleware. Handlers of other requests are not
     affected. When the server's shutdown time is over and it cancels a poll, the client is answered 503.
 
-    Args: all but *polling* are functions of the ASGI scope.
+    All arguments but *polling* are functions of the ASGI scope.
+
+    Args:
         polling: answers the polls.
         resource: what is polled; default: the path's only parameter.
         since: the client's version; default: that of If-None-Match.
