@@ -598,6 +598,28 @@ async def test_newest_stream_of_a_client_ends_its_older_one(purgatory: Purgatory
     assert streams.polling.statistics().clients == 0
 
 
+async def test_stream_replaced_before_its_headers_is_not_reported(purgatory: Purgatory, counters: Counters) -> None:
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
+    streams = Streams(purgatory, counters, client=lambda scope: "ann")
+    may_send = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        async def send_later(message: Any) -> None:
+            await may_send.wait()
+            await send(message)
+
+        await streams.route(scope, receive, send_later)
+
+    older = Client(slow)
+    await settle()
+    newer = await streams.start()
+    may_send.set()
+    await older.ended()
+    assert (older.events[-1].kind, reports) == ("replaced", [])
+    await leave(newer)
+
+
 async def test_client_that_cannot_be_kept_leaves_nothing(purgatory: Purgatory, counters: Counters) -> None:
     class Odd:
         hashed = 0

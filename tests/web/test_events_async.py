@@ -156,6 +156,22 @@ async def test_purgatory_that_closes_during_a_read_ends_the_stream(polls: Polls,
     polls.database.gate.set()
 
 
+async def test_stream_replaced_during_the_first_read_is_not_reported(purgatory: Purgatory) -> None:
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
+    polls = Polls(purgatory)
+    polls.database.gate.clear()
+    route = EventRoute(polls.polling, client=lambda scope: "ann")
+    older = Client(route)
+    await settle()
+    newer = Client(route)
+    await settle()
+    polls.database.gate.set()
+    await older.ended()
+    assert (older.events[-1].kind, reports) == ("replaced", [])
+    await leave(newer)
+
+
 async def test_server_that_stops_during_the_first_read_answers_503(polls: Polls) -> None:
     polls.database.gate.clear()
     client = await start(polls)

@@ -7,7 +7,10 @@ import time
 
 import pytest
 
-from aiopurgatory.web.headers import ANY, entity_tags, is_entity_tag, wait_preference
+from aiopurgatory.web.headers import ANY, MAX_FIELD, entity_tags, is_entity_tag, wait_preference
+
+#: What a hostile field repeats.
+PIECES = ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_entity_tag_that_would_break_the_header_is_none(version: str) -> None:
     assert not is_entity_tag(version)
 
 
-@pytest.mark.parametrize("piece", ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x"])
+@pytest.mark.parametrize("piece", PIECES)
 def test_long_field_is_parsed_in_linear_time(piece: str) -> None:
     """Servers let 64 kB pass. A quadratic search takes seconds."""
     field = piece * (60_000 // len(piece))
@@ -92,3 +95,22 @@ def test_long_field_is_parsed_in_linear_time(piece: str) -> None:
         wait_preference(text)
         entity_tags(text)
     assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize("form", ["{}", "wait={}", "wait={}x y", '"{}', "{}!"])
+@pytest.mark.parametrize("piece", PIECES)
+def test_field_just_short_enough_is_parsed_in_linear_time(piece: str, form: str) -> None:
+    """16 times the length takes about 16 times as long; in a quadratic search, 256 times."""
+    short, long = (form.format(piece * ((size - len(form)) // len(piece))) for size in (MAX_FIELD // 16, MAX_FIELD))
+    assert quickest(long) < 64 * quickest(short)
+
+
+def quickest(field: str) -> float:
+    """The CPU time that parsing *field* takes if nothing interferes."""
+    times: list[float] = []
+    for _ in range(5):
+        start = time.process_time()
+        wait_preference(field)
+        entity_tags(field)
+        times.append(time.process_time() - start)
+    return min(times)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -264,6 +265,23 @@ async def test_body_for_a_long_since_is_not_kept(polls: Polls) -> None:
         answer = await polls.now(since=f"{i}" * 1_000_000)
         assert answer.status == 200
     assert polls.polling.statistics().bodies == 0
+
+
+@pytest.mark.parametrize("names", [str, lambda name: ("tenant", name)], ids=["text", "tuple"])
+async def test_body_of_a_long_resource_is_not_kept(purgatory: Purgatory, names: Callable[[str], Any]) -> None:
+    class AnyName:
+        def version(self, resource: Any) -> str:
+            return "1"
+
+        def read(self, resource: Any, since: str | None, version: str) -> bytes:
+            return b""
+
+    polling = LongPolling(purgatory, AnyName())
+    for i in range(10):
+        assert (await polling.answer(names(f"{i}" * 1_000_000), {})).status == 200
+    assert polling.statistics().bodies == 0
+    await polling.answer(names("n"), {})
+    assert polling.statistics().bodies == 1
 
 
 async def test_if_none_match_too_long_to_be_ours_is_not_read(polls: Polls) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -135,6 +136,29 @@ async def test_reads_under_way_are_bounded(purgatory: Purgatory) -> None:
     assert polls.database.most_under_way == 3
 
 
+async def test_read_cancelled_before_it_began_harms_no_later_poll(polls: Polls, purgatory: Purgatory) -> None:
+    before = asyncio.all_tasks()
+    poll = polls.start(known=None)
+    await asyncio.sleep(0)
+    reads = asyncio.all_tasks() - before - {poll}
+    assert len(reads) == 1
+    reads.pop().cancel()
+    await asyncio.wait([poll])
+    assert poll.cancelled()
+    assert (await polls.start(known=None)).body == b"n None 0"
+    assert purgatory.num_delayed == 0
+
+
+if sys.version_info >= (3, 12):
+
+    @pytest.mark.asyncio(loop_factories=["asyncio"])
+    async def test_polls_in_a_loop_with_eager_tasks_share_reads(polls: Polls) -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        herd = [polls.start(known=None) for _ in range(10)]
+        assert {(await poll).body for poll in herd} == {b"n None 0"}
+        assert polls.database.calls == [("version", "n"), ("read", "n")]
+
+
 async def test_poll_without_news_reads_once_more_at_its_deadline(polls: Polls, clock: ManualClock) -> None:
     silent, told = polls.start(), polls.start("told")
     await settle()
@@ -212,6 +236,21 @@ async def test_poll_cancelled_at_any_turn_leaves_nothing(polls: Polls, purgatory
     found = polls.polling.statistics()
     assert (purgatory.num_delayed, found.clients, found.groups, polls.database.under_way) == (0, 0, 0, 0)
     check_invariants(purgatory)
+
+
+async def test_poll_replaced_while_it_reads_is_not_reported(polls: Polls) -> None:
+    """Its task gets the exception, only later: when the read is through."""
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
+    polls.database.gate.clear()
+    older = polls.start(client="ann")
+    await settle()
+    newer = polls.start(client="ann")
+    await settle()
+    polls.database.gate.set()
+    assert ((await older).status, reports) == (409, [])
+    polls.publish()
+    assert (await newer).status == 200
 
 
 async def test_closing_answers_polls_that_read(polls: Polls, purgatory: Purgatory) -> None:

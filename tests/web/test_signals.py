@@ -95,6 +95,34 @@ def test_stop_signal_after_the_loop_is_gone_reaches_the_server() -> None:
     assert order == ["server"]
 
 
+def test_stop_signal_in_the_next_run_cancels_its_main_task() -> None:
+    """As if nothing had asked for the signal in the run before."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    order: list[str] = []
+
+    async def poll() -> None:
+        on_stop_signal(lambda: order.append("closed"))
+
+    async def main(first: bool) -> None:
+        await asyncio.create_task(poll())
+        if first:
+            return
+        try:
+            signal.raise_signal(signal.SIGINT)
+            order.append("raised")
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            order.append("cancelled")
+            raise
+
+    asyncio.run(main(first=True))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main(first=False))
+    assert order == ["raised", "closed", "cancelled"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_stop_signal_in_another_thread_is_left_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
 

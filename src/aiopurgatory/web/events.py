@@ -74,7 +74,9 @@ class EventRoute(Generic[K]):
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event, and after *stall* its own task keeps waiting for a client that does not read.
 
-    Args: *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
+    *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
+
+    Args:
         polling: has the source, the purgatory and the policy.
         resource: what to stream; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None.

@@ -19,7 +19,8 @@ MAX_KEPT: Final = 40
 # An unclosed quote extends to the end, so that this never fails and never backtracks.
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.?)*)(?:"|\Z)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
-_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*([^,;\s]*)\s*(?=[,;]|$)", re.IGNORECASE)
+# Possessive (*+): around an empty value, two \s* would share one run of spaces in any of its ways to be split.
+_WAIT = re.compile(r"(?:^|,)\s*+wait\s*+=\s*+([^,;\s]*+)\s*+(?=[,;]|$)", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")

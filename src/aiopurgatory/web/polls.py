@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import Any, Final, Generic
 
-from ..core.operation import is_due
+from ..core.operation import is_due, mark_retrieved
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from ..waits import Checks
@@ -76,6 +77,7 @@ class ReadingPoll(LongPoll[K]):
 
     def __init__(self, resource: K, timeout: float, client: Hashable, group: Hashable) -> None:
         super().__init__(resource, _no_version, "", timeout, client, group)
+        mark_retrieved(self)  # its task gets a failure after its read; until then, nothing awaits it
         self.checks = Checks()
 
     def try_complete(self) -> bool:
@@ -107,6 +109,7 @@ class EventStream(LongPoll[K]):
         group: Hashable,
     ) -> None:
         super().__init__(resource, version, "", stall, client, group)
+        mark_retrieved(self)  # its task gets a failure in run(); until then, nothing awaits it
         self._purgatory, self._heartbeat, self._stall = purgatory, heartbeat, stall
         #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
@@ -195,11 +198,11 @@ class Newcomers:
     __slots__ = ("_polls", "_timer")
 
     def __init__(self) -> None:
-        self._polls: dict[LongPoll[Any], Receive] = {}
+        self._polls: dict[LongPoll[Any], tuple[Receive, Context]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, poll: LongPoll[Any], receive: Receive) -> None:
-        self._polls[poll] = receive
+        self._polls[poll] = receive, copy_context()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LISTEN_AFTER, self._listen)
 
@@ -209,9 +212,9 @@ class Newcomers:
     def _listen(self) -> None:
         """Start the listeners of all of them: few can have come in so short a time."""
         polls, self._polls, self._timer = self._polls, {}, None
-        for poll, receive in polls.items():
+        for poll, (receive, context) in polls.items():
             with suppress(Exception):  # a broken receive() reports no disconnect
-                poll.listen(receive)
+                context.run(poll.listen, receive)  # a middleware's receive() may use what its request has set
 
 
 class Linger(DelayedOperation[None]):

@@ -40,8 +40,9 @@ class Reads(Generic[K]):
 
     async def _share(self, wanted: Hashable, call: Callable[[], Awaitable[Any]]) -> Any:
         task = self._coming.get(wanted)
-        if task is None:
-            task = self._coming[wanted] = asyncio.ensure_future(self._call(wanted, call))
+        if task is None or task.done():  # done: cancelled before its first step, so it could not leave _coming
+            # Not create_task(): an eager task would begin before it is in _coming.
+            task = self._coming[wanted] = asyncio.Task(self._call(wanted, call), loop=asyncio.get_running_loop())
             task.add_done_callback(_heard)
         return await asyncio.shield(task)
 

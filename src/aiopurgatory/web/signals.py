@@ -29,10 +29,25 @@ def on_stop_signal(callback: Callable[[], object]) -> None:
     for number in STOP_SIGNALS:
         handler = signal.getsignal(number)
         if callable(handler) and not isinstance(handler, _Ahead):
-            handler = _Ahead(handler)
-            signal.signal(number, handler)
+            handler = _put_ahead(number, handler)
         if isinstance(handler, _Ahead):
             handler.add(loop, callback)
+
+
+def _put_ahead(number: int, former: _Handler) -> _Ahead:
+    ahead = _Ahead(former)
+    signal.signal(number, ahead)
+    # asyncio.run() handles SIGINT by a partial with its main task. When that ends, asyncio.run() puts back the handler
+    # before its own, but only if its own is in place. If not, the next asyncio.run() would not handle SIGINT.
+    main_task = getattr(former, "keywords", {}).get("main_task")
+    if isinstance(main_task, asyncio.Future):
+
+        def put_back(_: object) -> None:
+            if signal.getsignal(number) is ahead:
+                signal.signal(number, former)
+
+        main_task.add_done_callback(put_back)
+    return ahead
 
 
 class _Ahead:

@@ -10,8 +10,8 @@ from ..errors import PurgatoryError
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
-#: A body for a longer client version than this many characters is not cached. Clients may send anything.
-MAX_SINCE: Final = 200
+#: A body for a longer client version or resource than this many characters is not cached. Clients may send anything.
+MAX_KEY: Final = 200
 #: Bytes that a cached body counts in addition to its own.
 _ENTRY: Final = 500
 
@@ -34,7 +34,8 @@ class Source(Protocol[K_contra]):
     def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
         """Return the body for a client at version *since*, when the state is at *version*.
 
-        Called once for all clients that want the same.
+        Called once for all clients that want the same. If *since* or ``str(resource)`` is longer than 200 characters,
+        called for each: the body is not cached.
 
         Args: since: as the client sent it, so it may be anything; None: the client sent no version, or several.
         Raises: GoneError: a client cannot resume from *since*.
@@ -83,7 +84,7 @@ class Bodies(Generic[K]):
             body = self._read(resource, since, version)
             if not isinstance(body, bytes):
                 raise TypeError(f"Source.read() must return bytes, got {type(body).__name__}")
-            if since is None or len(since) <= MAX_SINCE:
+            if len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY:
                 self._keep(wanted, body)
         return body
 

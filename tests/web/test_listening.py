@@ -1,0 +1,105 @@
+"""How receive() is called while a poll waits: in whose context, and in how many threads at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Observer, Purgatory
+from aiopurgatory.web import LongPolling
+from aiopurgatory.web.asgi import Message, Receive
+
+from .polls import Counters, Polls, settle
+
+DISCONNECT: Message = {"type": "http.disconnect"}
+PART: Message = {"type": "http.request", "body": b"", "more_body": True}
+Messages = asyncio.Queue[Message]
+Middleware = Callable[[Receive, Callable[[], Awaitable[Message]]], Receive]
+
+user: ContextVar[str] = ContextVar("user")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listen to a poll from the next loop iteration on."""
+    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
+
+
+def around(receive: Receive, wrapper: Callable[[], Awaitable[Message]]) -> Receive:
+    return wrapper
+
+
+@pytest.fixture(params=[around, lambda receive, wrapper: functools.wraps(receive)(wrapper)], ids=["plain", "wraps"])
+def middleware(request: pytest.FixtureRequest) -> Middleware:
+    """How a middleware wraps receive(): OpenTelemetry's uses functools.wraps()."""
+    wrap: Middleware = request.param
+    return wrap
+
+
+async def test_receive_of_each_poll_has_the_context_of_its_request(polls: Polls, middleware: Middleware) -> None:
+    seen: dict[str, list[str]] = {"ann": [], "bob": []}
+
+    async def poll(name: str, messages: Messages) -> int:
+        user.set(name)
+
+        async def receive() -> Message:
+            seen[name].append(user.get())
+            message = await messages.get()
+            seen[name].append(user.get())
+            return message
+
+        return (await polls.start(receive=middleware(messages.get, receive))).status
+
+    queues = {name: Messages() for name in seen}
+    tasks = [asyncio.create_task(poll(*one)) for one in queues.items()]
+    await settle()
+    for message in (PART, DISCONNECT):
+        for messages in queues.values():
+            messages.put_nowait(message)
+        await settle()
+    async with asyncio.timeout(5):
+        assert [await task for task in tasks] == [499, 499]
+    assert seen == {"ann": ["ann"] * 4, "bob": ["bob"] * 4}
+
+
+async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls, middleware: Middleware) -> None:
+    messages = Messages()
+
+    async def receive() -> Message:
+        async with asyncio.timeout(60):
+            return await messages.get()
+
+    poll = polls.start(receive=middleware(messages.get, receive), wait=5)
+    await settle()
+    messages.put_nowait(DISCONNECT)
+    assert (await asyncio.wait_for(poll, 5)).status == 499
+
+
+def test_clients_that_leave_in_two_threads_at_a_time_are_heard() -> None:
+    both = threading.Barrier(2, timeout=5)
+
+    class Meet(Observer):
+        """While one thread handles the end of its poll, so does the other."""
+
+        def ended(self, *_: Any) -> None:
+            both.wait()
+
+    async def leave() -> int:
+        messages = Messages()
+        polling = LongPolling(Purgatory(observers=[Meet()]), Counters())
+        headers = {"if-none-match": '"0"'}
+        poll = asyncio.create_task(polling.answer("n", headers, {"wait": "2"}, receive=messages.get))
+        await settle()
+        messages.put_nowait(DISCONNECT)
+        return (await poll).status
+
+    with ThreadPoolExecutor(2) as threads:
+        ends = [threads.submit(asyncio.run, leave()) for _ in range(2)]
+    assert [end.result() for end in ends] == [499, 499]
