@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory import Observer, Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.operations import Heartbeats, JoinBarrier
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -244,3 +245,54 @@ async def test_heartbeats_with_bad_timeout_are_refused(
 async def test_heartbeats_repr_shows_members(sessions: Heartbeats[str]) -> None:
     sessions.beat("ann")
     assert repr(sessions) == "<Heartbeats 'billing' timeout=3.0 members=1>"
+
+
+# in the middle of something
+
+
+class AtFirstEnd(Observer):
+    """Calls *do* when the first session ends."""
+
+    def __init__(self) -> None:
+        self.do: Callable[[], object] | None = None
+
+    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        do, self.do = self.do, None
+        if do is not None:
+            do()
+
+
+async def test_beat_from_an_observer_of_the_end_begins_anew(missed: list[str], clock: ManualClock) -> None:
+    at_end = AtFirstEnd()
+    async with Purgatory(clock=clock, observers=[at_end]) as purgatory:
+        sessions = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append)
+        sessions.beat("ann")
+        at_end.do = lambda: sessions.beat("ann")
+        sessions.stop("ann")
+        assert ("ann" in sessions, len(sessions)) == (True, 1)
+        for _ in range(3):
+            await clock.advance(2.0)
+            sessions.beat("ann")
+        assert (missed, purgatory.num_delayed) == ([], 1)
+
+
+async def test_excused_beginning_anew_and_raising_keeps_it(
+    purgatory: Purgatory, missed: list[str], clock: ManualClock
+) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+
+    def excused(member: str) -> bool:
+        restarting.stop(member)
+        restarting.beat(member)
+        raise LookupError(member)
+
+    restarting = Heartbeats(purgatory, "billing", timeout=3.0, on_missed=missed.append, excused=excused)
+    restarting.beat("ann")
+    await clock.advance(3.0)
+    assert [str(report["exception"]) for report in reports] == ["ann"]
+    assert ("ann" in restarting, len(restarting)) == (True, 1)
+    for _ in range(3):
+        await clock.advance(2.0)
+        restarting.beat("ann")
+    assert (missed, purgatory.num_delayed) == ([], 1)

@@ -212,3 +212,12 @@ async def test_produce_failed_from_outside_raises(purgatory: Purgatory) -> None:
     with pytest.raises(LeadershipError):
         await task
     assert log.waiting == 0
+
+
+async def test_produce_ended_leaves_a_reached_partition(purgatory: Purgatory) -> None:
+    """Nothing waits for an offset that was reached before, so that another thread may advance it."""
+    orders, log = partition(purgatory), ThresholdWatchers(purgatory, "log", start=5)
+    task = await begun(produce(purgatory, {"orders": (orders, 1), "log": (log, 5)}, timeout=30.0))
+    assert await asyncio.to_thread(log.advance, 6) == 0
+    advance(orders, 1)
+    assert await task == {"orders": None, "log": None}

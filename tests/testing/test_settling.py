@@ -104,3 +104,15 @@ async def test_until_pending_waits_for_a_thread(real_purgatory: Purgatory) -> No
 async def test_until_pending_in_vain_says_how_many(purgatory: Purgatory) -> None:
     with pytest.raises(TimeoutError, match=r"has 0 of 2 pending operations after 0\.01 s"):
         await until_pending(purgatory, 2, timeout=0.01)
+
+
+async def test_advance_twice_at_once_never_goes_back(clock: ManualClock) -> None:
+    seen: list[float] = []
+
+    async def move(seconds: float) -> None:
+        await clock.advance(seconds)
+        seen.append(clock.time())
+
+    await asyncio.gather(move(10.0), move(5.0))
+    assert seen == sorted(seen)
+    assert clock.time() == 10.0

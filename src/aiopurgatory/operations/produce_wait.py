@@ -74,14 +74,13 @@ class DelayedProduce(AwaitableOperation):
         for key, need in self._pending.items():
             if need[0].purgatory is not purgatory:
                 raise ValueError(f"required must wait in {purgatory!r}, got {key!r} in {need[0].purgatory!r}")
-        needs = list(self._pending.values())
-        if not needs:
+        if not self._pending:
             self.force_complete()
             return self
-        purgatory.watch(self, [key_of(need[0], need[1]) for need in needs])
+        purgatory.watch(self, [key_of(need[0], need[1]) for need in self._pending.values()])
         if is_pending(self):
-            self._entered = needs
-            for need in needs:
+            self._entered = list(self._pending.values())  # not what the tries of watch() have answered
+            for need in self._entered:
                 enter(need[0], need[1])
         return self
 

@@ -114,5 +114,6 @@ class Sessions:
 
 
 def forget(sessions: Sessions, session: DelayedHeartbeat) -> None:
-    """Remove the ended *session*."""
-    sessions._by_member.pop(session.member, None)
+    """Remove the ended *session*, unless a beat has already begun the next one of its member."""
+    if sessions._by_member.get(session.member) is session:
+        del sessions._by_member[session.member]

@@ -70,7 +70,7 @@ class ManualClock:
             self._now = max(self._now, self._handles[0][0])
             self._fire()
             await self.settle()
-        self._now = target
+        self._now = max(self._now, target)  # another task's advance() may have gone further
 
     async def settle(self) -> None:
         """Let the tasks of this loop run until none can go on by itself. The time does not change.
