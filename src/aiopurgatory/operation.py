@@ -62,7 +62,7 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
 
     - from try_complete() or on_complete(), the operation ends FAILED with it;
     - from on_expiration(), awaiting tasks get it, and the outcome stays EXPIRED;
-    - from on_cancel() or on_undelivered(), it goes to the event loop's exception handler.
+    - from on_cancel(), on_failure() or on_undelivered(), it goes to the event loop's exception handler.
 
     A failure that nothing awaits also goes to that handler, two loop iterations later. A BaseException that is not an
     Exception ends the operation FAILED and propagates to the caller.
@@ -95,6 +95,8 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
         def on_expiration(self) -> None: ...
 
         def on_cancel(self) -> None: ...
+
+        def on_failure(self, exc: BaseException) -> None: ...
 
         def on_undelivered(self, result: T) -> None: ...
 

@@ -23,6 +23,7 @@ class NaiveOp(Hooks):
         self.watched_at: float | None = None
         self.due: float | None = None
         self.last_try = False
+        self.trying = False
         self.waits: list[NaiveWait] = []
 
     @property
@@ -39,11 +40,13 @@ class NaiveOp(Hooks):
         return self.value
 
     def ends_when_tried(self) -> bool:
+        self.trying = True
         try:
             self.try_complete()
         except UserError as exc:
             if not self.fail(exc):
                 self.side.reported[self.n, shown(exc)] += 1
+        self.trying = False
         return self.outcome is not None
 
     def force_complete(self) -> bool:
@@ -224,7 +227,9 @@ class NaivePurgatory:
     def try_each(self, key: str | None, ops: list[NaiveOp]) -> int:
         ended = 0
         for op in self.in_any_order(ops) if key is None else list(ops):
-            if op.outcome is None:
+            if op.outcome is None and op.trying:
+                self.check_and_complete_soon(op.keys[0] if key is None else key)
+            elif op.outcome is None:
                 op.ends_when_tried()
                 ended += op.outcome in (Outcome.COMPLETED, Outcome.FAILED)
             if op.outcome is not None and key is not None:

@@ -133,6 +133,33 @@ async def test_fail_for_key_fails_every_join(purgatory: Purgatory, clock: Manual
     assert (await tasks[0]).number == 2
 
 
+@pytest.mark.parametrize("known", [True, False])
+async def test_fail_for_key_of_one_join_is_as_if_it_never_joined(
+    purgatory: Purgatory, clock: ManualClock, known: bool
+) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    member = "ann" if known else "cy"
+    (task,) = await joins(group, member)
+    (op,) = purgatory.fail_for_key(("join", "billing", member), OSError("moved"))
+    assert op.done()
+    assert (group.is_waiting(member), member in group.members) == (False, known)
+    with pytest.raises(OSError, match="moved"):
+        await task
+    tasks = await joins(group, "ann", "bob")
+    assert (await tasks[0]).members == ("ann", "bob")
+
+
+async def test_close_leaves_nobody_waiting(purgatory: Purgatory, clock: ManualClock) -> None:
+    group = group_in(purgatory)
+    await formed(group, clock, "ann", "bob")
+    tasks = await joins(group, "ann")
+    purgatory.close()
+    assert (group.is_closed, group.is_waiting("ann"), group.members) == (False, False, ("ann", "bob"))
+    with pytest.raises(PurgatoryClosedError):
+        await tasks[0]
+
+
 @pytest.mark.parametrize("expected", [(), ("ann", "bob", "cy")])
 async def test_expire_all_opens_the_barrier(purgatory: Purgatory, expected: tuple[str, ...]) -> None:
     group = group_in(purgatory, expected=expected)

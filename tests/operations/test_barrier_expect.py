@@ -323,6 +323,18 @@ async def test_leave_from_a_hook_while_joins_fail_stays_left(clock: ManualClock)
         assert (await tasks[0]).members == ("ann", "cy")
 
 
+async def test_leave_from_a_hook_while_its_join_is_cancelled_stays_left(clock: ManualClock) -> None:
+    at_end = AtFirstEnd()
+    async with Purgatory(clock=clock, observers=[at_end]) as purgatory:
+        group = group_in(purgatory)
+        await formed(group, clock, "ann", "bob")
+        tasks = await joins(group, "ann")
+        at_end.do = lambda: group.leave("ann")
+        tasks[0].cancel()
+        assert group.members == ("bob",)
+        assert (await (await joins(group, "bob"))[0]).members == ("bob",)
+
+
 @pytest.mark.parametrize("call", ["join", "leave"])
 async def test_call_right_after_fail_for_key_saves_no_join(purgatory: Purgatory, clock: ManualClock, call: str) -> None:
     """It closes the next barrier in the very iteration in which the joins at this one are to fail."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from aiopurgatory import Observer, Outcome, Purgatory, PurgatoryClosedError
 from aiopurgatory.operations import Heartbeats, JoinBarrier
 from aiopurgatory.testing import ManualClock, check_invariants
+
+from .helpers import LeadershipError
 
 
 @pytest.fixture
@@ -121,6 +125,25 @@ async def test_fail_for_key_ends_the_session(sessions: Heartbeats[str], missed: 
     assert ("ann" in sessions, len(sessions), sessions.stop("ann"), missed) == (False, 0, False, [])
     sessions.beat("ann")
     assert ("ann" in sessions, len(sessions)) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda purgatory: purgatory.fail_for_key(("billing", "ann"), LeadershipError()), Purgatory.close],
+    ids=["fail_for_key", "close"],
+)
+async def test_session_failed_by_the_purgatory_is_forgotten(
+    sessions: Heartbeats[str], clock: ManualClock, end: Callable[[Purgatory], object]
+) -> None:
+    """Its exception, too, with the frames that it keeps."""
+    sessions.beat("ann")
+    (op,) = sessions.purgatory.waiting(("billing", "ann"))
+    end(sessions.purgatory)
+    error = weakref.ref(op.exception())
+    del op
+    await clock.settle()  # the failure is looked at once more, to be reported if nothing retrieved it
+    gc.collect()
+    assert error() is None
 
 
 async def test_purgatory_closed_misses_nobody(sessions: Heartbeats[str], missed: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -153,6 +154,24 @@ async def test_produce_purgatory_closed_fails(purgatory: Purgatory) -> None:
         await task
     with pytest.raises(PurgatoryClosedError):
         await produce(purgatory, {"orders": (orders, 1)}, timeout=30.0)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), Purgatory.close],
+    ids=["fail_for_key", "close"],
+)
+async def test_produce_failed_by_the_purgatory_is_forgotten(
+    purgatory: Purgatory, end: Callable[[Purgatory], object]
+) -> None:
+    """Nothing waits for offset 5 of either any more, so that another thread may advance to it."""
+    log, other = ThresholdWatchers(purgatory, "log"), ThresholdWatchers(purgatory, "other")
+    task = await begun(produce(purgatory, {1: (log, 5), 2: (other, 5)}, timeout=30.0))
+    end(purgatory)
+    with pytest.raises((LeadershipError, PurgatoryClosedError)):
+        await task
+    for watchers in (log, other):
+        assert await asyncio.to_thread(watchers.advance, 5) == 0
 
 
 async def test_produce_in_another_purgatory_is_refused(purgatory: Purgatory) -> None:

@@ -48,6 +48,22 @@ async def test_waiter_ended_otherwise_leaves(log: ThresholdWatchers, end: Callab
     check_waiting(log)
 
 
+@pytest.mark.parametrize(
+    "end",
+    [lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), Purgatory.close],
+    ids=["fail_for_key", "close"],
+)
+async def test_waiter_failed_by_the_purgatory_is_forgotten(
+    log: ThresholdWatchers, end: Callable[[Purgatory], object]
+) -> None:
+    """Nothing waits for offset 5 any more, so that another thread may advance to it."""
+    op = log.watch(5, timeout=None)
+    end(log.purgatory)
+    op.exception()
+    assert await asyncio.to_thread(log.advance, 5) == 0
+    assert (log.value, log.waiting) == (5, 0)
+
+
 async def test_waiters_of_one_offset_leave_one_by_one(log: ThresholdWatchers) -> None:
     ops = [log.watch(5, timeout=None) for _ in range(3)]
     ops[1].cancel()

@@ -250,7 +250,7 @@ class Checks:
         """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""
         if is_pending(op):
             if is_trying(op):  # by its deadline or by watch(): a try inside that try could take a second result
-                self._mark(key, ALL)
+                self._mark(keys_of(op)[0] if key is EVERY_KEY else key, ALL)
                 return 0
             state = attempt(op)
             ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled

@@ -40,6 +40,10 @@ def publish_cancelled(op: Operation, msg: object) -> None:
 def publish_failure(op: Operation, exc: BaseException) -> None:
     """Publish a failure."""
     publish(op, FAILED, Failure(exc), True)
+    try:
+        require_plain(op.on_failure(exc), op, "on_failure")
+    except (Exception, CancelledError) as error:
+        report(op, error, "on_failure raised")
 
 
 def complete(op: Operation, outcome: u8) -> None:

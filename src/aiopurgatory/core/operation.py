@@ -136,6 +136,9 @@ class Operation(Entry):
     def on_cancel(self) -> Any:
         """Override this to act on a cancellation. Called once if the operation is cancelled while pending."""
 
+    def on_failure(self, exc: BaseException) -> Any:
+        """Override this to act on a failure. Called once if the operation ends FAILED with *exc*, however it fails."""
+
     def on_undelivered(self, result: Any) -> Any:
         """Override this to release what *result* holds, such as a lease or a popped item.
 
@@ -305,12 +308,6 @@ def waited(op: Operation, now: float) -> float:
 def lateness(op: Operation, now: float) -> float:
     """Seconds since the deadline; 0 if there is none, or if expire_all() came before it."""
     return 0.0 if op._op_timeout == inf else max(now - deadline_of(op) / NS, 0.0)
-
-
-def missed_trigger(op: Operation) -> bool:
-    """Did the ended *op* complete by its last try, though none of its keys had been checked?"""
-    owner = op._op_owner
-    return op._op_due and owner is not None and owner.missed_trigger(op)
 
 
 # its end

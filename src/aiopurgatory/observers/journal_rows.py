@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from mypy_extensions import mypyc_attr
 
 from ..core.observer import Observer
-from ..core.operation import Operation, Owner, keys_of, missed_trigger, owner_of, seconds_of
+from ..core.operation import Operation, Owner, is_due, keys_of, owner_of, seconds_of
 from ..core.outcome import Outcome
 from ..core.purgatory import parts_of
 
@@ -194,7 +194,8 @@ class Recorder(Observer):
         if rows.numbered:
             rows.sequences.append(sequence)
         code = len(keys) * KEY_COUNT_UNIT + self._number * SERIES_UNIT + number * OUTCOME_UNIT
-        rows.codes.append(code + 1 if number == 0 and missed_trigger(op) else code)
+        missed = number == 0 and is_due(op) and owner is not None and owner.missed_trigger(op)
+        rows.codes.append(code + 1 if missed else code)
         rows.key_hashes.append(key_hash)
         rows.ended_at.append(self._time())
         rows.waited.append(waited)

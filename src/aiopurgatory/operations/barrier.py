@@ -116,6 +116,9 @@ class MemberJoin(DelayedOperation[Generation[M]]):
     def on_cancel(self) -> None:
         self._group._withdraw(self)
 
+    def on_failure(self, exc: BaseException) -> None:
+        self._group._withdraw(self)
+
     def on_undelivered(self, result: Generation[M]) -> None:
         # It is in the generation, but its task was cancelled before it learned that. The others must not rely on it.
         if self._group.generation is result and not self._group.is_waiting(self.member):
@@ -159,8 +162,7 @@ class JoinBarrier(Generic[M]):
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
     Cost: a join, that of watch(); opening the barrier, O(members).
 
-    Source: Kafka DelayedJoin, InitialDelayedJoin and GroupCoordinator (KIP-134), group.max.size (KIP-389); differs:
-    missing members count, too.
+    Source: Kafka DelayedJoin, InitialDelayedJoin, GroupCoordinator (KIP-134, KIP-389); differs: counts the missing.
     """
 
     __slots__ = (
@@ -369,15 +371,11 @@ class JoinBarrier(Generic[M]):
     def _give_up(self) -> None:
         """The barrier was cancelled: cancel every join."""
         self._barrier = None
-        for join in list(self._members.values()):
-            if join is not None:
-                join.cancel()
+        for join in filter(None, list(self._members.values())):
+            join.cancel()
 
     def _pass_on_failure(self, _: object = None) -> None:
-        """Fail every join if the barrier has failed. No hook reports that: a callback does, on the next loop iteration.
-
-        A call that may close another barrier before that calls this first.
-        """
+        """Fail every join if the barrier has failed: on the next loop iteration, or before another barrier closes."""
         barrier = self._barrier
         if barrier is None or barrier.outcome is not Outcome.FAILED:
             return
@@ -392,7 +390,9 @@ class JoinBarrier(Generic[M]):
             join.fail(exc)
 
     def _withdraw(self, join: MemberJoin[M]) -> None:
-        """Stop counting *join*."""
+        """Stop counting *join*, unless its member has left or joined again."""
+        if self._members.get(join.member) is not join:
+            return
         if join.known:
             self._members[join.member] = None
             self._missing += 1

@@ -158,11 +158,8 @@ class ThresholdWait(WatermarkWait):
     def on_cancel(self) -> None:
         self._leave()
 
-    def fail(self, exc: Exception) -> bool:
-        ended = super().fail(exc)
-        if ended:
-            self._leave()
-        return ended
+    def on_failure(self, exc: BaseException) -> None:
+        self._leave()
 
     def _leave(self) -> None:
         if self._entered:

@@ -63,11 +63,8 @@ class DelayedProduce(AwaitableOperation):
     def on_cancel(self) -> None:
         self._leave()
 
-    def fail(self, exc: Exception) -> bool:
-        ended = super().fail(exc)
-        if ended:
-            self._leave()
-        return ended
+    def on_failure(self, exc: BaseException) -> None:
+        self._leave()
 
     def watch_in(self, purgatory: Purgatory) -> DelayedProduce:
         """Watch it, or complete it if there is nothing to wait for. Returns: itself."""

@@ -34,12 +34,8 @@ class DelayedHeartbeat(AwaitableOperation):
         sessions = self._sessions
         if sessions.excused is None or not is_due(self):
             return False
-        try:
-            excused = sessions.excused(self.member)
-            require_plain(excused, self, "excused")
-        except BaseException:  # ends the session, and is reported
-            forget(sessions, self)
-            raise
+        excused = sessions.excused(self.member)
+        require_plain(excused, self, "excused")
         if excused:
             sessions.purgatory.reschedule(self, sessions.timeout)
         return False
@@ -51,6 +47,9 @@ class DelayedHeartbeat(AwaitableOperation):
         return self.member
 
     def on_cancel(self) -> None:
+        forget(self._sessions, self)
+
+    def on_failure(self, exc: BaseException) -> None:
         forget(self._sessions, self)
 
 

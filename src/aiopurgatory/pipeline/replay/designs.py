@@ -118,9 +118,8 @@ class New(Target):
 
     async def start(self) -> None:
         parts, clock = self._parts, self._clock
-        parts.loop.enter(
-            asyncio.get_running_loop(), clock.time, clock.time, threading.get_ident, asyncio._get_running_loop, True
-        )
+        current, ident = asyncio.get_running_loop, threading.get_ident
+        parts.loop.enter(current(), clock.time, clock.time, ident, current, True)
         parts.alarm.connect(clock.call_at, self._ring, self._wake)
         parts.parking.open()
         parts.deadlines.sleep()
