@@ -42,9 +42,9 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 	@$(FASTEST) $(BIN)/python examples/demo.py --seconds 60 --journal $(PIPELINE)/journal
 	@$(FASTEST) $(BIN)/python -m aiopurgatory pipeline run $(PIPELINE)/journal $(PIPELINE)/out
 
-test: check docs test-forms  ## lint, check types, build the docs, and test the interpreted and the compiled form: 12 minutes
+test: check docs test-forms  ## run all checks, build the docs, and test both forms: 12 minutes
 
-test-forms: test-interpreted test-compiled
+test-forms: test-interpreted test-compiled  ## test the interpreted and the compiled form
 
 # Testing every competitor takes more than a minute: make bench-smoke.
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 --ignore tests/benchmarks/test_smoke.py
@@ -66,9 +66,10 @@ endif
 
 # The live page, long polls and buses are tested with a real browser, real proxies and real servers. Missing programs are
 # installed with apt, as root, but not run as services: policy-rc.d prevents that now, update-rc.d at the next boot.
-# Without apt or root, the tests that need them are skipped with a message.
-PROGRAMS := chromium chromedriver nginx haproxy apache2 initdb pgbouncer redis-server openssl
-PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin postgresql pgbouncer redis-server openssl
+# Without apt or root, the tests that need them are skipped with a message. One by one: a package that a distribution
+# does not have must not keep the others away.
+PROGRAMS := chromium chromedriver nginx haproxy apache2 initdb pgbouncer redis-server openssl curl
+PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin postgresql pgbouncer redis-server openssl curl
 POLICY := /usr/sbin/policy-rc.d
 programs: export PATH := $(PATH):/usr/sbin:$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 programs: $(READY)  ## install the programs that tests need, if missing: a browser, proxies, PostgreSQL, Redis
@@ -82,10 +83,14 @@ programs: $(READY)  ## install the programs that tests need, if missing: a brows
 	if [ ! -e $(POLICY) ]; then \
 	  trap 'rm -f $(POLICY)' EXIT; printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod +x $(POLICY); \
 	fi; \
-	{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(PACKAGES) \
-	  && for service in $$(echo $$missing | sed s/initdb/postgresql/); do \
+	export DEBIAN_FRONTEND=noninteractive; \
+	{ apt-get update -q || failed=lists; \
+	  for package in $(PACKAGES); do \
+	    apt-get install -y -q --no-install-recommends $$package || failed="$$failed $$package"; done; \
+	  for service in $$(echo $$missing | sed s/initdb/postgresql/); do \
 	    [ ! -e /etc/init.d/$$service ] || update-rc.d $$service disable; done; \
-	} >$(VENV)/programs.log 2>&1 || echo "Some could not be installed: see $(VENV)/programs.log."
+	} >$(VENV)/programs.log 2>&1; \
+	[ -z "$$failed" ] || echo "Not installed: $$failed. See $(VENV)/programs.log."
 
 # One process, because each would start a JVM of its own.
 test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 4 minutes
@@ -100,14 +105,14 @@ test-chaos: $(READY) programs  ## test buses while servers are killed, stopped a
 test-broker: $(READY)  ## test the example broker under crowds, noise and churn: a minute
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
 
-test-all: test  ## run the suite on every installed Python from 3.11 to 3.13
-	@for version in 3.11 3.12 3.13; do \
+test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
+	@for version in 3.11 3.12 3.13 3.14; do \
 	  if python$$version -c '' 2>/dev/null; then \
 	    $(MAKE) test-forms PYTHON=python$$version VENV=.venv-$$version BUILD=build/$$version || exit 1; \
 	  else echo "Python $$version not found, not tested."; fi; \
 	done
 
-check: lint types
+check: lint types  ## run ruff, mypy and pyright
 
 lint: $(READY)  ## run ruff
 	$(BIN)/ruff format --check .
@@ -126,7 +131,7 @@ docs: $(READY)  ## build the documentation in build/docs; its pages load nothing
 wheels: $(READY)  ## build the release files in dist/, inspect them, and test them on every installed Python: 10 minutes
 	@$(BIN)/python .ci/wheels.py $(ARGS)
 
-bench: $(READY) $(FASTEST_BENCH_READY)  ## measure every design side by side, and the figures of the README: 20 to 25 minutes
+bench: $(READY) $(FASTEST_BENCH_READY)  ## measure every design side by side, and the figures of the README: half an hour
 	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH)
 
 bench-full: $(READY) $(FASTEST_BENCH_READY)  ## measure every rate and size, up to 5M timers: more than an hour

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -60,28 +63,53 @@ def poll(url: str, version: str, wait: float = 20) -> httpx.Response:
     return httpx.get(url, headers={"If-None-Match": version, "Prefer": f"wait={wait}"}, timeout=30)
 
 
-def test_long_poll_of_readme_is_answered_by_a_post(tmp_path: Path) -> None:
-    (app,) = re.findall(r'^```python title="app.py"\n(.*?)^```$', README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    (tmp_path / "app.py").write_text(app)
+@contextmanager
+def served(page: Path, title: str, folder: Path) -> Iterator[str]:
+    """The address of the app that *page* has under *title*, served by uvicorn."""
+    (app,) = re.findall(rf'^```python title="{title}"\n(.*?)^```$', page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    (folder / title).write_text(app)
+    command = [sys.executable, "-m", "uvicorn", f"{Path(title).stem}:app", "--log-level", "warning"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/orders/berlin"
-        command = [sys.executable, "-m", "uvicorn", "app:app", "--log-level", "warning", "--fd", str(listener.fileno())]
-        server = subprocess.Popen(command, cwd=tmp_path, env=ENV, pass_fds=[listener.fileno()])
-    with ThreadPoolExecutor() as threads:
-        try:
-            first = httpx.get(url, timeout=30)
-            assert (first.status_code, first.json(), first.headers["etag"]) == (200, [], '"0"')
-            waiting = threads.submit(poll, url, '"0"')
-            time.sleep(0.5)
-            assert not waiting.done()
-            assert httpx.post(url, params={"item": "apples"}).json() == {"answered": 1}
-            answer = waiting.result(timeout=10)
-            assert (answer.status_code, answer.json(), answer.headers["etag"]) == (200, ["apples"], '"1"')
-            assert poll(url, '"1"', wait=0.1).status_code == 304
-            assert [poll(url, unknown).status_code for unknown in ['"2"', '"x"', '"-1"']] == [410] * 3
-        finally:
-            server.terminate()
-            server.wait(timeout=10)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        command += ["--fd", str(listener.fileno())]
+        server = subprocess.Popen(command, cwd=folder, env=ENV, pass_fds=[listener.fileno()])
+    try:
+        yield address
+    finally:
+        server.terminate()
+        server.wait(timeout=10)
+
+
+def test_long_poll_of_readme_is_answered_by_a_post(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as threads, served(README, "app.py", tmp_path) as address:
+        url = f"http://{address}/orders/berlin"
+        first = httpx.get(url, timeout=30)
+        assert (first.status_code, first.json(), first.headers["etag"]) == (200, [], '"0"')
+        waiting = threads.submit(poll, url, '"0"')
+        time.sleep(0.5)
+        assert not waiting.done()
+        assert httpx.post(url, params={"item": "apples"}).json() == {"answered": 1}
+        answer = waiting.result(timeout=10)
+        assert (answer.status_code, answer.json(), answer.headers["etag"]) == (200, ["apples"], '"1"')
+        assert poll(url, '"1"', wait=0.1).status_code == 304
+        assert [poll(url, unknown).status_code for unknown in ['"2"', '"x"', '"-1"']] == [410] * 3
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_commands_of_tutorial_print_what_it_says(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "tutorial.md"
+    (console,) = re.findall(r"^```console\n(\$ uvicorn .*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    server, *commands = [line[2:] for line in console.splitlines() if line.startswith("$ ")]
+    assert server == "uvicorn chat:app &"
+    said = [line for line in console.splitlines() if not line.startswith(("$ ", "..."))]
+    with served(page, "chat.py", tmp_path) as address:
+        httpx.get(f"http://{address}/rooms/tea", timeout=30)  # it is up
+        script = "\n".join(commands).replace("localhost:8000", address).replace("&", "& sleep 0.5") + "\nwait"
+        script = script.replace("curl ", "curl --silent --no-buffer ")
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    for line in said:
+        assert line in done.stdout.replace("\r", "")
+    assert done.stdout.count("HTTP/1.1 200 OK") == console.count("HTTP/1.1 200 OK") == 2
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
