@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
+import re
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -14,9 +16,15 @@ from typing import Any
 import pytest
 
 import aiopurgatory
-from aiopurgatory import bus, operations, testing, timer, web
+from aiopurgatory import bus, journal, metrics, operations, testing, timer, web
+from aiopurgatory.bus import postgres, redis
+from aiopurgatory.testing import servers
+from aiopurgatory.web import aiohttp, inspector
 
-MODULES: list[ModuleType] = [aiopurgatory, bus, operations, testing, timer, web]
+MODULES: list[ModuleType] = [aiopurgatory, bus, journal, metrics, operations, testing, timer, web]
+MODULES += [postgres, redis, servers, aiohttp, inspector]
+#: They are no class or function, and the page on the journal explains them.
+CONSTANTS = {"COMPILED", "OPERATIONS", "STATISTICS", "SCHEMA_VERSION"}
 ROOT = Path(__file__).parents[1]
 
 
@@ -46,8 +54,9 @@ def documented(node: Documented, found: Any) -> Iterator[tuple[Any, str]]:
 
 def public_names() -> Iterator[tuple[str, Any]]:
     for module in MODULES:
-        for name in module.__all__:
-            if name != "COMPILED":
+        own = [name for name, found in vars(module).items() if getattr(found, "__module__", "") == module.__name__]
+        for name in getattr(module, "__all__", own):
+            if name not in CONSTANTS and not name.startswith("_"):
                 yield name, getattr(module, name)
 
 
@@ -56,7 +65,7 @@ def public_methods() -> Iterator[tuple[str, Any]]:
         if inspect.isclass(value):
             for method in dir(value):
                 found = getattr(value, method)
-                if not method.startswith("_") and inspect.isroutine(found):
+                if not method.startswith("_") and (inspect.isroutine(found) or isinstance(found, property)):
                     yield f"{name}.{method}", found
 
 
@@ -66,15 +75,20 @@ def public_methods() -> Iterator[tuple[str, Any]]:
 def test_public_method_has_docstring_and_signature(name: str, found: Any) -> None:
     if name.endswith((".with_traceback", ".add_note")):
         return  # Python's own
-    assert inspect.signature(found).parameters
     assert inspect.getdoc(found)
+    if not isinstance(found, property):
+        assert inspect.signature(found).parameters
 
 
 @pytest.mark.parametrize(
     ("name", "found"), list(public_names()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_public_name_has_docstring(name: str, found: Any) -> None:
-    assert inspect.getdoc(found)
+def test_public_name_has_docstring_that_explains_its_fields(name: str, found: Any) -> None:
+    said = inspect.getdoc(found) or ""
+    assert said
+    fields = [field.name for field in dataclasses.fields(found)] if dataclasses.is_dataclass(found) else []
+    for field in getattr(found, "_fields", fields):
+        assert re.search(rf"^ *{field}: ", said, re.MULTILINE), f"{name}.{field} is not explained"
 
 
 @pytest.mark.parametrize("name", compiled_modules())

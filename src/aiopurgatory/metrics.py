@@ -212,11 +212,13 @@ class Metrics(HistogramObserver):
             self._shared.closed(purgatory)
 
     def bus_opened(self, bus: Bus) -> None:
+        """Collect the figures of *bus*, too. The bus calls it when it opens."""
         self._buses[bus] = None
         if self._shared is not None:
             self._shared.opened(bus)
 
     def bus_closed(self, bus: Bus) -> None:
+        """Stop collecting them. The bus calls it when it closes."""
         self._buses.pop(bus, None)
         if self._shared is not None:
             self._shared.closed(bus)

@@ -75,6 +75,7 @@ class PostgresEngine:
         self._dsn, self._channel = dsn, channel
 
     async def open(self, hear: Hear, lost: Lost) -> _PostgresLink:
+        """Connect twice and subscribe, as ``Engine`` says."""
         connections: list[Any] = []
         try:
             for _ in range(2):
@@ -93,6 +94,7 @@ class PostgresEngine:
         return link
 
     def explain(self, exc: Exception) -> str:
+        """Say why the bus is not connected and what to do, without passwords."""
         where = f"PostgreSQL at {address(self._dsn)}"
         match exc:
             case EchoLostError():

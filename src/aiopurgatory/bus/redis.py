@@ -75,6 +75,7 @@ class RedisEngine:
         self._kind = _KINDS[self._options.pop("connection_class", Connection)]
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
+        """Connect twice and subscribe, as ``Engine`` says."""
         listener, publisher = self._kind(**self._options), self._kind(**self._options)
         try:
             for connection in (listener, publisher):
@@ -88,6 +89,7 @@ class RedisEngine:
         return _RedisLink(listener, publisher, self._channel, hear, lost)
 
     def explain(self, exc: Exception) -> str:
+        """Say why the bus is not connected and what to do, without passwords."""
         where = f"Redis at {self._address}"
         match exc:
             case EchoLostError():
