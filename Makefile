@@ -127,6 +127,8 @@ docs: $(READY)  ## build the documentation in build/docs; its pages load nothing
 	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict
 	@! grep -rnoE '<(script|link|img|source|iframe)[^>]+(src|href)="?(https?:)?//[^ >]+' build/docs --include '*.html' \
 	  || { echo "A page loads something from another site."; exit 1; }
+	@! grep -rnoE '<p>(Args|Raises|Returns):[^<]*' build/docs/reference \
+	  || { echo "A section of a docstring is not read as one."; exit 1; }
 
 wheels: $(READY)  ## build the release files in dist/, inspect them, and test them on every installed Python: 10 minutes
 	@$(BIN)/python .ci/wheels.py $(ARGS)

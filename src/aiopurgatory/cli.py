@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         stage.arguments(parser)
         _add_spark(parser)
-        chosen = parser.parse_args(rest)
+        # Shells complete folders with a slash. Messages would have two.
+        chosen = parser.parse_args([each.removesuffix("/") or each for each in rest])
         out = Path(chosen.out)
         _run(name, stage, chosen)
     except (ImportError, PurgatoryError) as error:

@@ -84,7 +84,7 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
     status, out, error = said("ingest", "../journal", "../clean")
     assert (status, out) == (0, "operations: 3 rows in 1 files: 3 clean, 0 duplicates\n")
     assert re.fullmatch(r"ingest: done in \d+\.\d s\n", error)
-    status, out, error = said("report", "../clean", "../report")
+    status, out, error = said("report", "../clean/", "../report/")
     assert (status, out) == (0, "../report/report.html\n")
     assert re.fullmatch(r"report: done in \d+\.\d s\n", error)
     status, out, error = said("ingest", "../none", "../clean")

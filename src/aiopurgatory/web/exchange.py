@@ -38,7 +38,7 @@ class PollRequest(NamedTuple, Generic[K]):
 class Answer(NamedTuple):
     """An HTTP answer, to be handed to the framework.
 
-    Args:
+    Attributes:
         status: 200, 304, 410 or 503.
         body: what the source read; else a message, or nothing.
         raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
