@@ -114,9 +114,10 @@ test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
 
 check: lint types  ## run ruff, mypy and pyright
 
-lint: $(READY)  ## run ruff
+lint: $(READY)  ## run ruff, and validate the workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 types: $(READY)  ## run mypy --strict and pyright, over the Python of the pages, too
 	$(BIN)/mypy
