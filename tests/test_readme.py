@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -12,10 +14,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import httpx
 import pytest
+
+from aiopurgatory.cli import STAGES
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -110,6 +115,31 @@ def test_commands_of_tutorial_print_what_it_says(tmp_path: Path) -> None:
     for line in said:
         assert line in done.stdout.replace("\r", "")
     assert done.stdout.count("HTTP/1.1 200 OK") == console.count("HTTP/1.1 200 OK") == 2
+
+
+COMMANDS = [
+    found
+    for page in PAGES
+    for found in re.findall(r"^\$ aiopurgatory pipeline (\w+) ([^#\n]*)", page.read_text("utf-8"), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("stage", "arguments"), COMMANDS)
+def test_command_of_page_is_understood(stage: str, arguments: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    import_module(f"aiopurgatory.pipeline.{stage}").arguments(parser)
+    parser.parse_args(shlex.split(arguments))
+
+
+def test_commands_of_pages_name_each_stage() -> None:
+    assert {stage for stage, _ in COMMANDS} == STAGES.keys()
+
+
+def test_form_of_sizing_computes_with_the_figures_of_its_program() -> None:
+    text = (ROOT / "docs" / "sizing.md").read_text("utf-8")
+    form = text.partition("<script>")[2].partition("</script>")[0]
+    for figure in re.findall(r"^BYTES_\w+ = (\S+)", text, re.MULTILINE):
+        assert f"* {figure}" in form
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
