@@ -142,13 +142,15 @@ def test_cluster_worker_killed_in_the_middle_same_result(spark: SparkSession, tm
     with ExitStack() as stack:
         cluster = Cluster(tmp_path / "cluster", stack)
         wait_until("two workers are there", lambda: cluster.alive() == 2)
-        job = cluster.submit("pipeline", "ingest", str(journal), str(out))
+        options = ("--rows", "2000", "--ticks", "1", "--purge-intervals", "0")
+        job = cluster.submit("pipeline", "run", str(journal), str(out), *options)
         stack.callback(job.kill)
-        wait_until("rows are being written", lambda: list(out.glob("versions/*/operations/**/*.parquet")), job)
+        wait_until("rows are being written", lambda: list(out.glob("clean/versions/*/operations/**/*.parquet")), job)
         kill(cluster.workers[0])
         assert job.wait() == 0
-    counts = published(spark, str(out)).counts["operations"]
+    assert (out / "advice.md").exists()
+    counts = published(spark, str(out / "clean")).counts["operations"]
     assert (counts["rows_in"], counts["rows_out"], counts["duplicates"]) == (75_000, 72_000, 3_000)
     ingest(spark, str(journal), str(tmp_path / "here"))
-    both = [read_clean(spark, str(folder), OPERATIONS) for folder in (out, tmp_path / "here")]
+    both = [read_clean(spark, str(folder), OPERATIONS) for folder in (out / "clean", tmp_path / "here")]
     assertDataFrameEqual(both[0].orderBy("sequence"), both[1].orderBy("sequence"), checkRowOrder=True)

@@ -102,7 +102,10 @@ class Loop:
 
     def check_thread(self) -> None:
         """Refuse a call from another thread: the loop might not notice it until it next wakes, seconds later (I15)."""
-        if self._by_ident and self._get_ident() == self._ident:
+        if self._by_ident:
+            if self._get_ident() == self._ident:
+                return
+        elif self._current_loop() is self.running:
             return
         if self.is_foreign_thread():
             raise RuntimeError(self.wrong_thread())
