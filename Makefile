@@ -84,13 +84,13 @@ programs: $(READY)  ## install the programs that tests need, if missing: a brows
 	  trap 'rm -f $(POLICY)' EXIT; printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod +x $(POLICY); \
 	fi; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	{ apt-get update -q || failed=lists; \
+	{ apt-get update -q || failed=" lists"; \
 	  for package in $(PACKAGES); do \
 	    apt-get install -y -q --no-install-recommends $$package || failed="$$failed $$package"; done; \
 	  for service in $$(echo $$missing | sed s/initdb/postgresql/); do \
 	    [ ! -e /etc/init.d/$$service ] || update-rc.d $$service disable; done; \
 	} >$(VENV)/programs.log 2>&1; \
-	[ -z "$$failed" ] || echo "Not installed: $$failed. See $(VENV)/programs.log."
+	[ -z "$$failed" ] || echo "Not installed:$$failed. See $(VENV)/programs.log."
 
 # One process, because each would start a JVM of its own.
 test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 4 minutes
