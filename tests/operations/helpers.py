@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
-from aiopurgatory import Purgatory
+import pytest
+
+from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.operations import Generation, JoinBarrier, Replicas, ThresholdWatchers
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -18,7 +20,26 @@ class LeadershipError(Exception):
     pass
 
 
+class AtFirstEnd(Observer):
+    """Calls *do* when the first operation ends."""
+
+    def __init__(self) -> None:
+        self.do: Callable[[], object] | None = None
+
+    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        do, self.do = self.do, None
+        if do is not None:
+            do()
+
+
 # thresholds
+
+
+#: Ways in which the purgatory fails what waits for offset 5 of "log".
+FAILING_OFFSET_5 = [
+    pytest.param(lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), id="fail_for_key"),
+    pytest.param(Purgatory.close, id="close"),
+]
 
 
 def check_waiting(watchers: ThresholdWatchers) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aiopurgatory import Observer, Outcome, Purgatory, PurgatoryFullError
+from aiopurgatory import Purgatory, PurgatoryFullError
 from aiopurgatory.operations import Generation, GroupFullError, JoinBarrier, JoinError
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .helpers import Join, check_empty, formed, group_in, joins
+from .helpers import AtFirstEnd, Join, check_empty, formed, group_in, joins
 
 # while the barrier is closed
 
@@ -282,18 +281,6 @@ async def test_passed_but_cancelled_expected_member_leaves(purgatory: Purgatory)
 
 
 # in the middle of something
-
-
-class AtFirstEnd(Observer):
-    """Calls *do* when the first join ends."""
-
-    def __init__(self) -> None:
-        self.do: Callable[[], object] | None = None
-
-    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        do, self.do = self.do, None
-        if do is not None:
-            do()
 
 
 async def test_expect_from_a_hook_while_it_opens_is_the_next(clock: ManualClock) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Observer, Outcome, Purgatory, PurgatoryClosedError
+from aiopurgatory import Purgatory, PurgatoryClosedError
 from aiopurgatory.operations import Heartbeats, JoinBarrier
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .helpers import LeadershipError
+from .helpers import AtFirstEnd, LeadershipError
 
 
 @pytest.fixture
@@ -271,18 +271,6 @@ async def test_heartbeats_repr_shows_members(sessions: Heartbeats[str]) -> None:
 
 
 # in the middle of something
-
-
-class AtFirstEnd(Observer):
-    """Calls *do* when the first session ends."""
-
-    def __init__(self) -> None:
-        self.do: Callable[[], object] | None = None
-
-    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        do, self.do = self.do, None
-        if do is not None:
-            do()
 
 
 async def test_beat_from_an_observer_of_the_end_begins_anew(missed: list[str], clock: ManualClock) -> None:

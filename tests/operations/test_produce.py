@@ -12,7 +12,7 @@ from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.operations import NotEnoughReplicasError, ThresholdWatchers, produce
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .helpers import LeadershipError, advance, begun, partition
+from .helpers import FAILING_OFFSET_5, LeadershipError, advance, begun, partition
 
 
 async def test_produce_waits_for_every_partition(purgatory: Purgatory) -> None:
@@ -156,11 +156,7 @@ async def test_produce_purgatory_closed_fails(purgatory: Purgatory) -> None:
         await produce(purgatory, {"orders": (orders, 1)}, timeout=30.0)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), Purgatory.close],
-    ids=["fail_for_key", "close"],
-)
+@pytest.mark.parametrize("end", FAILING_OFFSET_5)
 async def test_produce_failed_by_the_purgatory_is_forgotten(
     purgatory: Purgatory, end: Callable[[Purgatory], object]
 ) -> None:

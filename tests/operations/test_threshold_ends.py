@@ -15,7 +15,7 @@ from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory, Purgato
 from aiopurgatory.operations import ThresholdWatchers
 from aiopurgatory.testing import ManualClock
 
-from .helpers import LeadershipError, check_waiting
+from .helpers import FAILING_OFFSET_5, LeadershipError, check_waiting
 
 
 class WhenEnded(Observer):
@@ -48,11 +48,7 @@ async def test_waiter_ended_otherwise_leaves(log: ThresholdWatchers, end: Callab
     check_waiting(log)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), Purgatory.close],
-    ids=["fail_for_key", "close"],
-)
+@pytest.mark.parametrize("end", FAILING_OFFSET_5)
 async def test_waiter_failed_by_the_purgatory_is_forgotten(
     log: ThresholdWatchers, end: Callable[[Purgatory], object]
 ) -> None:
