@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     """An HTTP answer, to be handed to the framework.
 
     Attributes:
-        status: 200, 304, 410 or 503.
+        status: 200; 304 or 204 for nothing new; 400, 409, 410 or 503 for a refusal.
         body: what the source read; else a message, or nothing.
         raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
     """
