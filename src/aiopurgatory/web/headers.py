@@ -11,17 +11,18 @@ from typing import Final
 
 #: The tags of ``If-None-Match: *``, which matches any version. Compare with ``is``: a parsed tag may be ``*``, too.
 ANY: Final[tuple[str, ...]] = ("*",)
-#: The most characters of a header. A longer one is ignored.
+#: The most characters of a header, all its lines together. A longer one is ignored.
 MAX_FIELD: Final = 8_192
 #: The most characters of a Prefer whose wait is cached.
 MAX_KEPT: Final = 40
 
-# An unclosed quote extends to the end, so that this never fails and never backtracks.
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.?)*)(?:"|\Z)', re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)")
-# Possessive (*+): around an empty value, two \s* would share one run of spaces in any of its ways to be split.
-_WAIT = re.compile(r"(?:^|,)\s*+wait\s*+=\s*+([^,;\s]*+)\s*+(?=[,;]|$)", re.IGNORECASE)
-_DIGITS = re.compile(r"[0-9]+")
+# Unambiguous: at each character, only one part can match. So a match that fails tries nothing twice.
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+#: The value of the first ``wait`` in a list, in which only a quoted string may have commas. An unclosed quote ends it.
+_WAIT = re.compile(
+    rf'(?:(?:[^",]|{_QUOTED})*,)*?\s*+wait\s*+=((?:[^",;]|{_QUOTED})*)(?=[,;]|\Z)', re.IGNORECASE | re.DOTALL
+)
+_WHOLE_SECONDS = re.compile(r'[0-9]+|"(?:\\?[0-9])+"')
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
@@ -44,25 +45,21 @@ def wait_preference(prefer: str) -> float | None:
 
 
 def _search(prefer: str) -> float | None:
-    found = _WAIT.search(_QUOTED.sub(_digits, prefer) if '"' in prefer else prefer)
-    return float(found[1]) if found and _DIGITS.fullmatch(found[1]) else None
+    found = _WAIT.match(prefer)
+    value = found[1].strip() if found else ""
+    return float(value.strip('"').replace("\\", "")) if _WHOLE_SECONDS.fullmatch(value) else None
 
 
 #: Most clients send the same few.
 _short = lru_cache(1_000)(_search)
 
 
-def _digits(quoted: re.Match[str]) -> str:
-    text = _ESCAPED.sub(r"\1", quoted[1])
-    return text if _DIGITS.fullmatch(text) else "quoted"
-
-
 def wait_in_query(text: str) -> float:
     """Return the seconds of ``?wait=10``, which may have a fraction.
 
-    Raises: WaitError: *text* is not a number >= 0.
+    Raises: WaitError: *text* is not a number >= 0, or longer than MAX_FIELD.
     """
-    if _SECONDS.fullmatch(text) is None:
+    if len(text) > MAX_FIELD or _SECONDS.fullmatch(text) is None:
         raise WaitError(f"wait must be a number of seconds >= 0, got {text[:50]!r}")
     return float(text)
 
@@ -72,10 +69,10 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
 
     Removes the suffix that a proxy adds to a tag when it compresses an answer.
     """
-    if if_none_match.strip() == "*":
-        return ANY
     if len(if_none_match) > MAX_FIELD:
         return ()
+    if if_none_match.strip() == "*":
+        return ANY
     return tuple([_COMPRESSED.sub("", quoted or bare) for quoted, bare in _ENTITY_TAG.findall(if_none_match)])
 
 
