@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import time
 from typing import Any
 
 import pytest
@@ -194,7 +195,16 @@ async def test_answer_without_news_has_no_length(route: LongPollRoute[str], cloc
 
 @pytest.mark.parametrize(
     ("query", "status", "told"),
-    [(b"wait=0", 304, False), (b"a=b&wait=0", 304, False), (b"wait=x", 400, False), (b"wait=", 400, False)],
+    [
+        (b"wait=0", 304, False),
+        (b"a=b&wait=0", 304, False),
+        (b"wait=0&wait=9", 304, False),
+        (b"wait=%30.%30", 304, False),
+        (b"await=0&wait=0", 304, False),
+        (b"wait=x", 400, False),
+        (b"wait=", 400, False),
+        (b"wait=" + b"0" * 10_000, 400, False),
+    ],
 )
 async def test_wait_in_the_query_goes_before_prefer(
     route: LongPollRoute[str], query: bytes, status: int, told: bool
@@ -209,6 +219,45 @@ async def test_lines_of_one_header_are_one_list(route: LongPollRoute[str]) -> No
     exchange = Exchange(route, *lines)
     await exchange.run()
     assert (exchange.status, exchange.headers[b"preference-applied"]) == (304, b"wait=0")
+
+
+@pytest.mark.parametrize(("lines", "status", "told"), [(1_000, 304, True), (3_000, 200, False)])
+async def test_lines_that_are_together_too_long_are_ignored(
+    route: LongPollRoute[str], lines: int, status: int, told: bool
+) -> None:
+    tags = [(b"if-none-match", b'"0"')] * lines
+    exchange = Exchange(route, *tags, *[(b"prefer", b"wait=0")] * (lines if told else 1_100))
+    await exchange.run()
+    assert (exchange.status, b"preference-applied" in exchange.headers) == (status, told)
+
+
+@pytest.mark.parametrize(
+    ("headers", "query"),
+    [
+        ([(b"prefer", b"")], b""),
+        ([(b"prefer", b'",')], b""),
+        ([(b"if-none-match", b'"0"')], b""),
+        ([], b"wait=&"),
+        ([], b"a&b=%41;+&"),
+        ([], b"&wait=1"),
+    ],
+)
+async def test_request_takes_time_linear_in_its_length(
+    route: LongPollRoute[str], headers: list[tuple[bytes, bytes]], query: bytes
+) -> None:
+    """16 times the length takes about 16 times as long; were the lines joined one by one, about 256 times."""
+
+    async def quickest(length: int) -> float:
+        times: list[float] = []
+        for _ in range(3):
+            many = [(b"prefer", b"wait=0"), *headers * length]
+            exchange = Exchange(route, *many, query_string=b"wait=0&" + query * length)
+            start = time.process_time()
+            await exchange.run()
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert await quickest(64_000) < 64 * await quickest(4_000)
 
 
 # the client leaves

@@ -18,7 +18,7 @@ from .longpoll import LongPolling
 from .places import ReplacedError
 from .polls import EventStream
 from .reads import ReadFailedError
-from .route import path_parameter, send_answer
+from .route import joined, path_parameter, send_answer
 from .sources import GoneError, K
 
 _HEADERS: Final = [
@@ -128,16 +128,13 @@ class EventRoute(Generic[K]):
             self._polling.close_stream(stream)
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
-        since = None
-        for name, value in scope["headers"]:
-            if name == b"last-event-id":
-                since = value.decode("latin-1")
+        last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
         return PollRequest(
             self._resource(scope),
             None,
             None,
             None,
-            since or (self._since and self._since(scope)),
+            joined(last_event_id) or (self._since and self._since(scope)),
             self._keys and self._keys(scope),
             self._client and self._client(scope),
             self._group and self._group(scope),
