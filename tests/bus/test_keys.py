@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import math
+import tracemalloc
 import uuid
 from collections import namedtuple
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -110,10 +111,55 @@ class Odd(str):
     __hash__ = object.__hash__
 
 
-@pytest.mark.parametrize("key", [object(), ["a"], ("a", {}), frozenset(), 1j, Odd("a"), Ellipsis])
+class OddButForItsHash(str):
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = str.__hash__
+
+
+class OddTuple(tuple[object, ...]):
+    """As an operation's own class of keys may be: it is published as a tuple, which finds no key of this class."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OddTuple) and tuple.__eq__(self, other)
+
+    __hash__ = tuple.__hash__
+
+
+class OddHash(Point):
+    def __hash__(self) -> int:
+        return 1
+
+
+class OddIterator(tuple[object, ...]):
+    """Compares like a tuple of its items, but iterates over others."""
+
+    def __iter__(self) -> Iterator[object]:
+        return iter("others")
+
+
+ODD = [Odd("a"), OddButForItsHash("a"), OddTuple("a"), ("b", OddTuple("a")), OddHash(1, 2), (OddHash(1, 2),)]
+
+
+@pytest.mark.parametrize("key", [object(), ["a"], ("a", {}), frozenset(), 1j, Ellipsis, *ODD])
 def test_encode_other_types_are_refused(key: Hashable) -> None:
     with pytest.raises(TypeError, match="key must be a str, int, float, bool, None, bytes, UUID"):
         encode(key)
+
+
+def test_encode_iterator_of_its_own_is_not_asked() -> None:
+    assert decode(encode(OddIterator("ab"))) == OddIterator("ab") == ("a", "b")
+
+
+def test_decode_long_lines_are_not_kept() -> None:
+    lines = [f"[{number},{'[],' * 2400}{'1.5,' * 100}1]" for number in range(200)]
+    tracemalloc.start()
+    for line in lines:
+        decode(line)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100_000
 
 
 def nested(depth: int) -> Hashable:
