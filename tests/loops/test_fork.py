@@ -99,6 +99,7 @@ def test_run_ctrl_c_with_purgatory_open_answers_all(new_loop: NewLoop) -> None:
         await asyncio.sleep(60)
         await task
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt), asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
     assert ended == [asyncio.CancelledError, PurgatoryClosedError]
