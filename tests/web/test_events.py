@@ -159,7 +159,7 @@ async def test_websocket_is_refused(streams: Streams) -> None:
         await streams.route({"type": "websocket"}, None, None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["heartbeat", "stall"])
+@pytest.mark.parametrize("name", ["heartbeat", "stall", "max_age"])
 def test_times_out_of_range_are_refused(streams: Streams, name: str) -> None:
     for value, error in [(0, ValueError), (-1, ValueError), (float("nan"), ValueError), ("5", TypeError)]:
         with pytest.raises(error, match=f"^{name} must be .*, got "):
@@ -320,6 +320,112 @@ async def test_stream_whose_connection_is_broken_ends(streams: Streams) -> None:
     client.broken = True
     await streams.publish()
     await client.ended()
+
+
+@pytest.mark.parametrize("place", ["start", "event"])
+async def test_stream_whose_transport_uvloop_has_closed_ends(streams: Streams, place: str) -> None:
+    async def closed(scope: Any, receive: Any, send: Any) -> None:
+        async def fail(message: Any) -> None:
+            if place == "start" or message["type"] != "http.response.start":
+                raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+        await streams.route(scope, receive, fail)
+
+    await Client(closed).ended()
+    assert streams.polling.statistics().answered == {200: 1}
+
+
+async def test_send_that_fails_for_another_reason_is_heard(streams: Streams) -> None:
+    async def wrong(scope: Any, receive: Any, send: Any) -> None:
+        async def fail(message: Any) -> None:
+            raise RuntimeError("Expected ASGI message")
+
+        await streams.route(scope, receive, fail)
+
+    with pytest.raises(RuntimeError, match="Expected ASGI message"):
+        await Client(wrong).ended()
+
+
+async def test_body_in_many_parts_ends_its_stream_with_a_time_to_come_back(
+    streams: Streams, purgatory: Purgatory
+) -> None:
+    client = Client(streams.route, parts=70)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    await client.ended()
+    assert (client.complete, len(client.retries), ids(client), purgatory.num_delayed) == (True, 2, ["0"], 0)
+
+
+async def test_receive_that_raises_ends_its_stream(streams: Streams, purgatory: Purgatory) -> None:
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        async def fail() -> Any:
+            raise OSError("broken pipe")
+
+        await streams.route(scope, fail, send)
+
+    client = Client(broken)
+    await client.ended()
+    assert purgatory.num_delayed == 0
+
+
+# its age
+
+
+async def test_stream_at_its_age_ends_with_a_time_to_come_back(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock
+) -> None:
+    streams = Streams(purgatory, counters, policy=Policy(jitter=0.0), max_age=100.0)
+    client = await streams.start()
+    for _ in range(3):
+        await clock.advance(33.0)
+        await streams.publish()
+    assert not client.task.done()
+    await clock.advance(1.0)
+    await client.ended()
+    assert (client.complete, len(client.retries), ids(client)) == (True, 2, ["0", "1", "2", "3"])
+    assert (purgatory.statistics().completed, purgatory.num_delayed) == (1, 0)
+    again = await streams.start(last_event_id="3")
+    await streams.publish()
+    assert ids(again) == ["4"]
+    await leave(again)
+
+
+async def test_stream_at_its_age_has_no_event_without_end(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock
+) -> None:
+    streams = Streams(purgatory, counters, policy=Policy(jitter=0.0), max_age=10.0)
+    client = await streams.start()
+    for _ in range(200):
+        await streams.publish()
+        await clock.advance(0.1)
+    assert client.task.done()
+    assert ids(client)[-1] == "100"
+
+
+async def test_ages_are_spread_by_the_jitter(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
+    streams = Streams(purgatory, counters, policy=Policy(jitter=0.5), max_age=100.0, heartbeat=1000.0)
+    clients = [await streams.start() for _ in range(100)]
+    await clock.advance(49.9)
+    assert streams.polling.statistics().streams == 100
+    await clock.advance(25.1)
+    assert 20 < streams.polling.statistics().streams < 80
+    await clock.advance(25.0)
+    for client in clients:
+        await client.ended()
+
+
+@pytest.mark.parametrize(("max_age", "goes_on"), [({}, False), ({"max_age": None}, True)])
+async def test_stream_lasts_an_hour_or_without_end(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock, max_age: dict[str, Any], goes_on: bool
+) -> None:
+    streams = Streams(purgatory, counters, heartbeat=10_000.0, **max_age)
+    client = await streams.start()
+    await clock.advance(3300.0)
+    assert not client.task.done()
+    await clock.advance(300.0)
+    await settle()
+    assert client.task.done() is not goes_on
+    await leave(client)
 
 
 async def test_purgatory_closes_and_streams_end_at_once_with_a_time_to_come_back(

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -146,6 +146,30 @@ def test_stop_of_hypercorn_with_workers_ends_every_stream_in_the_end() -> None:
         served.process.send_signal(signal.SIGTERM)
         for answer in map(read, clients):
             assert (answer.status, answer.body.count(b"retry: ")) == (200, 2)
+
+
+# clients that send a body
+
+
+TRICKLED = [*SERVERS, ("gunicorn", "apps:starlette"), ("granian-asyncio", "apps:starlette")]
+
+
+@each(TRICKLED)
+def test_client_that_trickles_its_body_and_leaves_keeps_no_place(served: Served) -> None:
+    known = '"{}"'.format(served.ask("GET /polls/trickled").headers["etag"].strip('"'))
+    chunked = {"Transfer-Encoding": "chunked", "If-None-Match": known}
+    clients = [served.send(f"GET /{path}/trickled", chunked) for path in ("polls", "events") * 3]
+    served.wait_for(pending=6)
+    for client in clients:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(70):
+        for client in clients:
+            with suppress(OSError):  # the server may have closed the connection
+                client.sendall(b"1\r\nx\r\n")
+        time.sleep(0.01)  # else the server takes several for one part
+    for client in clients:
+        client.close()
+    served.wait_for(pending=0)
 
 
 # clients that do not read

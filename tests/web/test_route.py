@@ -20,6 +20,7 @@ from .polls import Counters, settle
 
 DISCONNECT: Message = {"type": "http.disconnect"}
 WHOLE_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
+PART: Message = {**WHOLE_BODY, "more_body": True}
 
 
 class Exchange:
@@ -264,7 +265,7 @@ async def test_request_takes_time_linear_in_its_length(
 
 
 @pytest.mark.usefixtures("kind")
-@pytest.mark.parametrize("body", [[], [WHOLE_BODY], [{**WHOLE_BODY, "more_body": True}, WHOLE_BODY]])
+@pytest.mark.parametrize("body", [[], [WHOLE_BODY], [PART, WHOLE_BODY]])
 async def test_client_that_leaves_ends_its_poll_and_not_the_task(
     route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory, body: list[Message]
 ) -> None:
@@ -331,13 +332,12 @@ async def test_client_leaves_at_any_turn_and_nothing_stays(
 
 
 @pytest.mark.usefixtures("kind")
-@pytest.mark.parametrize("more", [False, True])
 async def test_stand_in_that_always_has_a_message_does_not_hold_up_the_loop(
-    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters, more: bool
+    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
 ) -> None:
     exchange = Exchange(route)
     for _ in range(1_000):
-        exchange.messages.put_nowait({**WHOLE_BODY, "more_body": more})
+        exchange.messages.put_nowait(WHOLE_BODY)
     poll = exchange.start()
     await settle()
     for _ in range(100):
@@ -349,23 +349,41 @@ async def test_stand_in_that_always_has_a_message_does_not_hold_up_the_loop(
 
 
 @pytest.mark.usefixtures("kind")
-async def test_receive_that_raises_leaves_the_poll_waiting(
-    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
+@pytest.mark.parametrize("parts", [62, 63, 64, 70])
+async def test_body_in_many_parts_does_not_hide_that_its_client_leaves(
+    route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory, parts: int
+) -> None:
+    exchange = Exchange(route)
+    for _ in range(parts):
+        exchange.messages.put_nowait(PART)
+    exchange.messages.put_nowait(WHOLE_BODY)
+    poll = exchange.start()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    exchange.messages.put_nowait(DISCONNECT)
+    await poll
+    assert (exchange.status, purgatory.num_delayed) == (499 if parts < 64 else 413, 0)
+    if parts >= 64:
+        assert exchange.sent[1]["body"] == b"the request has a body in 64 parts or more; send none"
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("failure", [OSError, RuntimeError])
+async def test_receive_that_raises_is_taken_for_a_disconnect(
+    route: LongPollRoute[str], caplog: pytest.LogCaptureFixture, failure: type[Exception]
 ) -> None:
     class Broken(Exchange):
         async def receive(self) -> Message:
-            raise OSError("broken pipe")
+            raise failure("no messages")
 
     exchange = Broken(route)
-    poll = exchange.start()
-    await settle()
-    assert not poll.done()
-    publish(polling, counters)
-    await poll
-    assert exchange.status == 200
+    await exchange.run()
+    assert exchange.status == 499
+    expected = [] if failure is OSError else ["receive() raised RuntimeError('no messages')"]
+    assert [message.partition(";")[0] for message in caplog.messages] == expected
 
 
-async def test_receive_that_cannot_be_called_harms_nobody(
+async def test_receive_that_cannot_be_called_harms_no_other(
     route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
 ) -> None:
     broken, other = Exchange(route), Exchange(route)
@@ -375,12 +393,31 @@ async def test_receive_that_cannot_be_called_harms_nobody(
 
     receive.__module__ = "uvicorn.protocols.http"
     polls = [asyncio.ensure_future(route(broken.scope, receive, broken.send)), other.start()]
-    await settle()
-    other.messages.put_nowait(DISCONNECT)
-    await polls[1]
-    publish(polling, counters)
     await polls[0]
-    assert (broken.status, other.status) == (200, 499)
+    await settle()
+    publish(polling, counters)
+    await polls[1]
+    assert (broken.status, other.status) == (499, 200)
+
+
+@pytest.mark.parametrize("failure", [OSError, RuntimeError])
+async def test_answer_to_a_client_that_has_left_raises_nothing(
+    route: LongPollRoute[str], failure: type[Exception]
+) -> None:
+    class Broken(Exchange):
+        async def send(self, message: Message) -> None:
+            raise failure("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    await Broken(route, (b"x", b"y")).run()
+
+
+async def test_send_that_fails_for_another_reason_is_heard_by_the_server(route: LongPollRoute[str]) -> None:
+    class Broken(Exchange):
+        async def send(self, message: Message) -> None:
+            raise RuntimeError("Response content longer than Content-Length")
+
+    with pytest.raises(RuntimeError, match="Content-Length"):
+        await Broken(route, (b"x", b"y")).run()
 
 
 @pytest.mark.usefixtures("kind")

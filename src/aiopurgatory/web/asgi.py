@@ -18,6 +18,21 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 _PLAIN = ("uvicorn.protocols.", "asyncio.queues")
 
 
+async def deliver(message: Message, send: Send) -> bool:
+    """Send *message*. Returns: False if the client has disconnected."""
+    try:
+        await send(message)
+    except OSError:
+        return False
+    except RuntimeError as exc:
+        if str(exc).endswith(
+            "the handler is closed"
+        ):  # uvloop's closed transport, which uvicorn does not always notice
+            return False
+        raise
+    return True
+
+
 class _Shared(threading.local):
     """The context of all _Stepped of a thread, which do not use it: one for each would take 64 bytes more per poll.
 
@@ -37,11 +52,11 @@ class Listener(Protocol):
     def cancel(self) -> object: ...
 
 
-def listen(receive: Receive, heard: Callable[[Message | None], bool]) -> Listener:
+def listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> Listener:
     """Call *receive* repeatedly, and *heard* with each message, until *heard* returns False.
 
     Args:
-        heard: may be called before this returns. It gets None if *receive* raised.
+        heard: may be called before this returns. It gets the exception if *receive* raised one.
     """
     if _is_plain(receive):
         return _Stepped(cast("Callable[[], Coroutine[Any, Any, Message]]", receive), heard)
@@ -53,14 +68,13 @@ def _is_plain(receive: Receive) -> bool:
     return (getattr(receive, "__module__", None) or "").startswith(_PLAIN) and not hasattr(receive, "__wrapped__")
 
 
-async def _listen(receive: Receive, heard: Callable[[Message | None], bool]) -> None:
-    message: Message | None = None
+async def _listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> None:
     go_on = True
     while go_on:
         try:
             message = await receive()
-        except Exception:
-            message = None  # the app gets the exception when it asks for a message
+        except Exception as exc:
+            message = exc
         go_on = heard(message)
 
 
@@ -74,11 +88,12 @@ class _Stepped:
     __slots__ = ("_coroutine", "_heard", "_receive")
 
     def __init__(
-        self, receive: Callable[[], Coroutine[Any, Any, Message]], heard: Callable[[Message | None], bool]
+        self, receive: Callable[[], Coroutine[Any, Any, Message]], heard: Callable[[Message | Exception], bool]
     ) -> None:
         self._receive = receive
         self._heard = heard
-        self._coroutine: Coroutine[Any, Any, Message] | None = receive()
+        self._coroutine: Coroutine[Any, Any, Message] | None = None
+        self._call()
         self._step()
 
     def cancel(self) -> None:
@@ -86,19 +101,25 @@ class _Stepped:
             self._coroutine.close()
             self._coroutine = None
 
+    def _call(self) -> None:
+        try:
+            self._coroutine = self._receive()
+        except Exception as exc:
+            self._heard(exc)
+
     def _step(self, _: object = None) -> None:
         while self._coroutine is not None:
             try:
                 future = self._coroutine.send(None)
             except StopIteration as stop:
                 self._next(stop.value)
-            except Exception:
-                self._next(None)  # as above
+            except Exception as exc:
+                self._next(exc)
             else:
                 future.add_done_callback(self._step, context=_shared.context)
                 return
 
-    def _next(self, message: Message | None) -> None:
+    def _next(self, message: Message | Exception) -> None:
         self._coroutine = None
         if self._heard(message):
-            self._coroutine = self._receive()
+            self._call()

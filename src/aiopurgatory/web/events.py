@@ -7,16 +7,16 @@ import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from functools import lru_cache
-from random import randint
+from random import randint, random
 from typing import Final, Generic, final
 
 from ..arguments import require_seconds
 from ..errors import PurgatoryClosedError, PurgatoryFullError
-from .asgi import Receive, Scope, Send
+from .asgi import Receive, Scope, Send, deliver
 from .exchange import Answer, PollRequest
 from .longpoll import LongPolling
 from .places import ReplacedError
-from .polls import EventStream
+from .polls import EventStream, UnreadBodyError
 from .reads import ReadFailedError
 from .route import joined, path_parameter, send_answer
 from .sources import GoneError, K
@@ -26,6 +26,7 @@ _HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
 ]
+_BODY: Final = "http.response.body"
 _HEARTBEAT: Final = b":\n\n"
 #: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
 _A_DAY: Final = 24 * 60 * 60 * 1000
@@ -52,6 +53,9 @@ class EventRoute(Generic[K]):
     - Time to send an event: *stall*. A client that does not read for that long loses its place, and its stream ends
       EXPIRED. The server keeps the connection: uvicorn logs that the answer is incomplete and, when it stops, waits for
       that client for ``timeout_graceful_shutdown`` seconds, by default for ever.
+    - Age: *max_age*. Servers do not report every disconnect. (An example is a client that has sent a second request
+      behind its stream, on uvicorn with httptools and asyncio's own loop.) The places of such clients are free again
+      after that time.
 
     How a stream ends, or fails to start:
 
@@ -60,6 +64,10 @@ class EventRoute(Generic[K]):
       time within ``Policy.retry_after``, as it does when the connection breaks. (Stop signals close the purgatory.
       Hypercorn's workers get none and, on asyncio's own loop from Python 3.12 on, cancel nothing, so they stop only
       when the last client has disconnected. Use uvloop there.)
+    - It reaches *max_age*: it ends COMPLETED. EventSource reconnects, and resumes from the last id. The age varies at
+      random by ``Policy.jitter``, so that clients don't return in a herd.
+    - The request has a body in 64 parts or more: it ends as when the purgatory closes, since servers report a
+      disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
       with the reason. Close the EventSource on that event; otherwise it reconnects after a day.
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
@@ -87,8 +95,9 @@ class EventRoute(Generic[K]):
             that the connection works.
         stall: seconds that reading an AsyncSource and sending the event may take together; default 30. Give the reads
             shorter timeouts.
+        max_age: seconds after which a stream ends, and its client reconnects; default 3,600. None: no limit.
 
-    Raises: TypeError, ValueError: *heartbeat* or *stall* is not a number from 0.001 to 1,000,000.
+    Raises: TypeError, ValueError: *heartbeat*, *stall* or *max_age* is not a number from 0.001 to 1,000,000.
     """
 
     def __init__(
@@ -102,13 +111,16 @@ class EventRoute(Generic[K]):
         group: Callable[[Scope], Hashable] | None = None,
         heartbeat: float = 15.0,
         stall: float = 30.0,
+        max_age: float | None = 3600.0,
     ) -> None:
         require_seconds("heartbeat", heartbeat, 1e-3, 1e6)
         require_seconds("stall", stall, 1e-3, 1e6)
+        if max_age is not None:
+            require_seconds("max_age", max_age, 1e-3, 1e6)
         self._polling = polling
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
-        self._heartbeat, self._stall = heartbeat, stall
+        self._heartbeat, self._stall, self._max_age = heartbeat, stall, max_age
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -118,14 +130,16 @@ class EventRoute(Generic[K]):
             return
         request = self._request(scope, receive)
         try:
-            stream = await self._polling.open_stream(request, self._heartbeat, self._stall)
+            stream = await self._polling.open_stream(request, self._heartbeat, self._stall, self._age())
         except (GoneError, PurgatoryFullError, PurgatoryClosedError) as exc:
             await send_answer(self._polling.refuse(exc), send)
             return
         try:
-            await self._serve(stream, request.since, send)
+            last = await self._serve(stream, request.since, send)
         finally:
             self._polling.close_stream(stream)
+        if last is not None:
+            await self._send_last(last, send)
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
         last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
@@ -141,33 +155,39 @@ class EventRoute(Generic[K]):
             receive,
         )
 
-    async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> None:
+    def _age(self) -> float | None:
+        """Seconds that a stream may last: not the same for all, so that clients don't return in a herd."""
+        return self._max_age and self._max_age * (1 - random() * self._polling.policy.jitter)
+
+    async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> bytes | None:
+        """Send events until *stream* ends. Returns: what to send last; None: nothing."""
         try:
             version, events = await self._news(stream, since)
         except (GoneError, ReadFailedError) as exc:
             await send_answer(self._polling.refuse(exc), send)
-            return
+            return None
         except asyncio.CancelledError:  # the server stops
             await send_answer(self._polling.refuse(PurgatoryClosedError("the server stops")), send)
-            return
+            return None
         self._polling.count(200)
-        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-        last = await self._last_words(stream, self._send_events(stream, version, self._retry() + events, send))
-        if last is not None:
-            # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
-            with suppress(OSError, TimeoutError, asyncio.CancelledError):
-                async with asyncio.timeout(self._stall):
-                    await send({"type": "http.response.body", "body": last})
+        if not await deliver({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}, send):
+            return None
+        return await self._last_words(stream, self._send_events(stream, version, self._retry() + events, send))
 
     async def _send_events(self, stream: EventStream[K], version: str, events: bytes, send: Send) -> None:
         while True:
-            try:
-                await send({"type": "http.response.body", "body": events or _HEARTBEAT, "more_body": True})
-            except OSError:
+            if not await deliver({"type": _BODY, "body": events or _HEARTBEAT, "more_body": True}, send):
                 stream.leave()
                 return
-            await stream.news(version)
+            if not await stream.news(version):
+                return
             version, events = await self._news(stream, version)
+
+    async def _send_last(self, last: bytes, send: Send) -> None:
+        # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
+        with suppress(TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(self._stall):
+                await deliver({"type": _BODY, "body": last}, send)
 
     async def _last_words(self, stream: EventStream[K], sending: Awaitable[None]) -> bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing, since nobody reads it."""
@@ -181,9 +201,9 @@ class EventRoute(Generic[K]):
         except ReadFailedError:
             return self._retry()
         match failure:
-            case None:  # expired
-                return None
-            case PurgatoryClosedError():
+            case None:
+                return None if stream.expired else self._retry()
+            case PurgatoryClosedError() | UnreadBodyError():
                 return self._retry()
             case ReplacedError():
                 return b"retry: %d\nevent: replaced\n%b" % (_A_DAY, _data(_bytes(failure)))

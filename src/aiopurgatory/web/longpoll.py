@@ -161,8 +161,9 @@ class LongPolling(Generic[K]):
                 None (default): nobody. Behind a proxy, the address is the proxy's unless the server trusts its
                 X-Forwarded-For.
             receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
-                the request's body first: messages that arrive while the poll waits are dropped. None (default): the
-                poll of a disconnected client goes on waiting unless the handler is cancelled.
+                the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
+                the answer is 413. If it raises, the client counts as disconnected. None (default): the poll of a
+                disconnected client goes on waiting unless the handler is cancelled.
 
         Raises: TypeError: *keys* is one str. What a Source raises, except GoneError, is raised here.
         """
@@ -332,14 +333,16 @@ class LongPolling(Generic[K]):
         """The version of *resource*. Raises: ValueError: it cannot be an ETag that comes back unchanged."""
         return require_entity_tag(self._version(resource))
 
-    async def open_stream(self, request: PollRequest[K], heartbeat: float, stall: float) -> EventStream[K]:
+    async def open_stream(
+        self, request: PollRequest[K], heartbeat: float, stall: float, age: float | None
+    ) -> EventStream[K]:
         """Park a stream. End it with close_stream().
 
         Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises: no stream was opened.
         """
         if self._loop is not asyncio.get_running_loop():
             await self._enter()
-        asked = (heartbeat, stall, request.client, request.group)
+        asked = (heartbeat, stall, age, request.client, request.group)
         stream: EventStream[K]
         if self._reads is None:
             stream = EventStream(self.purgatory, request.resource, self._version, *asked)

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
 from contextvars import Context, copy_context
+from math import inf
 from typing import Any, Final, Generic
 
 from ..core.operation import is_due, mark_retrieved
+from ..core.purgatory import parts_of
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from ..waits import Checks
 from .asgi import Listener, Message, Receive, listen
 from .sources import K
 
-#: The most messages, such as parts of an unread body, to receive while waiting for a disconnect.
+logger = logging.getLogger("aiopurgatory")
+
+#: The most parts of an unread body to receive while waiting for a disconnect, which comes after them.
 MAX_MESSAGES: Final = 64
+#: The most messages to receive once the body is whole. A server sends only the disconnect.
+_MAX_AFTER: Final = 3
 #: Seconds a poll must wait before the listener for its client's disconnect starts.
 LISTEN_AFTER = 0.05
+
+
+class UnreadBodyError(Exception):
+    """The request has a body in more than MAX_MESSAGES parts."""
 
 
 class LongPoll(DelayedOperation[None], Generic[K]):
@@ -28,7 +38,7 @@ class LongPoll(DelayedOperation[None], Generic[K]):
     covers events between the check and the answer.
     """
 
-    __slots__ = ("_known", "_listener", "_messages", "_version", "client", "group", "left", "resource")
+    __slots__ = ("_after", "_known", "_listener", "_parts", "_version", "client", "group", "left", "resource")
 
     def __init__(
         self, resource: K, version: Callable[[K], str], known: str, timeout: float, client: Hashable, group: Hashable
@@ -38,7 +48,7 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         self._version, self._known = version, known
         #: Whether the client has disconnected.
         self.left = False
-        self._messages = MAX_MESSAGES
+        self._parts = self._after = 0
         self._listener: Listener | None = None
 
     def try_complete(self) -> bool:
@@ -58,16 +68,24 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         self.left = True
         self.cancel()
 
-    def _hear(self, message: Message | None) -> bool:
+    def _hear(self, message: Message | Exception) -> bool:
         """Returns: whether to go on listening."""
-        if message is None:  # receive() has raised
+        if isinstance(message, Exception):  # nothing more is heard of this client
+            if not isinstance(message, OSError):
+                logger.warning("receive() raised %r; the poll ends as if its client had disconnected", message)
+            self.leave()
             return False
         if message["type"] == "http.disconnect":
             self.leave()
             return False
-        # After the whole body, a server sends only one more message. A test client may send one at every call.
-        self._messages = self._messages - 1 if message.get("more_body") else min(self._messages - 1, 2)
-        return self._messages > 0
+        if message.get("more_body"):
+            self._parts += 1
+            if self._parts == MAX_MESSAGES:  # nobody would hear this client leave
+                self.fail(UnreadBodyError(f"the request has a body in {MAX_MESSAGES} parts or more; send none"))
+            return self._parts < MAX_MESSAGES
+        # A test's stand-in for a server may send the same message at every call: then it never sends a disconnect.
+        self._after += 1
+        return self._after < _MAX_AFTER
 
 
 class ReadingPoll(LongPoll[K]):
@@ -93,10 +111,11 @@ class EventStream(LongPoll[K]):
     """A stream of events: one operation from its start to its end, so that it keeps its place between two events.
 
     An event does not end it, but wakes its task. Its timeout covers one step at a time: *stall* seconds to send an
-    event, then *heartbeat* seconds to wait for the next. It expires only if an event could not be sent in time.
+    event, then *heartbeat* seconds to wait for the next. It expires only if an event could not be sent in time. After
+    *age* seconds, it completes.
     """
 
-    __slots__ = ("_heartbeat", "_purgatory", "_scope", "_stall", "_woken")
+    __slots__ = ("_end", "_heartbeat", "_purgatory", "_scope", "_stall", "_woken")
 
     def __init__(
         self,
@@ -105,12 +124,15 @@ class EventStream(LongPoll[K]):
         version: Callable[[K], str],
         heartbeat: float,
         stall: float,
+        age: float | None,
         client: Hashable,
         group: Hashable,
     ) -> None:
         super().__init__(resource, version, "", stall, client, group)
         mark_retrieved(self)  # its task gets a failure in run(); until then, nothing awaits it
         self._purgatory, self._heartbeat, self._stall = purgatory, heartbeat, stall
+        #: When it is old, by the purgatory's clock.
+        self._end = inf if age is None else parts_of(purgatory).loop.time() + age
         #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
         #: Interrupts its task, which may be waiting for a client that does not read.
@@ -145,16 +167,21 @@ class EventStream(LongPoll[K]):
         finally:
             self._scope = None
 
-    async def news(self, known: str) -> None:
-        """Wait until the version is not *known*, or until a heartbeat is due."""
+    async def news(self, known: str) -> bool:
+        """Wait until the version is not *known*, or until a heartbeat is due. Returns: False if this is too old."""
+        left = self._end - parts_of(self._purgatory).loop.time()
+        if left <= 0:
+            self.force_complete()
+            return False
         self._known = known
         if self.has_news():
             self._purgatory.reschedule(self, self._stall)
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
         else:
-            self._purgatory.reschedule(self, self._heartbeat)
+            self._purgatory.reschedule(self, min(self._heartbeat, left))
             self._woken = woken = asyncio.get_running_loop().create_future()
             await woken
+        return True
 
     def _interrupt(self, _: object) -> None:
         if self._scope is not None:
@@ -172,10 +199,11 @@ class ReadingStream(EventStream[K]):
         resource: K,
         heartbeat: float,
         stall: float,
+        age: float | None,
         client: Hashable,
         group: Hashable,
     ) -> None:
-        super().__init__(purgatory, resource, _no_version, heartbeat, stall, client, group)
+        super().__init__(purgatory, resource, _no_version, heartbeat, stall, age, client, group)
         self._is_checked = False
 
     def try_complete(self) -> bool:
@@ -213,8 +241,7 @@ class Newcomers:
         """Start the listeners of all of them: few can have come in so short a time."""
         polls, self._polls, self._timer = self._polls, {}, None
         for poll, (receive, context) in polls.items():
-            with suppress(Exception):  # a broken receive() reports no disconnect
-                context.run(poll.listen, receive)  # a middleware's receive() may use what its request has set
+            context.run(poll.listen, receive)  # a middleware's receive() may use what its request has set
 
 
 class Linger(DelayedOperation[None]):

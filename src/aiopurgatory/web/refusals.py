@@ -12,11 +12,22 @@ from ..purgatory import Purgatory
 from .exchange import NO_STORE, PLAIN_TEXT, Answer
 from .headers import WaitError
 from .places import GroupFullError, ReplacedError
+from .polls import UnreadBodyError
 from .reads import ReadFailedError
 from .sources import GoneError
 
 #: Exceptions that become answers.
-REFUSALS: Final = (WaitError, ReplacedError, GoneError, ReadFailedError, PurgatoryFullError, PurgatoryClosedError)
+REFUSALS: Final = (
+    WaitError,
+    ReplacedError,
+    GoneError,
+    UnreadBodyError,
+    ReadFailedError,
+    PurgatoryFullError,
+    PurgatoryClosedError,
+)
+#: The status of those that are not 503.
+_STATUS: Final = {WaitError: 400, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
 
 
 class Refusals:
@@ -42,7 +53,7 @@ class Refusals:
             case PurgatoryClosedError():
                 # It goes to all polls at once, and a body would take another write for each.
                 return self._unavailable("closed", "")
-        status = 410 if isinstance(exc, GoneError) else 409 if isinstance(exc, ReplacedError) else 400
+        status = next(status for kind, status in _STATUS.items() if isinstance(exc, kind))
         return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT])
 
     def _unavailable(self, reason: str, why: str) -> Answer:

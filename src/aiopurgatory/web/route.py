@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, final
 from urllib.parse import unquote_plus
 
 from ..errors import PurgatoryClosedError
-from .asgi import Receive, Scope, Send
+from .asgi import Receive, Scope, Send, deliver
 from .exchange import Answer, PollRequest
 from .headers import MAX_FIELD
 from .longpoll import LongPolling
@@ -37,6 +37,9 @@ class LongPollRoute(Generic[K]):
 
     When the client disconnects, the poll ends within 50 ms, whatever the middleware. Handlers of other requests are not
     affected. When the server's shutdown time is over and it cancels a poll, the client is answered 503.
+
+    A poll is answered 413 if its request has a body in 64 parts or more: servers report a disconnect only after the
+    body. Prefer and If-None-Match are ignored if longer than 8,192 bytes, all lines together.
 
     All arguments but *polling* are functions of the ASGI scope.
 
@@ -114,8 +117,9 @@ def _wait(query: bytes) -> str | None:
 
 
 async def send_answer(answer: Answer, send: Send) -> None:
+    """Send *answer*, unless the client has disconnected."""
     headers = answer.raw_headers
     if answer.status not in _NO_LENGTH:
         headers.append((b"content-length", b"%d" % len(answer.body)))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    if await deliver({"type": "http.response.start", "status": answer.status, "headers": headers}, send):
+        await deliver({"type": "http.response.body", "body": answer.body}, send)

@@ -244,13 +244,15 @@ async def _ended_before_client_left(search: asyncio.Task[Row], request: Request)
     """Wait for *search*. Cancel it at once if the client disconnects, which only receive() reports."""
     messages = 0
 
-    def heard(message: Message | None) -> bool:
+    def heard(message: Message | Exception) -> bool:
         nonlocal messages
         messages += 1
-        if message is not None and message["type"] == "http.disconnect":
+        if isinstance(message, Exception):
+            return False
+        if message["type"] == "http.disconnect":
             search.cancel()
             return False
-        return message is not None and messages < MAX_MESSAGES
+        return messages < MAX_MESSAGES
 
     listener = listen(request.receive, heard)
     try:
