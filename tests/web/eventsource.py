@@ -61,7 +61,7 @@ class Parser:
 class Client(Parser):
     """A client of *app* without a server: it can stop reading, and leave."""
 
-    def __init__(self, app: App, resource: str = "n", *, method: str = "GET", parts: int = 0, **headers: str) -> None:
+    def __init__(self, app: App, resource: str = "n", *, method: str = "GET", **headers: str) -> None:
         super().__init__()
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -72,8 +72,7 @@ class Client(Parser):
         self.reads.set()
         self.broken = False
         self._left = asyncio.Event()
-        #: The request's body comes in so many parts before its last.
-        self._messages = [{"type": "http.request", "body": b"", "more_body": more > 0} for more in range(parts + 1)]
+        self._messages = [{"type": "http.request", "body": b"", "more_body": False}]
         scope = {
             "type": "http",
             "method": method,
@@ -82,6 +81,10 @@ class Client(Parser):
             "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
         }
         self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    def send_body(self, parts: int) -> None:
+        """Send the body in so many parts before its last."""
+        self._messages += [{"type": "http.request", "body": b"x", "more_body": True}] * parts
 
     def leave(self) -> None:
         self._left.set()

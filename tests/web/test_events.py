@@ -349,7 +349,8 @@ async def test_send_that_fails_for_another_reason_is_heard(streams: Streams) -> 
 async def test_body_in_many_parts_ends_its_stream_with_a_time_to_come_back(
     streams: Streams, purgatory: Purgatory
 ) -> None:
-    client = Client(streams.route, parts=70)
+    client = Client(streams.route)
+    client.send_body(70)
     for _ in range(100):
         await asyncio.sleep(0)
     await client.ended()

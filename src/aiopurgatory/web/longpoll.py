@@ -69,9 +69,10 @@ class LongPolling(Generic[K]):
         400  the client's wait is not a number
         409  replaced by a newer poll of the same client, as in Telegram
         410  GoneError: start over, without If-None-Match
+        413  the request has a body in 64 parts or more
         503  refused: with Retry-After, and the reason in the header ``refused``: full, group, closed or source
 
-    The first poll in an event loop starts the purgatory, if it is not open. From then on, SIGINT, SIGTERM and SIGQUIT
+    The first poll in an event loop starts the purgatory, if it is not open. From then on, SIGINT and SIGTERM
     close it. That answers every poll at once, so the server need not wait for them. (Threads other than the main one
     get no signals: close the purgatory yourself.) A poll does not restart a purgatory that was closed in its loop.
 

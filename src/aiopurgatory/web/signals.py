@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-#: gunicorn stops its workers by SIGQUIT for a quick shutdown. Windows has no SIGQUIT.
-STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGQUIT") if hasattr(signal, name)]
+#: Not SIGQUIT: many handlers of that only dump the stacks, and the server goes on.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _Handler = Callable[[int, FrameType | None], Any]
 
