@@ -387,3 +387,28 @@ async def test_poll_cancelled_at_any_turn_leaves_nothing(
     assert poll.cancelled() == (turns <= 3)
     assert (purgatory.num_delayed, purgatory.watched, polls.polling.statistics().clients) == (0, 0, 0)
     check_invariants(purgatory)
+
+
+async def test_poll_cancelled_by_uvicorn_when_it_stops_is_answered(polls: Polls) -> None:
+    poll = polls.start()
+    await settle()
+    poll.cancel("Task cancelled, timeout graceful shutdown exceeded")
+    answer = await poll
+    assert (answer.status, answer.headers["refused"]) == (503, "closed")
+
+
+@pytest.mark.parametrize("message", [None, "Task cancelled"])
+async def test_poll_cancelled_by_anything_else_is_cancelled(polls: Polls, message: str | None) -> None:
+    poll = polls.start()
+    await settle()
+    poll.cancel(message)
+    with pytest.raises(asyncio.CancelledError):
+        await poll
+
+
+async def test_poll_within_a_timeout_of_the_handler_is_cancelled_by_it(polls: Polls) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await polls.polling.answer("n", {"if-none-match": '"0"'})
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(polls.start(), 0.01)

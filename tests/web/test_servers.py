@@ -286,10 +286,12 @@ def test_quick_stop_of_a_gunicorn_worker_leaves_its_polls_waiting() -> None:
         assert {read(client).status for client in clients} == {200}
 
 
-def test_worker_that_is_recycled_answers_every_poll_after_its_graceful_timeout() -> None:
+@pytest.mark.parametrize("path", ["polls", "own"])
+def test_worker_that_is_recycled_answers_every_poll_after_its_graceful_timeout(path: str) -> None:
     # Nothing tells the app before: uvicorn waits for the polls, and at last cancels them.
     with Served("uvicorn-uvloop-httptools-recycled", "apps:starlette", quiet=False) as served:
-        clients = [served.poll("orders", 0) for _ in range(20)]
+        headers = {"If-None-Match": '"0"'}
+        clients = [served.send(f"GET /{path}/orders", headers) for _ in range(20)]
         served.wait_for(pending=20)
         with suppress(OSError):  # it may stop before the last
             for _ in range(20):

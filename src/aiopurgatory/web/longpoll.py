@@ -25,7 +25,7 @@ from .policy import Policy
 from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers, ReadingPoll, ReadingStream
 from .reads import Reading, Reads
 from .refusals import REFUSALS, Refusals
-from .signals import on_stop_signal
+from .signals import SERVER_STOPS, on_stop_signal
 from .sources import AsyncSource, Bodies, K, Source
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -214,10 +214,13 @@ class LongPolling(Generic[K]):
                 answer = self._news(resource, known, nothing_new)
             if told is not None:
                 answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
-        except asyncio.CancelledError:
-            if poll is None or not poll.left or _is_cancelled():
+        except asyncio.CancelledError as exc:
+            if exc.args == SERVER_STOPS:
+                answer = self._refusals.answer(PurgatoryClosedError("the server stops"))
+            elif poll is None or not poll.left or _is_cancelled():
                 raise
-            answer = Answer(499, b"", [])  # nobody reads it
+            else:
+                answer = Answer(499, b"", [])  # nobody reads it
         except REFUSALS as exc:
             answer = self._refusals.answer(exc)
         finally:

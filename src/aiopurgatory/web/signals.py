@@ -14,6 +14,9 @@ from typing import Any
 #: Not SIGQUIT: many handlers of that only dump the stacks, and the server goes on.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+#: How uvicorn cancels its requests when its graceful timeout is over. Other servers say nothing when they do.
+SERVER_STOPS = ("Task cancelled, timeout graceful shutdown exceeded",)
+
 _Handler = Callable[[int, FrameType | None], Any]
 
 
