@@ -170,7 +170,7 @@ def test_handler_that_polls_after_its_body_is_answered(served: Served) -> None:
     assert (answer.status, answer.headers["x-body"]) == (200, "100000")
 
 
-@each([case for case in SERVERS if case[1] in ("apps:starlette", "app_aiohttp:app")])
+@each([case for case in SERVERS if case[1] == "apps:starlette"])
 def test_client_leaves_another_handler_and_that_comes_to_its_end(served: Served) -> None:
     before = served.statistics()["credited"]
     poll = served.poll("beside", 0)

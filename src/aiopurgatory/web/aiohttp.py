@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from ..purgatory import Purgatory
@@ -12,9 +13,21 @@ from .asgi import Message, Receive
 if TYPE_CHECKING:
     from aiohttp import web
 
-_LEFT = "aiopurgatory.left"
 #: Seconds that handlers of disconnected clients may still run when the app stops.
 GRACE = 10.0
+
+
+class _Client:
+    """The client of a request. Its future *left* exists once its handler has called receive()."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left: asyncio.Future[None] | None = None
+
+
+#: The client of the running handler.
+_client: ContextVar[_Client] = ContextVar("client")
 
 
 def setup(app: web.Application, purgatory: Purgatory) -> None:
@@ -29,35 +42,47 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
             return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
     aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
-    cancels its handler. So setup() adds a middleware that runs each handler to its end, in a task of its own. Without
+    cancels its handler. setup() adds a middleware that spares handlers that have called receive(): their poll ends
+    with status 499, and they run to their end. What they raise then is logged. Other handlers are cancelled. Without
     ``handler_cancellation``, the poll of a disconnected client goes on waiting.
     """
     from aiohttp import web
 
-    running: set[asyncio.Task[web.StreamResponse]] = set()
+    #: Handlers that run to their end after their client has disconnected.
+    deserted: set[asyncio.Task[web.StreamResponse]] = set()
+
+    def end(task: asyncio.Task[web.StreamResponse]) -> None:
+        deserted.discard(task)
+        exc = None if task.cancelled() else task.exception()
+        if exc is not None and not isinstance(exc, web.HTTPException):
+            app.logger.error("a handler raised after its client had disconnected", exc_info=exc)
 
     @web.middleware
     async def to_its_end(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        left = asyncio.get_running_loop().create_future()
-        request[_LEFT] = left
-        task = asyncio.ensure_future(handler(request))
-        running.add(task)
-        task.add_done_callback(running.discard)
+        client = _Client()
+        token = _client.set(client)
+        task = asyncio.ensure_future(handler(request))  # in a copy of this context
+        _client.reset(token)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if not left.done():
-                left.set_result(None)
+            if client.left is None or task.done():
+                task.cancel()
+                return await task
+            if not client.left.done():
+                client.left.set_result(None)
+            deserted.add(task)
+            task.add_done_callback(end)
             raise
 
     async def life(app: web.Application) -> AsyncIterator[None]:
         async with purgatory:
             yield
-        if running:
-            await asyncio.wait(running, timeout=GRACE)
-        for task in running:
+        if deserted:
+            await asyncio.wait(deserted, timeout=GRACE)
+        for task in deserted:
             task.cancel()
 
     async def stop(app: web.Application) -> None:
@@ -72,8 +97,13 @@ def receive(request: web.Request) -> Receive:
     """Return the *receive* for ``LongPolling.answer()``, which ends the poll when the client disconnects.
 
     Needs setup() and ``handler_cancellation``.
+
+    Raises: RuntimeError: the app was not prepared by setup().
     """
-    left: asyncio.Future[None] = request[_LEFT]
+    client = _client.get(None)
+    if client is None:
+        raise RuntimeError("receive() needs an app that was prepared by setup(app, purgatory)")
+    left = client.left = client.left or asyncio.get_running_loop().create_future()
 
     async def wait_until_left() -> Message:
         await asyncio.shield(left)

@@ -1,0 +1,114 @@
+"""Apps of aiohttp whose clients leave: what becomes of their handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web import LongPolling
+from aiopurgatory.web.aiohttp import receive, setup
+
+from .polls import Counters
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class Site:
+    """An app with one handler, and a client that asks for it and leaves."""
+
+    def __init__(self) -> None:
+        self.purgatory = Purgatory()
+        self.polling = LongPolling(self.purgatory, Counters())
+        self.seen: list[str] = []
+
+    async def answer(self, request: web.Request) -> int:
+        headers = {"if-none-match": '"0"'}
+        return (await self.polling.answer("n", headers, request.query, receive=receive(request))).status
+
+    @asynccontextmanager
+    async def served(self, handler: Handler) -> AsyncIterator[tuple[str, int]]:
+        app = web.Application()
+        app.router.add_get("/", handler)
+        setup(app, self.purgatory)
+        runner = web.AppRunner(app, handler_cancellation=True)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield runner.addresses[0]
+        finally:
+            await runner.cleanup()
+
+    async def ask_and_leave(self, handler: Handler, has_begun: Callable[[], bool]) -> None:
+        async with self.served(handler) as address:
+            _, writer = await asyncio.open_connection(*address)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(has_begun)
+            writer.close()
+            await until(lambda: "ended" in self.seen)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 (what it waits for tells nobody)
+            await asyncio.sleep(0.01)
+
+
+async def test_handler_that_polls_runs_to_its_end(site: Site) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        site.seen.append(str(await site.answer(request)))
+        await asyncio.sleep(0.01)
+        site.seen.append("ended")
+        return web.Response()
+
+    await site.ask_and_leave(handler, lambda: site.purgatory.num_delayed == 1)
+    assert site.seen == ["499", "ended"]
+
+
+@pytest.mark.parametrize("failure", [LookupError, web.HTTPNotFound])
+async def test_handler_that_raises_after_its_poll_is_logged_once(
+    site: Site, failure: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
+
+    async def handler(request: web.Request) -> web.Response:
+        await site.answer(request)
+        site.seen.append("ended")
+        raise failure
+
+    await site.ask_and_leave(handler, lambda: site.purgatory.num_delayed == 1)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reports == []
+    logged = [] if failure is web.HTTPNotFound else ["a handler raised after its client had disconnected"]
+    assert [record.message for record in caplog.records if record.name == "aiohttp.web"] == logged
+
+
+async def test_handler_that_does_not_poll_is_cancelled(site: Site) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        site.seen.append("begun")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            site.seen.append("ended")
+        return web.Response()
+
+    await site.ask_and_leave(handler, lambda: "begun" in site.seen)
+    assert site.seen == ["begun", "ended"]
+
+
+async def test_receive_without_setup_says_what_it_needs() -> None:
+    with pytest.raises(RuntimeError, match=r"needs an app that was prepared by setup\(app, purgatory\)"):
+        receive(make_mocked_request("GET", "/"))
