@@ -121,11 +121,15 @@ class Purgatory(SyncPurgatory):
     async def start(self) -> None:
         """Start the clock task in the running loop. A second call does nothing; after close(), any loop will do.
 
+        If the loop it ran in was closed without cancelling its tasks, this calls close() first.
+
         Raises: RuntimeError: it runs in another loop, or was started before a fork.
         """
         loop = asyncio.get_running_loop()
         if self.is_open and self._parts.loop.running is loop:
             return
+        if self.is_open and self._parts.loop.running.is_closed():
+            self.close()
         if self.is_open or self._parking.state == FORKED:
             raise self._parking.refusal()
         # Refuse first, change state after: nothing is open until all of this went well.

@@ -135,9 +135,11 @@ async def test_start_after_an_early_end_works(clock: ManualClock, first_life: st
         assert op.expired
 
 
-def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop) -> None:
-    """Its first loop was closed and its tasks were never told: aclose() in another loop, then a new life."""
-    purgatory = Purgatory()
+@pytest.mark.parametrize("is_closed_first", [True, False])
+def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop, is_closed_first: bool) -> None:
+    """Its first loop was closed and its tasks were never told: a new life, perhaps after aclose() in another loop."""
+    listener = Listener()
+    purgatory = Purgatory(observers=[listener])
     loop = new_loop()
 
     async def begin() -> Op:
@@ -150,11 +152,15 @@ def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop) -> None:
     loop.close()
 
     async def again() -> list[str]:
-        await purgatory.aclose()
-        assert isinstance(left.exception(), PurgatoryClosedError)
+        if is_closed_first:
+            await purgatory.aclose()
+            assert isinstance(left.exception(), PurgatoryClosedError)
         return await live(purgatory)
 
     assert asyncio.run(again()) == ["result", "late"]
+    assert isinstance(left.exception(), PurgatoryClosedError)
+    assert listener.heard == ["opened", "closed"] * 2
+    assert purgatory.statistics().failed == 2
 
     async def threadsafe() -> str:
         async with purgatory:
@@ -213,9 +219,9 @@ async def test_watch_while_closed_is_refused(clock: ManualClock) -> None:
         assert purgatory.num_delayed == 1
 
 
-def test_start_in_a_second_loop_while_open_is_refused() -> None:
+def test_start_in_a_second_loop_while_open_is_refused(new_loop: NewLoop) -> None:
     purgatory = Purgatory(clock=ManualClock())
-    loop = asyncio.new_event_loop()
+    loop = new_loop()
     loop.run_until_complete(purgatory.start())
     with pytest.raises(RuntimeError, match="another event loop"):
         asyncio.run(purgatory.start())

@@ -11,7 +11,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
-from aiopurgatory.web import LongPolling, Policy
+from aiopurgatory.web import Answer, LongPolling, Policy
 
 from .polls import Counters, Polls, settle
 
@@ -370,6 +370,22 @@ def test_first_poll_in_the_next_loop_starts_the_purgatory_again(counters: Counte
     polls = Polls(Purgatory(), counters)
     for _ in range(3):
         assert asyncio.run(polls.now(query={"wait": "0.05"})).status == 304
+
+
+def test_poll_in_the_next_loop_finds_no_places_of_a_loop_that_vanished(counters: Counters) -> None:
+    polls = Polls(Purgatory(), counters, max_per_group=1)
+    loop = asyncio.new_event_loop()
+
+    async def park() -> asyncio.Task[Answer]:
+        poll = polls.start(client="ann", group="tenant")
+        await settle()
+        return poll
+
+    parked = loop.run_until_complete(park())
+    loop.close()  # and its tasks are never cancelled
+    again = polls.now(client="bob", group="tenant", query={"wait": "0.05"})
+    assert asyncio.run(again).status == 304
+    assert not parked.done()
 
 
 @pytest.mark.parametrize("turns", range(6))

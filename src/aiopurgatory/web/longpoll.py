@@ -291,6 +291,7 @@ class LongPolling(Generic[K]):
         if parts_of(self.purgatory).loop.running is not loop:  # otherwise it is open, or was closed on purpose
             await self.purgatory.start()
         self._loop = loop
+        self._places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
         self._newcomers = Newcomers()  # its timer belongs to a loop, as reads do
         if self._async_source is not None:
             self._reads = Reads(self._async_source, self._max_reads)
