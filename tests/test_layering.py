@@ -66,7 +66,7 @@ THIRD_PARTY = {
 ADAPTERS = {"web/aiohttp.py": {"aiohttp"}, "bus/postgres.py": {"asyncpg"}, "bus/redis.py": {"redis"}}
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
-    {"nanoseconds", "outcome", "states", "loop", "faults"},
+    {"nanoseconds", "outcome", "states", "loop", "faults", "check_counts"},
     {"observer", "alarm", "operation"},
     {"endings", "watchers", "reports"},
     {"awaiter", "deadlines", "purging", "checks"},

@@ -55,6 +55,15 @@ def require_plain_function(parameter: str, function: Callable[..., object]) -> N
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
 
 
+def require_async_function(parameter: str, function: object) -> None:
+    """Raises: TypeError: *function* cannot be called. (What it returns is checked when it is.)"""
+    if isinstance(function, CoroutineType):
+        function.close()  # else Python warns of it, too
+        raise TypeError(f"{parameter} must be an async function, got the coroutine of one call; pass the function")
+    if not callable(function):
+        raise TypeError(f"{parameter} must be an async function, got {function!r}")
+
+
 def require_not_coroutine(parameter: str, returned: object) -> None:
     """Raises: TypeError: the function passed as *parameter* *returned* a coroutine, so it is an ``async def``."""
     if isinstance(returned, CoroutineType):

@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 from .arguments import (
+    require_async_function,
     require_int,
     require_not_coroutine,
     require_plain_function,
@@ -28,7 +30,7 @@ from .core.observer import Observer
 from .core.parking import CLOSED, FORKED
 from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .handover import Handover
-from .waits import PredicateWait, ReadWait, read_until
+from .waits import PredicateWait, ReadWait, awaited, read_until
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -236,7 +238,8 @@ class Purgatory(SyncPurgatory):
         read lead to one more read. So make a change visible before you check. Cancelling the task cancels its read.
 
         At the deadline, a read in progress is finished and one last read follows, which finds changes that nobody
-        checked for. Reads have no timeout of their own: give yours one.
+        checked for. Reads have no timeout of their own: give yours one. close(), fail_for_key() and cancel_for_key()
+        cancel a read in progress.
 
         Args:
             read: returns, when awaited, the value to wait for, or anything false.
@@ -244,16 +247,21 @@ class Purgatory(SyncPurgatory):
             timeout: seconds, or None for no deadline. 0 or less: read once, and do not wait.
 
         Returns: the first true value.
-        Raises: TimeoutError: the last read was false. What *read* or watch() raises; what fail_for_key() was given.
+
+        Raises:
+            TimeoutError: the last read was false.
+            TypeError: *read* is no function, or returned no awaitable.
+            Exception: what *read* or watch() raises; what fail_for_key() was given.
         """
+        require_async_function("read", read)
         if isinstance(timeout, (int, float)) and timeout <= 0:
-            if value := await read():
+            if value := await awaited(read):
                 return value
             raise TimeoutError(f"read() was false, and there was no time to wait: {timeout} s")
         op = ReadWait(timeout)
         self.watch(op, keys)
         try:
-            found = await read_until(op, op.checks, read)
+            found = await read_until(op, op.checks, partial(awaited, read))
         finally:
             op.cancel()
             del op  # what is raised keeps this frame

@@ -22,11 +22,13 @@ class Statistics:
         cancelled: operations that ended CANCELLED.
         failed: operations that ended FAILED.
         missed_triggers: operations completed only by the last try at their deadline: the condition held, but none of
-            their keys had been checked.
+            their keys had been checked. For an awaited condition, the last try is its last read.
         refused: operations refused with PurgatoryFullError.
         undelivered: results passed to on_undelivered(), because every awaiting task had been cancelled.
-        checks: checks of a watched key. Checks of a key that nothing watches do not count.
-        checks_without_effect: checks of a watched key that ended nothing.
+        checks: checks of a watched key. Checks of a key that nothing watches do not count. One that only woke awaited
+            conditions (``wait_until()``, an AsyncSource) counts when their reads are done.
+        checks_without_effect: checks of a watched key that ended nothing, not even by the reads that they led to, and
+            sent no event to a stream.
         cascaded: moves to a finer level of the timing wheel.
         wakeups: how often the timer of the clock task fired.
         purges: sweeps of all watch entries.

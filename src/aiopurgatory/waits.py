@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from .arguments import require_not_coroutine
-from .core.operation import mark_retrieved
+from .core.endings import expire_read
+from .core.operation import begin_last_read, end_checked, is_due, mark_retrieved, owner_of
 from .operation import DelayedOperation
 
 R = TypeVar("R")
@@ -41,33 +42,70 @@ class PredicateWait(DelayedOperation[R]):
 
 
 class Checks:
-    """Tells the task of a wait_until() that a key was checked, so that it reads again."""
+    """Tells the task of an awaited condition that a check, or the deadline, calls for another read."""
 
-    __slots__ = ("_seen", "_woken")
+    __slots__ = ("_due_at", "_on_due", "_woken", "is_called", "is_excused", "is_unread")
 
-    def __init__(self) -> None:
-        self._seen = False
+    def __init__(self, on_due: Callable[[], object] | None = None) -> None:
+        """Args: on_due: called at the deadline (default: nothing)."""
+        #: A key has been checked since the last read began.
+        self.is_unread = False
+        #: A check called for the read that is under way; or no check was due: expire_all() came before the deadline.
+        self.is_called = self.is_excused = False
+        self._due_at = 0.0
+        self._on_due = on_due
         self._woken: asyncio.Future[None] | None = None
 
-    def tell(self, _: object = None) -> None:
-        self._seen = True
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+    def tell(self, op: DelayedOperation[Any]) -> None:
+        """Called by the try_complete() of *op*."""
+        owner = owner_of(op)
+        assert owner is not None
+        if begin_last_read(op):
+            self.is_excused = not owner.missed_trigger(op)
+            self._due_at = owner.loop.time()
+            if self._on_due is not None:
+                self._on_due()
+        else:
+            self.is_unread = True
+            owner.call_for_read(op)
+        self._wake()
 
     def begin(self) -> None:
-        """From here on, a check calls for another read."""
-        self._seen = False
+        """A read begins: from here on, a check calls for another one."""
+        self.is_called, self.is_unread = self.is_unread, False
 
-    async def wait(self, op: DelayedOperation[None]) -> None:
-        """Wait until a key has been checked since begin(), or *op* has ended."""
-        if not self._seen and not op.done():
+    def end(self, op: DelayedOperation[Any], is_last: bool) -> None:
+        """Complete *op*: its read has found something. It missed a trigger if no check had called for that."""
+        if not is_last or self.is_called or self.is_unread or self.is_excused:
+            end_checked(op)
+        op.force_complete()
+
+    def expire(self, op: DelayedOperation[Any]) -> None:
+        """End *op* as EXPIRED: its last read has found nothing."""
+        expire_read(op, self._due_at)
+
+    async def wait(self, op: DelayedOperation[Any]) -> None:
+        """Wait until another read is called for, or *op* has ended."""
+        if not (self.is_unread or is_due(op) or op.done()):
             self._woken = asyncio.get_running_loop().create_future()
-            op.add_done_callback(self.tell)
+            op.add_done_callback(self._wake)
             try:
                 await self._woken
             finally:
-                op.remove_done_callback(self.tell)
+                op.remove_done_callback(self._wake)
                 self._woken = None
+
+    def _wake(self, _: object = None) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+
+async def awaited(read: Callable[[], Awaitable[R | None]]) -> R | None:
+    """Await *read()*. Raises: TypeError: it returned something else than an awaitable."""
+    reading = read()
+    if not isinstance(reading, Awaitable):
+        raise TypeError(f"read must be an async def, or return an awaitable; it returned {reading!r}; use wait_for()")
+    return await reading
 
 
 class ReadWait(DelayedOperation[None]):
@@ -81,27 +119,75 @@ class ReadWait(DelayedOperation[None]):
         mark_retrieved(self)  # read_until() raises its failure; during a read, nothing awaits it
 
     def try_complete(self) -> bool:
-        self.checks.tell()
+        self.checks.tell(self)
         return False
 
 
 async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[[], Awaitable[R | None]]) -> R | None:
-    """Call *read* until it returns a true value: now, after each check, and once more when *op* has expired.
+    """Call *read* until it returns a true value: now, after each check, and once more at the deadline of *op*.
+
+    *op* stays pending until the last read is done. If it ends before that, as by close(), the read is cancelled.
 
     Returns: the first true value, after completing *op*; None if there was none in time.
-    Raises: the exception that *op* failed with; CancelledError: it was cancelled.
+    Raises: what *read* raises, or *op* failed with; CancelledError: it was cancelled.
     """
+    owner = owner_of(op)
+    assert owner is not None
     try:
         while True:
+            is_last = op.done() or is_due(op)
             checks.begin()
-            is_last = op.done()
-            if value := await read():
-                op.force_complete()
+            calls = owner.take_calls(op)
+            ends = False
+            try:
+                value = await until_ended(op, read)
+                ends = bool(value) and not op.done()
+            except Exception as exc:
+                ends = op.fail(exc)
+                raise
+            finally:
+                if calls is not None:
+                    calls.decide(ends)
+            if op.done():
+                op.result()  # raises if it failed or was cancelled
+            elif value:
+                checks.end(op, is_last)
+            elif is_last and is_due(op):  # otherwise reschedule() has given it more time
+                checks.expire(op)
+            if value or (is_last and op.done()):
                 return value
-            if is_last:
-                return None
             await checks.wait(op)
-            if op.done() and not op.expired:
-                op.result()  # raises
+            if op.done():
+                op.result()
     finally:
-        del op  # what is raised keeps this frame
+        calls = owner.take_calls(op)
+        if calls is not None:
+            calls.decide(False)
+        del op, checks  # what is raised keeps this frame
+
+
+async def until_ended(op: DelayedOperation[None], call: Callable[[], Awaitable[R]]) -> R | None:
+    """Await *call()*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
+    if op.done():  # completed from outside, by force_complete(): nothing is left to interrupt its last read
+        return await call()
+    scope = asyncio.timeout(None)
+    scopes = [scope]
+
+    def interrupt(_: object) -> None:
+        for scope in scopes:
+            scope.reschedule(0.0)
+
+    try:
+        async with scope:
+            op.add_done_callback(interrupt)
+            try:
+                return await call()
+            finally:
+                scopes.clear()
+                op.remove_done_callback(interrupt)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        return None
+    finally:
+        del op, scope, interrupt  # what is raised keeps this frame, too

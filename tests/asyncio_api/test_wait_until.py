@@ -195,3 +195,55 @@ async def test_fail_for_key_during_a_read_is_raised_and_not_reported(purgatory: 
     with pytest.raises(ConnectionError, match="not leader"):
         await waiting
     assert reports == []
+
+
+@pytest.mark.parametrize("end", ["close", "fail", "cancel"])
+async def test_end_during_a_read_cancels_it(purgatory: Purgatory, table: Table, end: str) -> None:
+    table.gate.clear()  # and nothing opens it
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    if end == "close":
+        purgatory.close()
+    elif end == "fail":
+        purgatory.fail_for_key("key", ConnectionError("not leader"))
+    else:
+        purgatory.cancel_for_key("key")
+    await settle()
+    assert (waiting.done(), table.reading) == (True, 0)
+    with pytest.raises((PurgatoryClosedError, ConnectionError, asyncio.CancelledError)):
+        await waiting
+
+
+async def test_timeout_of_the_read_itself_is_raised(purgatory: Purgatory, table: Table) -> None:
+    async def read() -> bool:
+        async with asyncio.timeout(0):
+            await table.read()
+        return False
+
+    with pytest.raises(TimeoutError) as caught:
+        await purgatory.wait_until(read, ["key"], 5.0)
+    assert str(caught.value) == ""
+    assert purgatory.statistics().failed == 1
+
+
+async def test_completed_from_outside_reads_once_more(purgatory: Purgatory, table: Table) -> None:
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await settle()
+    table.row = "row"
+    assert purgatory.waiting("key")[0].force_complete()
+    assert (await waiting, table.reads) == ("row", 2)
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0, None])
+async def test_plain_function_for_read_is_refused(purgatory: Purgatory, timeout: float | None) -> None:
+    rule = r"^read must be an async def, or return an awaitable; it returned 7; use wait_for\(\)$"
+    with pytest.raises(TypeError, match=rule):
+        await purgatory.wait_until(lambda: 7, ["key"], timeout)  # type: ignore[arg-type, return-value]
+    assert purgatory.num_delayed == 0
+
+
+async def test_what_is_no_function_for_read_is_refused(purgatory: Purgatory, table: Table) -> None:
+    for wrong, said in ((7, "got 7"), (table.read(), "got the coroutine of one call; pass the function")):
+        with pytest.raises(TypeError, match=rf"^read must be an async function, {said}$"):
+            await purgatory.wait_until(wrong, ["key"], 5.0)  # type: ignore[arg-type]
+    assert (table.reads, purgatory.statistics().cancelled) == (0, 0)

@@ -9,6 +9,7 @@ from sys import maxsize
 from typing import Final, cast, final
 
 from .alarm import Alarm
+from .check_counts import CheckCounts
 from .endings import attempt
 from .loop import Loop
 from .operation import Operation, is_pending, is_trying, keys_of, state_of
@@ -42,8 +43,7 @@ class Checks:
         "_uncounted",
         "_walking",
         "_watchers",
-        "checks",
-        "without_effect",
+        "counts",
     )
 
     def __init__(self, loop: Loop, alarm: Alarm, watchers: Watchers, drops_stale: bool) -> None:
@@ -51,9 +51,7 @@ class Checks:
         self._alarm: Final = alarm
         self._watchers: Final = watchers
         self._drops_stale: Final = drops_stale
-        #: Checks of a watched key so far, and how many of them ended nothing.
-        self.checks = 0
-        self.without_effect = 0
+        self.counts: Final = CheckCounts()
         self._walking = False
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
@@ -83,18 +81,21 @@ class Checks:
         try:
             ended = self._try_all(key, entry, limit)
             if counted:
-                self._count(ended)
+                self.counts.count(ended)
+            else:
+                self.counts.pause()
             while self._nested:
                 key, limit = self._nested.popitem(last=False)
                 entry = self._watchers.by_key.get(key)
                 if entry is not None or key is EVERY_KEY:
-                    self._count(self._try_all(key, entry, limit))
+                    self.counts.count(self._try_all(key, entry, limit))
         except BaseException:
             # Check later what the exception cuts off.
             mark(self._soon, key, limit)
             for key, limit in self._nested.items():
                 mark(self._soon, key, limit)
             self._nested.clear()
+            self.counts.drop()
             self._alarm.wake()
             raise
         finally:
@@ -149,6 +150,12 @@ class Checks:
         self._soon.clear()
         self._uncounted = False
         self._end_last()
+        self.counts.clear()
+
+    def call_for_read(self, op: Operation) -> None:
+        """Called while *op* is tried: if that is by a check, its effect depends on what *op* reads next."""
+        if self._walking:
+            self.counts.call_for_read(op)
 
     def _mark(self, key: Hashable, limit: int) -> None:
         mark(self._soon, key, limit)
@@ -161,6 +168,7 @@ class Checks:
         if self._soon_ops:
             op = self._soon_ops.pop()
             if self._soon_key is not EVERY_KEY or not self._was_met(op):
+                self.counts.resume()
                 try:  # noqa: SIM105 suppress() is a call
                     self._soon_ended += self.check(self._soon_key, op, ALL, False)
                 except CancelledError:
@@ -202,7 +210,8 @@ class Checks:
         """Finish the check that _begin_next() began."""
         if self._uncounted:
             self._uncounted = False
-            self._count(self._soon_ended)
+            self.counts.resume()
+            self.counts.count(self._soon_ended)
         self._soon_key, self._soon_ended = None, 0
         self._met.clear()
 
@@ -216,11 +225,6 @@ class Checks:
         before = len(self._met)
         self._met.add(id(op))
         return len(self._met) == before
-
-    def _count(self, ended: int) -> None:
-        self.checks += 1
-        if ended == 0:
-            self.without_effect += 1
 
     def _try_all(self, key: Hashable, entry: object, limit: int) -> int:
         """Try the operations now in *entry*, oldest first: those added later have seen a later state (I12)."""

@@ -97,7 +97,7 @@ class Deadlines:
         return ended
 
     def _expire_now(self, op: Operation) -> bool:
-        if not is_pending(op) or is_due(op):  # due: a caller up the stack is trying it, and expires it
+        if not is_pending(op) or is_due(op):  # due: it is in its last try, up the stack, or in its last read
             return False
         self.timer.cancel(op)
         return expire(op)

@@ -15,7 +15,8 @@ from mypy_extensions import u8
 from .faults import COROUTINE, Failure, as_failure, require_plain
 from .operation import (
     Operation,
-    is_due,
+    exclude_last_read,
+    is_last_try,
     is_pending,
     mark_due,
     owner_of,
@@ -108,14 +109,20 @@ def attempt(op: Operation) -> u8:
 def expire(op: Operation) -> bool:
     """Try *op* a last time at its deadline, out of the timer (I10), then end it as EXPIRED.
 
-    Returns: False if that last try postponed the expiry by Purgatory.reschedule().
+    Returns: False if that last try postponed the expiry, by Purgatory.reschedule() or for a last read.
     """
     mark_due(op)
     if attempt(op) == PENDING:
-        if not is_due(op):
+        if not is_last_try(op):
             return False
         complete(op, EXPIRED)
     return True
+
+
+def expire_read(op: Operation, began: float) -> None:
+    """End the pending *op* as EXPIRED after its last read, which *began* at its deadline and found nothing."""
+    exclude_last_read(op, began)
+    complete(op, EXPIRED)
 
 
 def check_thread(op: Operation) -> None:

@@ -29,7 +29,8 @@ class Observer:
 
         Args:
             waited: seconds since it was watched; 0 if it never had to wait.
-            lateness: seconds between its deadline and now if it expired, else None.
+            lateness: seconds between its deadline and now if it expired, else None. For an awaited condition, without
+                the time of its last read: that is part of *waited* alone.
         """
 
     def closed(self, purgatory: Any) -> None:

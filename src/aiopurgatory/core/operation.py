@@ -14,12 +14,18 @@ from typing import Any, Final, cast
 
 from mypy_extensions import mypyc_attr, u8
 
-from ..timer.ring import Entry, deadline_of
+from ..timer.ring import Entry, deadline_of, set_deadline
+from .check_counts import Undecided
 from .faults import Failure, require_plain
 from .loop import Loop
-from .nanoseconds import NS, timeout_seconds
+from .nanoseconds import NS, ceil_ns, timeout_seconds
 from .outcome import Outcome
 from .states import CANCELLED, EXPIRED, FAILED, OUTCOMES, PENDING
+
+# Whether the time of an operation is up. LAST_READ: it is, and its end waits for a last read.
+NOT_DUE: Final = 0
+DUE: Final = 1
+LAST_READ: Final = 2
 
 
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
@@ -64,6 +70,14 @@ class Owner:
     def missed_trigger(self, op: Operation) -> bool:
         """Return True if *op* completed by its last try though none of its keys had been checked."""
 
+    @abstractmethod
+    def call_for_read(self, op: Operation) -> None:
+        """Called by the try_complete() of an awaited *op*: a check may have called for another read."""
+
+    @abstractmethod
+    def take_calls(self, op: Operation) -> Undecided | None:
+        """Return the checks that call for a read of the awaited *op*, which begins now."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Entry):
@@ -93,7 +107,7 @@ class Operation(Entry):
         self._op_ready = False  # the result is known; not yet while on_complete runs
         self._op_raises = False  # the result is a Failure
         self._op_retrieved = False  # somebody has seen the result
-        self._op_due = False  # time is up, and try_complete has not put it off
+        self._op_due: u8 = NOT_DUE
         self._op_trying = False  # try_complete runs
         self._op_timeout = timeout_seconds(timeout)
         self._op_watched_at = -inf  # until it is parked
@@ -210,7 +224,30 @@ def is_trying(op: Operation) -> bool:
 
 
 def mark_due(op: Operation) -> None:
-    op._op_due = True
+    op._op_due = DUE
+
+
+def begin_last_read(op: Operation) -> bool:
+    """Called by the try_complete() of an awaited *op*. In its last try, it stays pending until a last read is done.
+
+    Returns: whether this is its last try.
+    """
+    if op._op_due != DUE:
+        return False
+    op._op_due = LAST_READ
+    return True
+
+
+def end_checked(op: Operation) -> None:
+    """Note that it was a check that led to the end of the awaited *op*, not its deadline."""
+    op._op_due = NOT_DUE
+
+
+def exclude_last_read(op: Operation, began: float) -> None:
+    """Move the deadline of the awaited *op* by the time since its last read *began*: that is no lateness of ours."""
+    owner = op._op_owner
+    if owner is not None and op._op_timeout != inf:
+        set_deadline(op, deadline_of(op) + ceil_ns(max(owner.loop.time() - began, 0.0)))
 
 
 def mark_parked(op: Operation, now: float) -> None:
@@ -219,7 +256,7 @@ def mark_parked(op: Operation, now: float) -> None:
 
 def set_timeout(op: Operation, seconds: float) -> None:
     op._op_timeout = seconds
-    op._op_due = False
+    op._op_due = NOT_DUE
 
 
 def set_number(op: Operation, number: object) -> None:
@@ -254,7 +291,12 @@ def is_ready(op: Operation) -> bool:
 
 def is_due(op: Operation) -> bool:
     """Has its deadline passed?"""
-    return op._op_due
+    return op._op_due != NOT_DUE
+
+
+def is_last_try(op: Operation) -> bool:
+    """Has its deadline passed, and nothing put its end off?"""
+    return op._op_due == DUE
 
 
 def is_retrieved(op: Operation) -> bool:

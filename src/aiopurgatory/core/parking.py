@@ -8,6 +8,7 @@ from typing import Any, Final, final
 from mypy_extensions import u8
 
 from ..errors import PurgatoryClosedError, PurgatoryFullError
+from .check_counts import Undecided
 from .checks import Checks
 from .deadlines import Deadlines
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_failure
@@ -269,6 +270,12 @@ class Parking(Owner):
     def missed_trigger(self, op: Operation) -> bool:
         return not (self._deadlines.is_expiring_all or self._checks.is_about_to_check(op))
 
+    def call_for_read(self, op: Operation) -> None:
+        self._checks.call_for_read(op)
+
+    def take_calls(self, op: Operation) -> Undecided | None:
+        return self._checks.counts.take_calls(op)
+
     def verify(self, stale_allowed: bool) -> None:
         """Check the watchers against the timer. Raises: AssertionError: names the invariant that does not hold."""
         timed = {id(entry) for entry in self._deadlines.timer.verify()}
@@ -280,7 +287,7 @@ class Parking(Owner):
             assert len(set(keys)) == len(keys) > 0, f"I6: {op!r} has the keys {keys!r}"
             for key in keys:
                 assert (key, id(op)) in entries, f"I6: {op!r} does not wait under {key!r}"
-            # During its last try at the deadline it has already left the timer.
+            # During its last try and its last read, at the deadline, it has already left the timer.
             in_step = is_due(op) or (id(op) in timed) == (op.timeout is not None)
             assert in_step, f"I6: {op!r} and the timer disagree"
         assert timed <= pending.keys(), "I6: the timer holds operations that wait under no key"

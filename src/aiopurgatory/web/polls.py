@@ -93,13 +93,20 @@ class ReadingPoll(LongPoll[K]):
 
     __slots__ = ("checks",)
 
-    def __init__(self, resource: K, timeout: float, client: Hashable, group: Hashable) -> None:
+    def __init__(
+        self,
+        resource: K,
+        timeout: float,
+        client: Hashable,
+        group: Hashable,
+        on_due: Callable[[], object] | None = None,
+    ) -> None:
         super().__init__(resource, _no_version, "", timeout, client, group)
-        mark_retrieved(self)  # its task gets a failure after its read; until then, nothing awaits it
-        self.checks = Checks()
+        mark_retrieved(self)  # read_until() raises its failure; during a read, nothing awaits it
+        self.checks = Checks(on_due)
 
     def try_complete(self) -> bool:
-        self.checks.tell()
+        self.checks.tell(self)
         return False
 
 

@@ -1,0 +1,351 @@
+"""What statistics, observers and the log say of conditions that have to be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Observer, Outcome, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .test_wait_until import Table, settle
+
+
+class Ends(Observer):
+    """The outcome and the lateness of each operation, and how long it waited."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Outcome, float | None, float]] = []
+
+    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        self.all.append((outcome, lateness, waited))
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def start(purgatory: Purgatory, table: Table, *keys: str, timeout: float | None = 5.0) -> asyncio.Task[Any]:
+    return asyncio.create_task(purgatory.wait_until(table.read, keys or ("key",), timeout))
+
+
+def outcomes(purgatory: Purgatory) -> dict[str, int]:
+    """Those that are not 0."""
+    found = purgatory.statistics()
+    names = ("completed", "expired", "cancelled", "failed", "missed_triggers")
+    return {name: getattr(found, name) for name in names if getattr(found, name)}
+
+
+def checks(purgatory: Purgatory) -> tuple[int, int]:
+    """How many checks are counted, and how many of them were without effect."""
+    found = purgatory.statistics()
+    return found.checks, found.checks_without_effect
+
+
+# missed triggers
+
+
+async def test_news_found_by_the_last_read_is_a_missed_trigger(
+    purgatory: Purgatory, table: Table, clock: ManualClock
+) -> None:
+    waiting = start(purgatory, table)
+    await clock.advance(4.9)
+    table.row = "row"
+    await clock.advance(0.1)
+    assert await waiting == "row"
+    assert outcomes(purgatory) == {"completed": 1, "missed_triggers": 1}
+
+
+async def test_last_read_without_news_expires(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
+    waiting = start(purgatory, table)
+    await clock.advance(5.0)
+    await settle()
+    with pytest.raises(TimeoutError):
+        await waiting
+    assert outcomes(purgatory) == {"expired": 1}
+
+
+async def test_check_in_time_is_no_missed_trigger(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
+    waiting = start(purgatory, table)
+    await clock.advance(4.9)
+    table.row = "row"
+    purgatory.check_and_complete("key")
+    assert await waiting == "row"
+    assert outcomes(purgatory) == {"completed": 1}
+
+
+async def test_news_of_a_read_that_a_check_began_are_not_missed(
+    purgatory: Purgatory, table: Table, clock: ManualClock
+) -> None:
+    """The deadline comes during that read."""
+    waiting = start(purgatory, table)
+    await settle()
+    table.row = "row"
+    table.gate.clear()
+    purgatory.check_and_complete("key")
+    await clock.advance(5.0)
+    table.gate.set()
+    assert (await waiting, table.reads) == ("row", 2)
+    assert outcomes(purgatory) == {"completed": 1}
+
+
+@pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.check_and_complete_soon])
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_check_during_a_read_is_no_missed_trigger(
+    purgatory: Purgatory, table: Table, clock: ManualClock, check: Callable[[Purgatory, str], object], is_late: bool
+) -> None:
+    """In the read before the last, or in the last."""
+    table.gate.clear()
+    waiting = start(purgatory, table)
+    await settle()
+    if is_late:
+        table.gate.set()
+        await settle()
+        table.gate.clear()
+        table.row = "row"
+        await clock.advance(5.0)
+        await settle()
+    else:
+        table.row = "row"
+    check(purgatory, "key")
+    await clock.advance(0.0 if is_late else 5.0)
+    table.gate.set()
+    assert (await waiting, table.reads) == ("row", 2)
+    assert outcomes(purgatory) == {"completed": 1}
+
+
+async def test_expire_all_is_no_missed_trigger(purgatory: Purgatory, table: Table) -> None:
+    """No check was due: the time of the operation had not come. Its last read follows, as at the deadline."""
+    waiting = start(purgatory, table)
+    await settle()
+    table.row = "row"
+    assert purgatory.expire_all() == 0
+    assert await waiting == "row"
+    assert outcomes(purgatory) == {"completed": 1}
+
+
+async def test_expire_all_during_the_last_read_changes_nothing(
+    purgatory: Purgatory, table: Table, clock: ManualClock
+) -> None:
+    waiting = start(purgatory, table)
+    await settle()
+    table.gate.clear()
+    await clock.advance(5.0)
+    await settle()
+    assert purgatory.expire_all() == 0
+    check_invariants(purgatory)
+    table.gate.set()
+    with pytest.raises(TimeoutError):
+        await waiting
+    assert (outcomes(purgatory), table.reads) == ({"expired": 1}, 2)
+
+
+@pytest.mark.parametrize("more", [1.0, None])
+async def test_reschedule_during_the_last_read_goes_on(
+    purgatory: Purgatory, table: Table, clock: ManualClock, more: float | None
+) -> None:
+    waiting = start(purgatory, table)
+    await settle()
+    table.gate.clear()
+    await clock.advance(5.0)
+    await settle()
+    assert purgatory.reschedule(purgatory.waiting("key")[0], more)
+    table.gate.set()
+    await settle()
+    check_invariants(purgatory)
+    assert (waiting.done(), purgatory.num_delayed) == (False, 1)
+    table.row = "row"
+    if more is None:
+        purgatory.check_and_complete("key")
+    else:
+        await clock.advance(more)
+    assert await waiting == "row"
+    assert outcomes(purgatory) == {"completed": 1} | ({} if more is None else {"missed_triggers": 1})
+
+
+@pytest.mark.parametrize("end", ["close", "cancel", "fail"])
+async def test_end_during_the_last_read_cancels_it(
+    purgatory: Purgatory, table: Table, clock: ManualClock, end: str
+) -> None:
+    waiting = start(purgatory, table)
+    await settle()
+    table.gate.clear()
+    await clock.advance(5.0)
+    await settle()
+    check_invariants(purgatory)
+    assert (table.reading, purgatory.num_delayed) == (1, 1)
+    if end == "close":
+        purgatory.close()
+    elif end == "cancel":
+        waiting.cancel()
+    else:
+        purgatory.fail_for_key("key", ConnectionError("not leader"))
+    await settle()
+    assert (waiting.done(), table.reading, purgatory.num_delayed) == (True, 0, 0)
+    assert outcomes(purgatory) == ({"cancelled": 1} if end == "cancel" else {"failed": 1})
+    assert waiting.cancelled() or waiting.exception() is not None
+
+
+async def test_read_that_raises_fails_the_wait(purgatory: Purgatory) -> None:
+    async def read() -> bool:
+        raise LookupError("no such table")
+
+    with pytest.raises(LookupError):
+        await purgatory.wait_until(read, ["key"], 5.0)
+    assert outcomes(purgatory) == {"failed": 1}
+
+
+async def test_last_read_counts_as_wait_and_not_as_lateness(clock: ManualClock, table: Table) -> None:
+    """The time that a database takes is no lateness of the purgatory's."""
+    ends = Ends()
+    async with Purgatory(clock=clock, observers=[ends]) as purgatory:
+        waiting = start(purgatory, table)
+        await settle()
+        table.gate.clear()
+        await clock.advance(7.0)
+        table.gate.set()
+        with pytest.raises(TimeoutError):
+            await waiting
+    assert ends.all == [(Outcome.EXPIRED, 0.0, 7.0)]
+
+
+async def test_debug_missed_trigger_names_the_key(
+    clock: ManualClock, table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    asyncio.get_running_loop().set_debug(True)
+    async with Purgatory(clock=clock) as purgatory:
+        waiting = start(purgatory, table)
+        await settle()
+        table.row = "row"
+        await clock.advance(5.0)
+        await waiting
+    assert "check_and_complete('key')" in caplog.text
+
+
+# checks and their effects
+
+
+async def test_check_that_leads_to_the_end_had_an_effect(purgatory: Purgatory, table: Table) -> None:
+    waiting = start(purgatory, table)
+    await settle()
+    table.row = "row"
+    purgatory.check_and_complete("key")
+    assert checks(purgatory) == (0, 0)  # undecided
+    await waiting
+    assert checks(purgatory) == (1, 0)
+
+
+async def test_check_that_leads_to_nothing_had_none(purgatory: Purgatory, table: Table) -> None:
+    waiting = start(purgatory, table)
+    await settle()
+    for count in (1, 2, 3):
+        purgatory.check_and_complete("key")
+        await settle()
+        assert checks(purgatory) == (count, count)
+    waiting.cancel()
+
+
+@pytest.mark.parametrize("found", [0, 1, 10])
+@pytest.mark.parametrize(
+    "check", [Purgatory.check_and_complete, Purgatory.check_and_complete_soon, Purgatory.check_and_complete_threadsafe]
+)
+async def test_check_of_ten_waits_is_one_check(
+    purgatory: Purgatory, found: int, check: Callable[[Purgatory, str], object]
+) -> None:
+    tables = [Table() for _ in range(10)]
+    waits = [start(purgatory, table) for table in tables]
+    await settle()
+    for table in tables[:found]:
+        table.row = "row"
+    check(purgatory, "key")
+    await settle()
+    await settle()
+    assert sum(wait.done() for wait in waits) == found
+    assert checks(purgatory) == (1, 0 if found else 1)
+    for wait in waits:
+        wait.cancel()
+
+
+async def test_check_in_slices_is_one_check(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        tables = [Table() for _ in range(10)]
+        waits = [start(purgatory, table) for table in tables]
+        other = start(purgatory, Table(), "other")
+        await settle()
+        purgatory.check_and_complete_soon("key")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        purgatory.check_and_complete("other")  # between two slices
+        tables[9].row = "row"
+        for _ in range(5):
+            await settle()
+        assert checks(purgatory) == (2, 1)
+        for wait in (*waits, other):
+            wait.cancel()
+
+
+async def test_check_that_ends_others_had_an_effect(purgatory: Purgatory, table: Table) -> None:
+    waiting = start(purgatory, table)
+    ready: list[int] = []
+    other = asyncio.create_task(purgatory.wait_for(lambda: ready, ["key"], 5.0))
+    await settle()
+    ready.append(1)
+    assert purgatory.check_and_complete("key") == 1
+    await settle()
+    assert (other.done(), waiting.done(), checks(purgatory)) == (True, False, (1, 0))
+    purgatory.check_and_complete("key")
+    await settle()
+    assert checks(purgatory) == (2, 1)
+    waiting.cancel()
+
+
+@pytest.mark.parametrize("found", [True, False])
+async def test_checks_during_a_read_share_its_fate(purgatory: Purgatory, table: Table, found: bool) -> None:
+    table.gate.clear()
+    waiting = start(purgatory, table, "key", "other")
+    await settle()
+    if found:
+        table.row = "row"
+    for _ in range(50):
+        purgatory.check_and_complete("key")
+        purgatory.check_and_complete("other")
+    table.gate.set()
+    await settle()
+    assert (table.reads, checks(purgatory)) == (2, (100, 0 if found else 100))
+    waiting.cancel()
+
+
+async def test_checks_of_a_wait_that_is_cancelled_had_no_effect(purgatory: Purgatory, table: Table) -> None:
+    table.gate.clear()
+    waiting = start(purgatory, table)
+    await settle()
+    purgatory.check_and_complete("key")
+    waiting.cancel()
+    await settle()
+    assert checks(purgatory) == (1, 1)
+
+
+async def test_checks_of_a_purgatory_that_closes_had_no_effect(purgatory: Purgatory, table: Table) -> None:
+    waiting = start(purgatory, table)
+    await settle()
+    purgatory.check_and_complete("key")
+    purgatory.close()
+    await settle()
+    assert (waiting.done(), checks(purgatory)) == (True, (1, 1))
+
+
+async def test_wait_begun_in_a_check_does_not_count_for_it(purgatory: Purgatory, table: Table) -> None:
+    """Its first read would come without that check, too."""
+    waits: list[asyncio.Task[Any]] = []
+    other = asyncio.create_task(purgatory.wait_for(lambda: waits.append(start(purgatory, table)), ["key"], 5.0))
+    await settle()
+    waits[0].cancel()
+    purgatory.check_and_complete("key")
+    await settle()
+    assert checks(purgatory) == (1, 1)
+    for wait in (*waits, other):
+        wait.cancel()
