@@ -14,12 +14,19 @@ from aiopurgatory.testing.servers import Postgres, Redis, Server, program
 
 
 class AclRedis(Redis):
-    """With a user who may not subscribe, and one for the channels of groups."""
+    """With a user who may not subscribe, one for the channels of groups, and one with the least that a bus needs."""
 
     settings = (
         "user deaf on >secret ~* resetchannels +@all",
         "user groups on >secret ~* resetchannels &group-1 &group-2 +@all",
+        "user least on >secret resetchannels &aiopurgatory -@all +subscribe +publish",
     )
+
+
+class OldRedis(Redis):
+    """One that does not tell its role, as before Redis 6."""
+
+    settings = ('rename-command HELLO ""',)
 
 
 class Valkey(AclRedis):
@@ -52,6 +59,14 @@ def engine_on(url: str) -> Engine:
     from aiopurgatory.bus.postgres import PostgresEngine
 
     return PostgresEngine(url, CHANNEL)
+
+
+class StandbyPostgres(Postgres):
+    """A hot standby. It has lost its primary, which does not matter here."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.run(["touch", f"{self.folder}/data/standby.signal"])
 
 
 class PgBouncer(Server):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -204,6 +205,32 @@ async def test_aclose_cancelled_anywhere_leaves_nothing(server: Server) -> None:
         await asyncio.wait([task])
         await asyncio.sleep(0.02)
         assert asyncio.all_tasks() - tasks == set()
+
+
+async def test_error_server_stopped_is_not_blamed_on_others(own_server: Server) -> None:
+    errors: dict[str, None] = {}
+
+    def says(what: str) -> bool:
+        error = bus.statistics().error
+        if error is not None:
+            errors[error] = None
+        return any(what in error for error in errors)
+
+    async with bus_on(own_server.url(), [], heartbeat=0.2, timeout=0.4) as bus:
+        own_server.signal(signal.SIGSTOP)
+        try:
+            await until(lambda: says("did not acknowledge a message in time: is it stopped, overloaded or cut off?"))
+            await until(lambda: says("or is it stopped or overloaded?"))
+        finally:
+            own_server.signal(signal.SIGCONT)
+        await until(lambda: bus.statistics().connected)
+    assert not [error for error in errors if "pgbouncer" in error or "proxy" in error]
+
+
+async def test_error_deaf_later_is_not_blamed_on_a_pooler(server: Server) -> None:
+    async with Proxy(server.port) as proxy, bus_on(server.url(proxy.port), [], heartbeat=0.2, timeout=0.4) as bus:
+        proxy.deafen()
+        await until(lambda: "no longer sends the bus its own messages" in (bus.statistics().error or ""))
 
 
 @pytest.mark.parametrize("fault", ["swallow", "deafen", "mute", "cut"])

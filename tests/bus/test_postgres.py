@@ -17,7 +17,7 @@ from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
 from aiopurgatory.testing.servers import Postgres, Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
-from .servers import PgBouncer  # noqa: E402
+from .servers import PgBouncer, StandbyPostgres, engine_on  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 
@@ -59,7 +59,7 @@ async def test_control_echo_on_the_listener_is_fooled(
 
     async def send(link: Any, messages: list[str]) -> None:
         for message in messages:
-            await link._listener.execute(postgres._NOTIFY, CHANNEL, message)
+            await link._listener.execute("SELECT pg_notify($1, $2)", CHANNEL, message)
 
     there = Recorder()
     monkeypatch.setattr(postgres._PostgresLink, "send", send)
@@ -78,6 +78,17 @@ async def test_start_pgbouncer_in_session_mode_works(pgbouncer: Server) -> None:
     async with PostgresBus(pgbouncer.url(), [here]) as bus:
         bus.publish("key")
         await asyncio.wait_for(bus.flush(), 5.0)
+
+
+async def test_start_hot_standby_says_what_to_do() -> None:
+    says = "it is a standby: add target_session_attrs=read-write to the dsn"
+    with made(StandbyPostgres) as standby, pytest.raises(BusConnectError, match=says):
+        await PostgresBus(standby.url(), []).start()
+
+
+def test_explain_full_queue_says_what_to_do(server: Server) -> None:
+    error = asyncpg.ProgramLimitExceededError("too many notifications in the NOTIFY queue")
+    assert "end sessions that listen and are idle in a transaction" in engine_on(server.url()).explain(error)
 
 
 async def test_backend_terminated_reconnects(server: Server, connection: Any) -> None:

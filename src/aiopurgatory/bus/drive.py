@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import final
 
-from .engine import BusClosedError, EchoLostError, Engine, Link
+from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, UnacknowledgedError
 from .rules import Rules
 
 #: Loop iterations to give the sockets before an answer counts as missing: after a stall, a loop runs its timers before
@@ -155,4 +155,11 @@ class Drive:
         elif iterations > 0:
             self._loop.call_soon(self._judge, iterations - 1)
         else:
-            self.lose(EchoLostError("the server did not answer in time, or did not echo a published message"))
+            self.lose(self._missing())
+
+    def _missing(self) -> EchoLostError:
+        if self._rules.echo.is_unacknowledged():
+            return UnacknowledgedError("the server did not acknowledge a message in time")
+        if not self._rules.connected:
+            return NeverEchoedError("the server did not echo the first message in time")
+        return EchoLostError("the server did not echo a message in time")

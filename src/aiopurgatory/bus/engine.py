@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 from ..arguments import require
 from ..errors import PurgatoryError
@@ -24,7 +23,15 @@ class BusClosedError(PurgatoryError):
 
 
 class EchoLostError(PurgatoryError):
-    """The server did not answer in time, or did not echo a message. The bus reconnects."""
+    """The server echoed earlier messages of this link, but not the last one in time. The bus reconnects."""
+
+
+class NeverEchoedError(EchoLostError):
+    """The server acknowledged the messages of this link, but echoed none."""
+
+
+class UnacknowledgedError(EchoLostError):
+    """The server did not acknowledge a message in time."""
 
 
 class Link(Protocol):
@@ -66,7 +73,9 @@ class Engine(Protocol):
     def explain(self, exc: Exception, /) -> str:
         """Say why the bus is not connected and what to do, without passwords.
 
-        Args: exc: from open(), send() or lost(); TimeoutError: open() took too long; EchoLostError: no echo.
+        Args:
+            exc: from open(), send() or lost(); TimeoutError: open() took too long; UnacknowledgedError: send() did;
+                NeverEchoedError: subscribed, but hears nothing; EchoLostError: no longer hears.
         """
         ...
 
@@ -78,13 +87,3 @@ def require_channel(channel: object, parameter: str = "channel") -> str:
     plain = channel.isascii() and channel.isprintable() and 1 <= len(channel) <= 63
     require(plain, parameter, "1 to 63 printable ASCII characters", channel)
     return channel
-
-
-def address(url: str) -> str:
-    """Host, port and path of *url*, for messages: without user, password and options."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-        return f"{parts.hostname or 'the default host'}{port}{parts.path}"
-    except ValueError:
-        return "an invalid URL"

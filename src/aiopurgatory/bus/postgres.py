@@ -6,30 +6,41 @@ import re
 import ssl
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 try:
     import asyncpg
 except ImportError as exc:
     raise ImportError("aiopurgatory.bus.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
 
+from ..arguments import require_seconds
+from .addresses import Names, parse
 from .bus import Bus, BusObserver
-from .engine import CHANNEL, EchoLostError, Hear, Lost, address, require_channel
+from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import MAX_MESSAGE
 from .targets import Target
 
-_NOTIFY: Final = "SELECT pg_notify($1, $2)"
+#: For the current transaction only, so that a pooler does not hand them on to others. Commits do not wait for the disk
+#: or a standby: a server crash is a gap anyway. They wait for the lock of NOTIFY only so long: the backend of a
+#: connection that was given up waits on, and each new one would add another.
+_SETTINGS: Final = "set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '{milliseconds}', true)"
+_NOTIFY: Final = f"SELECT {_SETTINGS}, pg_notify($1, $2)"
 #: For several messages; for a single one, it is 100 us slower than _NOTIFY.
-_NOTIFY_ALL: Final = """SELECT pg_notify($1, message)
-FROM unnest($2::text[]) WITH ORDINALITY AS sent (message, place) ORDER BY place"""
-#: For one message; later commits of this connection do not wait for the disk. A server crash is a gap anyway, so a
-#: notification may be lost in it.
-_NOTIFY_AND_HURRY: Final = "SELECT set_config('synchronous_commit', 'off', false), pg_notify($1, $2)"
+_NOTIFY_ALL: Final = f"""SELECT pg_notify($1, message) FROM (SELECT {_SETTINGS}) AS settings,
+unnest($2::text[]) WITH ORDINALITY AS sent (message, place) ORDER BY place"""
+#: LISTEN reads what idle transactions keep in the queue of NOTIFY, at several seconds per GB, and nothing ends it, not
+#: even pg_terminate_backend(). At the same time, eight take sixteen times as long. So one at a time, per database.
+#: pg_notification_queue_usage() also drops what all have read: else LISTEN reads it, if nobody listens meanwhile.
+#: idle_session_timeout would be a gap each time: this session never sends anything again.
+_LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_xact_lock({lock});
+SELECT pg_notification_queue_usage(); LISTEN {channel};
+SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"""
+_LISTEN_LOCK: Final = int.from_bytes(b"aiopurg")
 
 _POOLER: Final = (
     "is there a pgbouncer in transaction mode in between? LISTEN succeeds there but receives nothing: give the bus the "
     "address of PostgreSQL itself"
 )
-
 
 #: Around the body of a trigger's function.
 _QUOTE: Final = "$aiopurgatory$"
@@ -62,20 +73,39 @@ class PostgresBus(Bus):
         timeout: float = 5.0,
         observers: Iterable[BusObserver] = (),
     ) -> None:
-        engine = PostgresEngine(dsn, require_channel(channel))
+        require_seconds("timeout", timeout, 0.01, 3600.0)
+        engine = PostgresEngine(dsn, require_channel(channel), timeout)
         super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=channel)
 
 
-class PostgresEngine:
-    """The engine of a PostgresBus, with the same *dsn* and *channel*."""
+class _ListenBusyError(Exception):
+    """Another LISTEN of the database still runs. Args: usage: of the queue of NOTIFY, from 0 to 1."""
 
-    def __init__(self, dsn: str, channel: str) -> None:
-        if not isinstance(dsn, str):
-            raise TypeError(f"dsn must be a str, got {type(dsn).__name__}")
-        self._dsn, self._channel = dsn, channel
+    def __init__(self, usage: float) -> None:
+        super().__init__(f"another LISTEN still runs; the queue of NOTIFY is {usage:.0%} full")
+
+
+class PostgresEngine:
+    """The engine of a PostgresBus, with the same *dsn*, *channel* and *timeout*.
+
+    Raises: TypeError, ValueError: *dsn* is invalid.
+    """
+
+    def __init__(self, dsn: str, channel: str, timeout: float = 5.0) -> None:
+        address = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
+        query = dsn.partition("?")[2]
+        try:
+            parse_qs(query, strict_parsing=bool(query))
+        except ValueError:  # its message shows parts of the dsn
+            raise ValueError("dsn must have options such as ?sslmode=require&connect_timeout=5") from None
+        self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {address.where}"
+        self._names = Names(address.hosts)
+        #: Less than the bus waits, so that the server says what was in the way.
+        self._milliseconds = max(1, int(timeout * 800))
 
     async def open(self, hear: Hear, lost: Lost) -> _PostgresLink:
         """Connect twice and subscribe, as ``Engine`` says."""
+        await self._names.resolve()
         connections: list[Any] = []
         try:
             for _ in range(2):
@@ -84,8 +114,11 @@ class PostgresEngine:
                 connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
             listener, publisher = connections
             # Prepared now, so that each send is one round trip: see GRACE.
-            statements = [await publisher.prepare(sql) for sql in (_NOTIFY, _NOTIFY_AND_HURRY, _NOTIFY_ALL)]
+            statements = [
+                await publisher.prepare(sql.format(milliseconds=self._milliseconds)) for sql in (_NOTIFY, _NOTIFY_ALL)
+            ]
             link = _PostgresLink(listener, publisher, statements, self._channel, hear)
+            await self._listen(listener, publisher)
             await listener.add_listener(self._channel, link.hear)
         except BaseException:
             for connection in connections:
@@ -93,52 +126,83 @@ class PostgresEngine:
             raise
         return link
 
+    async def _listen(self, listener: Any, publisher: Any) -> None:
+        channel = _identifier("channel", self._channel)
+        sql = _LISTEN.format(milliseconds=self._milliseconds // 2 + 1, lock=_LISTEN_LOCK, channel=channel)
+        try:
+            await listener.execute(sql)
+        except asyncpg.LockNotAvailableError:
+            raise _ListenBusyError(await publisher.fetchval("SELECT pg_notification_queue_usage()")) from None
+
     def explain(self, exc: Exception) -> str:
         """Say why the bus is not connected and what to do, without passwords."""
-        where = f"PostgreSQL at {address(self._dsn)}"
+        where = self._where
         match exc:
-            case EchoLostError():
+            case UnacknowledgedError():
+                return f"{where} did not acknowledge a message in time: is it stopped, overloaded or cut off?"
+            case NeverEchoedError():
                 return f"{where} does not send the bus its own messages: {_POOLER}"
-            case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-                remedy = "check user and password in the dsn, and pg_hba.conf"
-            case asyncpg.InvalidCatalogNameError():
-                remedy = "check the database name in the dsn"
-            case asyncpg.TooManyConnectionsError():
-                remedy = "the bus takes two connections per process: raise max_connections"
-            case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
-                remedy = _POOLER
+            case EchoLostError():
+                return (
+                    f"{where} no longer sends the bus its own messages, or too late: is the connection that listens "
+                    "cut off or slow, or is this event loop overloaded?"
+                )
             case TimeoutError():
-                return f"{where} did not answer in time: check host, port and TLS in the dsn, and firewalls"
-            case ssl.SSLError():
-                remedy = "check the server's certificate, and sslmode and sslrootcert in the dsn"
-            case FileNotFoundError():
-                remedy = "check the paths in the dsn: sslrootcert, or host if it is a folder"
-            case OSError():
-                remedy = "check that it is running, host and port in the dsn, and for TLS sslmode and the certificates"
-            case _:
-                remedy = "check the dsn"
-        return f"cannot use {where}: {exc or type(exc).__name__}; {remedy}"
+                return (
+                    f"{where} did not answer in time: check host, port and TLS in the dsn, and firewalls; or is it "
+                    "stopped or overloaded?"
+                )
+        return f"cannot use {where}: {exc or type(exc).__name__}; {_remedy(exc)}"
+
+
+def _remedy(exc: Exception) -> str:
+    match exc:
+        case _ListenBusyError():
+            return (
+                "end sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue; if "
+                "LISTEN then takes longer than the bus' timeout, raise it"
+            )
+        case asyncpg.LockNotAvailableError():
+            return (
+                "another session's commit holds the lock of NOTIFY: find it in pg_stat_activity; does it wait for a "
+                "synchronous standby (wait_event SyncRep)?"
+            )
+        case asyncpg.ProgramLimitExceededError():
+            return "the queue of NOTIFY is full: end sessions that listen and are idle in a transaction"
+        case asyncpg.ReadOnlySQLTransactionError():
+            return "it is a standby: add target_session_attrs=read-write to the dsn, and all hosts"
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return "check user and password in the dsn, and pg_hba.conf"
+        case asyncpg.InvalidCatalogNameError():
+            return "check the database name in the dsn"
+        case asyncpg.TooManyConnectionsError():
+            return "the bus takes two connections per process: raise max_connections"
+        case asyncpg.CannotConnectNowError():
+            return "it is starting or stopping"
+        case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
+            return _POOLER
+        case ssl.SSLError():
+            return "check the server's certificate, and sslmode and sslrootcert in the dsn"
+        case FileNotFoundError():
+            return "check the paths in the dsn: sslrootcert, or host if it is a folder"
+        case OSError():
+            return "check that it is running, host and port in the dsn, and for TLS sslmode and the certificates"
+    return "check the dsn"
 
 
 class _PostgresLink:
     def __init__(self, listener: Any, publisher: Any, statements: list[Any], channel: str, hear: Hear) -> None:
         self._listener, self._publisher, self._channel, self._hear = listener, publisher, channel, hear
-        self._notify, self._notify_and_hurry, self._notify_all = (statement.fetch for statement in statements)
-        self._is_heard = self._hurries = False
+        self._notify, self._notify_all = (statement.fetch for statement in statements)
 
     def hear(self, connection: Any, pid: int, channel: str, message: str) -> None:
-        self._is_heard = True
         self._hear(message)
 
     async def send(self, messages: list[str]) -> None:
         if len(messages) > 1:
             await self._notify_all(self._channel, messages)
-        elif self._hurries or not self._is_heard:
-            await self._notify(self._channel, messages[0])
         else:
-            # Only once something was heard: a pooler in transaction mode would set it for other clients, too.
-            await self._notify_and_hurry(self._channel, messages[0])
-            self._hurries = True
+            await self._notify(self._channel, messages[0])
 
     def abort(self) -> None:
         self._listener.terminate()

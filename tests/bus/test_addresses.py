@@ -1,0 +1,173 @@
+"""URLs of servers: what of them messages show, and host names that DNS does not answer for."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("asyncpg")
+pytest.importorskip("redis")
+
+from aiopurgatory.bus import BusConnectError
+from aiopurgatory.bus.addresses import Names, parse
+
+from .servers import bus_on, engine_on
+from .waits import until
+
+URLS = [
+    "postgresql://user:{}@127.0.0.1:1/db?sslmode=disable",
+    "redis://user:{}@127.0.0.1:1/0",
+    "redis://:{}@127.0.0.1:1",
+    "redis://{}@127.0.0.1:1",
+    "postgres://user:{}@",
+    "user:{}@127.0.0.1:1/db",
+    "redis:user:{}@127.0.0.1:1",
+    "//user:{}@127.0.0.1:1",
+    "host=127.0.0.1 port=1 password={}",
+    "postgresql://127.0.0.1:1/db?sslmode=disable&user=me&password={}",
+    "redis://127.0.0.1:1/0?password={}",
+    "rediss://user:{}@127.0.0.1:1/0?ssl_cert_reqs=none",
+    "unix://user:{}@/nowhere/redis.sock",
+    "{}",
+]
+#: Pieces long enough to be no accident, between characters that mean something in a URL.
+PIECE = st.from_regex(r"(?:[a-z]|[0-9]){12}", fullmatch=True)
+BETWEEN = st.sampled_from([*"/?#@:;,=+%[]{}|\\ \t\n'\"\u2100", "://", "%zz", "[::1]", ""])
+
+
+@given(st.sampled_from(URLS), PIECE, BETWEEN, PIECE, BETWEEN)
+def test_message_password_anywhere_is_not_shown(url: str, one: str, first: str, other: str, second: str) -> None:
+    """In no error of a bus, nor in what caused it, as far as that can be printed."""
+    try:
+        asyncio.run(bus_on(url.format(one + first + other + second), [], timeout=1.0).start())
+    except (ValueError, BusConnectError) as exc:
+        shown = "".join(traceback.format_exception_only(exc)) + "".join(map(str, causes(exc)))
+    assert one not in shown
+    assert other not in shown
+
+
+def causes(exc: BaseException) -> Iterator[BaseException]:
+    """What a traceback of *exc* prints after it."""
+    cause = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)
+    if cause is not None:
+        yield cause
+        yield from causes(cause)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:pa/ss@host/db", "postgresql://user:12#34@host/db", "postgresql://user:12?34@host/db",
+        "postgresql://user:p@ss@host/db", "host=127.0.0.1 password=secret", "user:secret@host/db", "", "http://host",
+        "postgresql://user:p[a]ss@host/db", "postgresql://user:x@host:port/db", "postgresql://user:\u2100@host/db",
+    ],
+)  # fmt: skip
+def test_parse_what_is_ambiguous_is_refused_unseen(url: str) -> None:
+    with pytest.raises(ValueError, match=r"dsn must be a URL such as postgresql://a; in user, .* not shown") as caught:
+        parse(url, "dsn", "postgresql://a", ["postgresql"])
+    assert not [part for part in ("ss@", "34", "secret", "user:") if part in str(caught.value)]
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "where", "hosts"),
+    [
+        ("redis://user:pa%2Fss@host:6379/0", "host:6379/0", ["host"]),
+        ("redis://:a:b@host", "host", ["host"]),
+        ("redis://[::1]:6379", "[::1]:6379", ["::1"]),
+        ("redis://a:1,b,[::1]:2/db?user=x&password=y", "a:1,b,[::1]:2/db", ["a", "b", "::1"]),
+        ("redis://%2Frun%2Fpostgresql/db", "%2Frun%2Fpostgresql/db", ["/run/postgresql"]),
+        ("redis:///db?host=/run", "the default host/db", []),
+        ("REDIS://", "the default host", []),
+        ("unix:///run/redis.sock?db=1", "/run/redis.sock", []),
+    ],
+)
+def test_parse_valid_url_shows_where(url: str, where: str, hosts: list[str]) -> None:
+    address = parse(url, "url", "", ["redis", "unix"])
+    assert (address.where, list(address.hosts)) == (where, hosts)
+
+
+def test_bus_on_options_of_no_kind_are_refused() -> None:
+    with pytest.raises(ValueError, match="url must have only options of redis-py's connections"):
+        engine_on("redis://127.0.0.1?socket_timeot=5")
+    with pytest.raises(ValueError, match="dsn must have options such as"):
+        engine_on("postgresql://127.0.0.1?sslmode")
+
+
+class HangingDns:
+    """Answers for no name until released, and counts the threads that wait for it."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.waiting = self.most = 0
+
+    def __call__(self, host: str, *arguments: Any, **options: Any) -> Any:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        self.released.wait(30.0)
+        self.waiting -= 1
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+
+@pytest.fixture
+def dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDns]:
+    dns = HangingDns()
+    monkeypatch.setattr(socket, "getaddrinfo", dns)
+    yield dns
+    dns.released.set()
+
+
+async def attempts(url: str, count: int) -> None:
+    """Try to connect, and give up soon, as a bus does."""
+    engine = engine_on(url)
+    for _ in range(count):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await engine.open(lambda _: None, lambda _: None)
+
+
+each_url = pytest.mark.parametrize("url", ["postgresql://db.invalid:1/db", "redis://db.invalid:1"])
+
+
+@each_url
+async def test_open_dns_hangs_takes_one_thread(url: str, dns: HangingDns) -> None:
+    await attempts(url, 8)
+    assert dns.most == 1
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5.0) == "free"
+    dns.released.set()
+    await until(lambda: dns.waiting == 0)
+
+
+@each_url
+async def test_control_without_names_each_takes_one(url: str, dns: HangingDns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On asyncio's loop. That of uvloop has threads of its own for this, of which there are four."""
+    if "uvloop" in type(asyncio.get_running_loop()).__module__:
+        return
+
+    async def nothing(names: Names) -> None:
+        pass
+
+    monkeypatch.setattr(Names, "resolve", nothing)
+    await attempts(url, 4)
+    assert dns.most == 4
+    dns.released.set()
+    await until(lambda: dns.waiting == 0)
+
+
+async def test_resolve_answered_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    answer: Callable[..., Any] = lambda host, *_, **__: asked.append(host)  # noqa: E731
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    names = Names(["127.0.0.1", "::1", "/run", "a.invalid", "b.invalid"])
+    for _ in range(2):
+        await names.resolve()
+    assert asked == ["a.invalid"] * 2

@@ -1,0 +1,180 @@
+"""What a bus may cost PostgreSQL when it cannot publish or subscribe: two sessions, and hardly ever more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+asyncpg = pytest.importorskip("asyncpg")
+
+from aiopurgatory.bus import Bus, BusConnectError, postgres  # noqa: E402
+from aiopurgatory.bus.postgres import PostgresBus  # noqa: E402
+from aiopurgatory.testing.servers import Postgres, Server  # noqa: E402
+
+from .conftest import made  # noqa: E402
+from .waits import Recorder, until  # noqa: E402
+
+BUSES = 3
+TIMEOUT = 0.4
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = made(Postgres)
+    yield server
+    server.remove()
+
+
+@asynccontextmanager
+async def session(server: Server) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(server.url())
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+@asynccontextmanager
+async def buses(server: Server, count: int = BUSES, timeout: float = TIMEOUT) -> AsyncIterator[list[Bus]]:
+    async with AsyncExitStack() as stack:
+        opened: list[Bus] = [
+            PostgresBus(server.url(), [Recorder()], heartbeat=TIMEOUT, timeout=timeout) for _ in range(count)
+        ]
+        for bus in opened:
+            await stack.enter_async_context(bus)
+        yield opened
+
+
+async def sessions(admin: Any, condition: str = "true") -> int:
+    count = await admin.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' "
+        f"AND pid <> pg_backend_pid() AND {condition}"
+    )
+    return int(count)
+
+
+async def most(admin: Any, condition: str, seconds: float) -> int:
+    """The most sessions at a time, while *seconds* pass."""
+    highest = 0
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        highest = max(highest, await sessions(admin, condition))
+        await asyncio.sleep(0.05)
+    return highest
+
+
+@asynccontextmanager
+async def standby_away(admin: Any) -> AsyncIterator[None]:
+    await admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    await admin.execute("SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        await admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        await admin.execute("SELECT pg_reload_conf()")
+
+
+async def notify_until_it_waits(connection: Any) -> None:
+    """The server's processes learn one after the other that the standby is away."""
+    while True:
+        await connection.execute("SELECT pg_notify('elsewhere', ''), pg_logical_emit_message(true, 'written', '')")
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def lock_of_notify_held(server: Server) -> AsyncIterator[Any]:
+    """A commit that notifies waits for a synchronous standby that is away: it holds the lock of all who notify."""
+    async with session(server) as admin, session(server) as holder:
+        async with standby_away(admin):
+            holding = asyncio.create_task(notify_until_it_waits(holder))
+            async with asyncio.timeout(10.0):
+                while not await sessions(admin, "wait_event = 'SyncRep'"):  # noqa: ASYNC110 the server's state
+                    await asyncio.sleep(0.01)
+            yield admin
+            holding.cancel()
+        await asyncio.wait([holding])
+
+
+WAITING = "wait_event_type = 'Lock'"
+
+
+async def test_publish_lock_held_leaves_no_sessions_behind(server: Server) -> None:
+    async with buses(server) as held, lock_of_notify_held(server) as admin:
+        assert await most(admin, WAITING, 4.0) <= BUSES
+        assert await sessions(admin) <= 4 * BUSES + 1
+        errors = [bus.statistics().error or "" for bus in held]
+        assert all("holds the lock of NOTIFY" in error and "pgbouncer" not in error for error in errors), errors
+    # Closed, and the lock is free.
+
+
+async def test_publish_lock_free_again_goes_on(server: Server) -> None:
+    there = Recorder()
+    async with buses(server, 1, 1.0) as (one,), PostgresBus(server.url(), [there]):
+        async with lock_of_notify_held(server):
+            one.publish("key")
+            await until(lambda: one.statistics().gaps > 0)
+        await asyncio.wait_for(one.flush(), 10.0)
+        await until(lambda: "key" in there.keys)
+
+
+async def test_control_without_lock_timeout_they_pile_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_NOTIFY", "SELECT pg_notify($1, $2)")
+    async with buses(server), lock_of_notify_held(server) as admin:
+        assert await most(admin, WAITING, 4.0) > 2 * BUSES
+
+
+async def test_idle_session_timeout_is_no_gap(server: Server) -> None:
+    async with PostgresBus(server.url() + "&idle_session_timeout=1500", [], heartbeat=0.4, timeout=0.8) as bus:
+        await asyncio.sleep(2.5)
+        assert bus.statistics().gaps == 0
+
+
+async def full_queue(idle: Any, admin: Any) -> None:
+    """Keep 700 MB in the queue of NOTIFY, which take a second to read, or longer."""
+    await idle.execute("LISTEN elsewhere")
+    await idle.execute("BEGIN")
+    await idle.execute("SELECT 1")
+    for _ in range(22):
+        await admin.execute("SELECT pg_notify('elsewhere', n || repeat('x', 300)) FROM generate_series(1, 100000) n")
+
+
+async def sessions_when_all_listen_again(*, recover: bool) -> int:
+    """The most sessions in LISTEN at a time, after eight buses are cut off whose timeout is shorter than it takes."""
+    with made(Postgres) as server:
+        async with session(server) as idle, session(server) as admin, buses(server, 8, 0.5) as listening:
+            await full_queue(idle, admin)
+            await admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "AND query LIKE '%pg_notify($1%'"
+            )
+            listen = "state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock' AND query LIKE '%LISTEN %'"
+            highest = await most(admin, listen, 5.0)
+            idle.terminate()
+            if recover:
+                await until(lambda: all(bus.statistics().connected for bus in listening), 30.0)
+            return highest
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+async def test_chaos_queue_is_long_one_listens_at_a_time() -> None:
+    assert await sessions_when_all_listen_again(recover=True) <= 4
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+async def test_chaos_control_all_listen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_LISTEN", "LISTEN {channel}")
+    assert await sessions_when_all_listen_again(recover=False) > 8
+
+
+async def test_start_another_listen_runs_says_why(server: Server) -> None:
+    async with session(server) as other:
+        await other.execute(f"SELECT pg_advisory_lock({postgres._LISTEN_LOCK})")
+        with pytest.raises(BusConnectError, match=r"the queue of NOTIFY is 0% full; end sessions"):
+            await PostgresBus(server.url(), [], timeout=0.3).start()
