@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 
 redis = pytest.importorskip("redis.asyncio")
 
+from aiopurgatory.bus import Bus, BusConnectError  # noqa: E402
 from aiopurgatory.testing.servers import Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .proxy import Proxy  # noqa: E402
-from .servers import AclRedis, bus_on  # noqa: E402
+from .servers import AclRedis, OldRedis, bus_on  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 
@@ -62,3 +65,80 @@ async def test_publish_other_database_reaches_the_other_bus(server: Server) -> N
     async with bus_on(server.url() + "/1", []) as one, bus_on(server.url() + "/2", [there]):
         one.publish("key")
         await until(lambda: there.keys == ["key"])
+
+
+async def replica_of(server: Server, *master: str) -> None:
+    async with redis.Redis.from_url(server.url()) as client:
+        await client.execute_command("REPLICAOF", *master)
+
+
+@asynccontextmanager
+async def demoted(server: Server) -> AsyncIterator[None]:
+    """Its clients stay connected, and what they publish no longer reaches the clients of the new master."""
+    await replica_of(server, "127.0.0.1", "1")
+    try:
+        yield
+    finally:
+        await replica_of(server, "NO", "ONE")
+
+
+@pytest.mark.parametrize("user", ["bus:secret", "least:secret"])
+async def test_start_replica_is_refused(server: AclRedis, user: str) -> None:
+    url = server.url(user=user)
+    async with demoted(server):
+        with pytest.raises(BusConnectError, match=r"is a replica, .* give the bus the address of the master"):
+            await bus_on(url, []).start()
+    async with bus_on(url, []) as bus:
+        bus.publish("key")
+        await asyncio.wait_for(bus.flush(), 5.0)
+
+
+async def test_start_server_without_hello_works() -> None:
+    with made(OldRedis) as server:
+        async with bus_on(server.url(), []) as bus:
+            await asyncio.sleep(1.1)
+            bus.publish("key")
+            await asyncio.wait_for(bus.flush(), 5.0)
+            assert bus.statistics().connected
+
+
+@asynccontextmanager
+async def failover(server: Server) -> AsyncIterator[tuple[Bus, Bus, Recorder]]:
+    """The server of the first bus has become a replica. The second is connected to the new master already."""
+    there = Recorder()
+    with made(AclRedis) as master:
+        async with (
+            Proxy(server.port) as proxy,
+            bus_on(server.url(proxy.port), [], heartbeat=1.0, timeout=2.0) as one,
+            bus_on(master.url(), [there]) as other,
+            demoted(server),
+        ):
+            proxy.target = master.port
+            yield one, other, there
+
+
+async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None:
+    async with failover(server) as (one, other, there):
+        one.publish("lost")
+        await one.flush()
+        await until(lambda: one.statistics().gaps == 1 and one.statistics().connected)
+        await until(lambda: there.everything == 2)
+        assert (other.statistics().gaps, there.keys) == (0, [])
+        one.publish("heard")
+        await until(lambda: there.keys == ["heard"])
+
+
+async def test_master_demoted_says_what_to_do(server: Server) -> None:
+    async with bus_on(server.url(), [], heartbeat=1.0, timeout=2.0) as bus, demoted(server):
+        await until(lambda: "is a replica" in (bus.statistics().error or ""))
+        assert not bus.statistics().connected
+
+
+async def test_control_role_not_asked_wakes_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiopurgatory.bus.redis._ROLE_INTERVAL", inf)
+    async with failover(server) as (one, _, there):
+        one.publish("lost")
+        await one.flush()
+        await asyncio.sleep(3.0)
+        assert (one.statistics().connected, one.statistics().gaps) == (True, 0)
+        assert (there.keys, there.everything) == ([], 1)

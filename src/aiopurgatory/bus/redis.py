@@ -20,8 +20,10 @@ try:
 except ImportError as exc:
     raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
 
+from .addresses import Names, parse
 from .bus import Bus, BusObserver
-from .engine import CHANNEL, EchoLostError, Hear, Lost, address, require_channel
+from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
+from .keys import EVERY_KEY
 from .targets import Target
 
 #: Options that the URL must not override. On Python 3.11, redis-py's timeouts lose cancellations. Retries hide gaps.
@@ -34,6 +36,13 @@ _OPTIONS: Final[dict[str, Any]] = {
     "decode_responses": False,
     "protocol": 2,
 }
+
+#: Seconds between two questions for the server's role, at least. They go with a message, in one round trip.
+_ROLE_INTERVAL: Final = 1.0
+
+
+class _ReplicaError(Exception):
+    """The server is a replica."""
 
 
 class RedisBus(Bus):
@@ -68,49 +77,96 @@ class RedisEngine:
     """The engine of a RedisBus, with the same *url* and *channel*. Raises: TypeError, ValueError: *url* is invalid."""
 
     def __init__(self, url: str, channel: str) -> None:
-        if not isinstance(url, str):
-            raise TypeError(f"url must be a str, got {type(url).__name__}")
-        self._address, self._channel = address(url), channel
+        address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
+        self._where, self._channel = f"Redis at {address.where}", channel
+        self._names = Names(address.hosts)
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
         self._kind = _KINDS[self._options.pop("connection_class", Connection)]
+        try:
+            self._kind(**self._options)
+        except TypeError:  # its message may show a part of a password with an & in it
+            raise ValueError("url must have only options of redis-py's connections") from None
+        #: Whether earlier messages may have gone to a server that had become a replica: few have heard them. Then the
+        #: next link begins with "check everything".
+        self.owes_everything = False
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
+        await self._names.resolve()
         listener, publisher = self._kind(**self._options), self._kind(**self._options)
         try:
             for connection in (listener, publisher):
                 await connection.connect()
+                await connection.send_command(*_HELLO, check_health=False)
+                await _require_master(connection)
             await listener.send_command("SUBSCRIBE", self._channel, check_health=False)
             await listener.read_response(timeout=inf)
         except BaseException:
             listener.abort()
             publisher.abort()
             raise
-        return _RedisLink(listener, publisher, self._channel, hear, lost)
+        return _RedisLink(self, listener, publisher, self._channel, hear, lost)
 
     def explain(self, exc: Exception) -> str:
         """Say why the bus is not connected and what to do, without passwords."""
-        where = f"Redis at {self._address}"
+        where = self._where
         match exc:
-            case EchoLostError():
+            case UnacknowledgedError():
+                return f"{where} did not acknowledge a message in time: is it stopped, overloaded or cut off?"
+            case NeverEchoedError():
                 return f"{where} does not send the bus its own messages: does a proxy in between split its commands?"
-            case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
-                remedy = "check user and password in the url"
-            case exceptions.NoPermissionError():
-                remedy = f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
+            case EchoLostError():
+                return (
+                    f"{where} no longer sends the bus its own messages, or too late: is the connection that listens "
+                    "cut off or slow, or is this event loop overloaded?"
+                )
             case TimeoutError() | exceptions.TimeoutError():
-                return f"{where} did not answer in time: check host, port and TLS in the url, and firewalls"
+                return (
+                    f"{where} did not answer in time: check host, port and TLS in the url, and firewalls; or is it "
+                    "stopped or overloaded?"
+                )
+            case _ReplicaError():
+                return (
+                    f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
+                    "give the bus the address of the master"
+                )
+        return f"cannot use {where}: {exc}; {self._remedy(exc)}"
+
+    def _remedy(self, exc: Exception) -> str:
+        match exc:
+            case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
+                return "check user and password in the url"
+            case exceptions.NoPermissionError():
+                return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
+            case exceptions.BusyLoadingError():
+                return "it is starting"
+            case _ if "max number of clients" in str(exc):
+                return "the bus takes two connections per process: raise maxclients"
             case _ if isinstance(exc, ssl.SSLError) or "SSL" in str(exc):
-                remedy = "check the certificates, and ssl_ca_certs in the url"
+                return "check the certificates, and ssl_ca_certs in the url"
             case _ if "No such file" in str(exc):
-                remedy = "check the paths in the url: ssl_ca_certs, or that of unix://"
+                return "check the paths in the url: ssl_ca_certs, or that of unix://"
             case _ if "NOAUTH" in str(exc) or "Authentication required" in str(exc):
-                remedy = "the url needs a password: redis://user:password@host"
+                return "the url needs a password: redis://user:password@host"
             case OSError() | exceptions.ConnectionError():
-                remedy = "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
-            case _:
-                remedy = "check the url"
-        return f"cannot use {where}: {exc}; {remedy}"
+                return "check that it is running, host and port in the url, and for TLS that it begins with rediss:"
+        return "check the url"
+
+
+#: No ACL can forbid it. With the protocol's version, as Redis before 6.2 demands it.
+_HELLO: Final = ("HELLO", "2")
+
+
+async def _require_master(connection: Any) -> None:
+    """Read the answer to HELLO. Raises: _ReplicaError: the server is a replica."""
+    try:
+        answer = await connection.read_response(timeout=inf)
+    except exceptions.ResponseError:  # before Redis 6, or renamed: then it is not known
+        return
+    facts = dict(zip(answer[::2], answer[1::2], strict=False))
+    # All nodes of a cluster forward what is published, replicas too.
+    if facts.get(b"role") == b"replica" and facts.get(b"mode") != b"cluster":
+        raise _ReplicaError("it is a replica")
 
 
 class _Abortable(AbstractConnection):
@@ -139,17 +195,35 @@ _KINDS: Final[dict[type, type[Any]]] = {Connection: _Tcp, SSLConnection: _Tls, U
 
 
 class _RedisLink:
-    def __init__(self, listener: Any, publisher: Any, channel: str, hear: Hear, lost: Lost) -> None:
-        self._listener, self._publisher, self._channel = listener, publisher, channel
+    def __init__(
+        self, engine: RedisEngine, listener: Any, publisher: Any, channel: str, hear: Hear, lost: Lost
+    ) -> None:
+        self._engine, self._listener, self._publisher, self._channel = engine, listener, publisher, channel
         self._hear, self._lost = hear, lost
-        self._reader = asyncio.get_running_loop().create_task(self._read(), name="aiopurgatory bus: Redis")
+        self._loop = asyncio.get_running_loop()
+        self._asked_at = self._loop.time()
+        self._reader = self._loop.create_task(self._read(), name="aiopurgatory bus: Redis")
 
     async def send(self, messages: list[str]) -> None:
         publisher = self._publisher
-        commands = publisher.pack_commands([("PUBLISH", self._channel, message) for message in messages])
-        await publisher.send_packed_command(commands, check_health=False)
+        if self._engine.owes_everything:
+            messages = [EVERY_KEY, *messages]
+        commands: list[tuple[str, ...]] = [("PUBLISH", self._channel, message) for message in messages]
+        now = self._loop.time()
+        asks = now >= self._asked_at + _ROLE_INTERVAL
+        if asks:
+            self._asked_at = now
+            commands.append(_HELLO)
+        await publisher.send_packed_command(publisher.pack_commands(commands), check_health=False)
         for _ in messages:
             await publisher.read_response(timeout=inf)
+        if asks:
+            try:
+                await _require_master(publisher)
+            except _ReplicaError:
+                self._engine.owes_everything = True
+                raise
+        self._engine.owes_everything = False
 
     def abort(self) -> None:
         self._listener.abort()
