@@ -40,6 +40,6 @@ class Observer:
         """A long poll over HTTP that would have waited in *purgatory* was answered 503.
 
         Args:
-            reason: ``full`` (the purgatory is), ``group`` (its share is used up) or ``closed``; the last may come
-                after closed().
+            reason: ``full`` (the purgatory is), ``group`` (its share is used up), ``source`` (an AsyncSource raised)
+                or ``closed``, which may come after closed().
         """

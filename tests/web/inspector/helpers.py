@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
@@ -35,9 +36,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def serve(inspector: ASGIApp) -> AsyncIterator[int]:
+async def serve(inspector: ASGIApp, *middleware: Middleware) -> AsyncIterator[int]:
     """An app with *inspector* mounted at /purgatory. Yields: its port."""
-    app = Starlette(routes=[Mount("/purgatory", inspector)])
+    app = Starlette(routes=[Mount("/purgatory", inspector)], middleware=middleware)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -62,11 +63,12 @@ class Answer:
         return json.loads(self.body)
 
 
-async def get(port: int, path: str, method: str = "GET", host: str = "127.0.0.1") -> Answer:
+async def get(port: int, path: str, method: str = "GET", host: str = "127.0.0.1", **headers: str) -> Answer:
     """One request, on a connection that is closed afterwards, or at once if this is cancelled."""
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(f"{method} /purgatory{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"{method} /purgatory{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{lines}\r\n".encode())
         return Answer(await reader.read())
     finally:
         writer.close()

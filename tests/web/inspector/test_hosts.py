@@ -1,10 +1,12 @@
-"""Under which hosts the page may be reached: else a page of another site could make its own name lead here."""
+"""Under which hosts the page may be reached, and by whose pages: else a page of another site could read it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector
@@ -136,3 +138,45 @@ def test_allowed_hosts_must_be_a_list_that_is_not_empty() -> None:
         Inspector([Purgatory()], allowed_hosts="localhost")
     with pytest.raises(ValueError, match="allowed_hosts must name at least one host, got none"):
         Inspector([Purgatory()], allowed_hosts=[])
+
+
+FOREIGN = [
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://127.0.0.1:1"},
+    {"origin": "http://127.0.0.1", "sec_fetch_site": "cross-site", "sec_fetch_mode": "cors"},
+    {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
+    {"sec_fetch_site": "same-site", "sec_fetch_mode": "cors"},
+    {"sec_fetch_site": "cross-site"},
+]
+OWN: list[dict[str, str]] = [
+    {},
+    {"origin": "http://127.0.0.1"},
+    {"sec_fetch_site": "same-origin", "sec_fetch_mode": "cors"},
+    {"sec_fetch_site": "none", "sec_fetch_mode": "navigate"},
+    {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"},
+]
+
+
+@pytest.mark.parametrize("path", ["/", "/state", "/search?key=x"])
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+async def test_other_origin_reads_nothing_even_if_cors_allows_it(headers: dict[str, str], path: str) -> None:
+    allowed = Middleware(CORSMiddleware, allow_origins=["*"], allow_headers=["*"])
+    async with Purgatory("secret") as purgatory:
+        inspector = Inspector([purgatory])
+        async with serve(inspector, allowed) as port:
+            answer = await get(port, path, **headers)
+            assert (answer.status, answer.body) == (403, b"Pages of other origins may not read this page")
+            assert not polls_of(inspector).is_open
+
+
+@pytest.mark.parametrize("headers", OWN, ids=str)
+async def test_own_page_and_links_to_it_are_served(headers: dict[str, str]) -> None:
+    async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
+        assert (await get(port, "/", **headers)).status == 200
+
+
+async def test_long_query_is_refused_before_it_is_parsed() -> None:
+    async with Purgatory() as purgatory, serve(Inspector([purgatory])) as port:
+        for path in ("/state", "/search"):
+            assert (await get(port, f"{path}?{'a=&' * 3_000}")).status == 414

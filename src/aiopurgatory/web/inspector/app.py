@@ -44,7 +44,7 @@ from ..longpoll import LongPolling
 from ..policy import Policy
 from ..polls import MAX_MESSAGES
 from ..route import LongPollRoute
-from .hosts import Hosts
+from .hosts import Hosts, is_cross_origin
 from .names import MAX_NAME, Names
 from .snapshot import Row, find
 from .view import View, Views
@@ -57,6 +57,8 @@ MAX_POLLS: Final = 100
 POLICY: Final = Policy(max_wait=10.0, retry_after=(5, 5))
 #: The most characters of a search.
 MAX_SEARCH: Final = 200
+#: The most bytes of a query: it takes several times to parse a query as long as servers allow.
+MAX_QUERY: Final = 8_192
 #: The most searches that run or wait. Only one runs at a time, so that many take no more of the loop than one.
 MAX_SEARCHES: Final = 10
 
@@ -129,9 +131,14 @@ class Inspector:
         app: ASGIApp = self._app
         if scope["type"] == "http":
             send = _with_headers(send)
-            named = Headers(scope=scope).getlist("host")
+            headers = Headers(scope=scope)
+            named = headers.getlist("host")
             if not self._hosts.allow(named):
                 app = _refusal(named)
+            elif is_cross_origin(headers):
+                app = PlainTextResponse("Pages of other origins may not read this page", 403)
+            elif len(scope["query_string"]) > MAX_QUERY:
+                app = PlainTextResponse(f"The query must have at most {MAX_QUERY} bytes", 414)
         await app(scope, receive, send)
 
     async def _page(self, request: Request) -> Response:

@@ -1,7 +1,8 @@
-"""The hosts that may serve the page.
+"""The hosts that may serve the page, and the origins that may read its answers.
 
 A page of another site cannot read the answers of this one, unless it makes its own name resolve to this server (DNS
-rebinding). The browser then sends that name as the Host.
+rebinding), or a middleware around the app allows it (CORS). In the first case, the browser sends that name as the Host.
+In the second, it says where the request comes from.
 
 Why not Starlette's TrustedHostMiddleware: some supported releases split the Host at its first colon, so ``[::1]`` never
 matches (Kludex/starlette #3321). Nor does its answer say what to configure.
@@ -10,7 +11,7 @@ matches (Kludex/starlette #3321). Nor does its answer say what to configure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 _NAME = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
@@ -50,3 +51,13 @@ class Hosts:
         if len(headers) != 1 or not (found := _HOST.fullmatch(headers[0].lower())):
             return False
         return found[1] in self._names or found[1].endswith(tuple(self._endings))
+
+
+def is_cross_origin(headers: Mapping[str, str]) -> bool:
+    """Whether a page of another origin could read the answer to a request with these *headers*."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:  # a link to the page is all right: a page cannot read what it leads to
+        return site not in ("same-origin", "none") and headers.get("sec-fetch-mode") != "navigate"
+    # Browsers send no Sec-Fetch-Site over plain HTTP, but for this machine's own names.
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()
