@@ -69,7 +69,8 @@ class EventRoute(Generic[K]):
     - The request has a body in 64 parts or more: it ends as when the purgatory closes, since servers report a
       disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
-      with the reason. Close the EventSource on that event; otherwise it reconnects after a day.
+      with the reason. Close the EventSource on that event; otherwise it reconnects after a day. (The page on proxies
+      has a client that does so.)
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
       no such state.
     - An AsyncSource fails: the error is logged, and clients reconnect as when the purgatory closes. Before the first

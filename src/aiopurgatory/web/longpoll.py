@@ -157,7 +157,9 @@ class LongPolling(Generic[K]):
             query: the request's. ``wait``, in seconds, takes precedence over Prefer.
             since: the client's version if it does not come in If-None-Match, as in a POST.
             keys: the keys to watch; None (default): *resource* alone.
-            client: who polls. A client's newer poll of the same resource ends its older one. None (default): unknown.
+            client: who polls. A client's newer poll of the same resource ends its older one, with status 409. So it
+                must be one per tab or process, and nobody else must be able to guess or send it: 128 random bits, or
+                with a login, a tuple of the user and those. None (default): unknown.
             group: who is charged for the poll's place (an address, a user, a tenant); see ``Policy.max_per_group``.
                 None (default): nobody. Behind a proxy, the address is the proxy's unless the server trusts its
                 X-Forwarded-For.

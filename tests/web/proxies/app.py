@@ -5,12 +5,13 @@ POST /polls/{topic}     a new version; with ?gone, no client can resume from an 
 GET /polls/{topic}/address  where the request came from; without X-Forwarded-For, which connection
 GET /statistics         of the purgatory, and how many polls were answered 503
 GET /page               has poll() of docs/proxies.md as window.poll
-GET /shown              follows the topic "shown" as the page says, and puts the news in window.news
+GET /shown              follows the topic "shown" as the page says: the news in window.news, its id in window.client
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -73,11 +74,14 @@ def starlette() -> Starlette:
         return HTMLResponse(PAGE.format('import { poll } from "./poll.js"; window.poll = poll;'))
 
     async def shown(request: Request) -> Response:
-        show = "window.news = []; const show = (news) => window.news.push(news);"
-        return HTMLResponse(PAGE.format(show + changed(recipe("js", 1), {"/polls/orders": "/polls/shown"})))
+        show = "window.news = []; window.client = client; const show = (news) => window.news.push(news);"
+        follow = changed(recipe("js", 1), {"/polls/orders": "/polls/shown"})
+        (note,) = re.findall("<p id=.*</p>", follow)
+        return HTMLResponse(note + PAGE.format(show + follow))
 
     async def script(request: Request) -> Response:
-        return Response(recipe("js"), media_type="text/javascript")
+        number = {"poll": 0, "client": 2}[request.path_params["name"]]
+        return Response(recipe("js", number), media_type="text/javascript")
 
     route = LongPollRoute(polling, since=parameter("since"), client=parameter("client"), group=parameter("group"))
     return Starlette(
@@ -88,7 +92,7 @@ def starlette() -> Starlette:
             Route("/statistics", statistics),
             Route("/page", page),
             Route("/shown", shown),
-            Route("/poll.js", script),
+            Route("/{name}.js", script),
         ]
     )
 

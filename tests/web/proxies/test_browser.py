@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from selenium import webdriver
 
-from ..helpers import Served
+from ..helpers import Served, read
 from ..inspector.test_page import CHROMEDRIVER, CHROMIUM, FLAGS
 from .endings import LONG, ends
 from .programs import INSTALL, Nginx, free_port
@@ -31,8 +31,11 @@ START = """
     window.news = []; window.end = null; window.tries = 0; window.controller = new AbortController();
     if (!window.plainFetch) window.plainFetch = window.fetch;
     window.fetch = (...request) => { window.tries++; return window.plainFetch(...request); };
-    const [url, wait] = arguments;
-    (async () => { for await (const news of poll(url, { signal: controller.signal, wait })) window.news.push(news); })()
+    const [url, wait, handled] = arguments;
+    window.replaced = 0;
+    const replaced = handled && (() => { window.replaced++; return new Promise(() => 0); });
+    const options = { signal: controller.signal, wait, replaced };
+    (async () => { for await (const news of poll(url, options)) window.news.push(news); })()
       .then(() => { window.end = "ended"; }, (error) => { window.end = String(error); });
 """
 
@@ -60,8 +63,11 @@ class Browser:
             assert time.monotonic() < end, f"{expression} is {found!r}"
             time.sleep(0.01)
 
-    def start(self, url: str, wait: float = LONG) -> None:
-        self.run(START, url, wait)
+    def start(self, url: str, wait: float = LONG, replaced: bool = False) -> None:
+        self.run(START, url, wait, replaced)
+
+    def etag(self, topic: str) -> str:
+        return self.served.ask(f"GET /polls/{topic}", {"Prefer": "wait=0"}).headers["etag"]
 
     def fetch(self, url: str, number: int = 1, **options: Any) -> None:
         """Send so many polls by fetch(), with a number in the place of N."""
@@ -190,6 +196,55 @@ def test_page_that_ends_its_polls_follows_again_when_back(browser: Browser) -> N
     browser.open()
 
 
+def test_page_that_is_replaced_says_so_and_goes_on_when_told(browser: Browser) -> None:
+    with showing(browser):
+        client = browser.run("return window.client")
+        with ends(browser.served, failed=2, cancelled=1):
+            thief = browser.served.send(f"GET /polls/shown?client={client}", {"If-None-Match": browser.etag("shown")})
+            browser.until("document.querySelector('#replaced').hidden", False)
+            browser.served.wait_for(pending=1)
+            browser.run("document.querySelector('#replaced button').click()")
+            assert read(thief).status == 409
+            browser.served.wait_for(pending=1)
+            assert browser.run("return document.querySelector('#replaced').hidden")
+            news = browser.run("return window.news.length")
+            browser.served.ask("POST /polls/shown")
+            browser.until("window.news.length", news + 1)
+            browser.served.wait_for(pending=1)
+            browser.driver.get("about:blank")
+
+
+def test_duplicated_tab_has_an_id_of_its_own_and_a_reload_keeps_it(browser: Browser) -> None:
+    with showing(browser):
+        client = browser.run("return window.client")
+        assert len(client) == 32
+        browser.driver.refresh()
+        browser.until("window.client", client)
+        browser.until("window.news?.length", 1)
+        browser.served.wait_for(pending=1)
+        first = browser.driver.current_window_handle
+        browser.run("window.open(location.href)")  # copies sessionStorage, as the browser's menu does
+        (second,) = set(browser.driver.window_handles) - {first}
+        browser.driver.switch_to.window(second)
+        browser.until("window.news?.length", 1)
+        assert browser.run("return window.client") != client
+        browser.served.wait_for(pending=2)
+        browser.driver.close()
+        browser.driver.switch_to.window(first)
+        browser.served.wait_for(pending=1)
+        assert browser.run("return document.querySelector('#replaced').hidden")
+
+
+def test_client_that_is_replaced_may_be_aborted(browser: Browser, topic: str) -> None:
+    url = f"/polls/{topic}?client=ann"
+    browser.start(browser.app + url, replaced=True)
+    browser.served.wait_for(pending=1)
+    browser.served.ask(f"GET {url}", {"If-None-Match": '"0"', "Prefer": "wait=1"})
+    browser.until("window.replaced", 1)
+    browser.run("controller.abort()")
+    browser.until("window.end", "ended")
+
+
 def test_client_that_is_aborted_ends(browser: Browser, topic: str) -> None:
     browser.start(f"{browser.app}/polls/{topic}")
     browser.served.wait_for(pending=1)
@@ -256,6 +311,16 @@ def test_page_has_room_for_more_polls_over_http_2(elsewhere: Browser, topic: str
         elsewhere.fetch(url, 20, headers={"If-None-Match": '"0"'})
         elsewhere.served.wait_for(pending=20)
         elsewhere.driver.refresh()
+
+
+@contextmanager
+def showing(browser: Browser) -> Iterator[None]:
+    """The page that follows the topic "shown"."""
+    browser.driver.get(f"{browser.app}/shown")
+    browser.until("window.news?.length", 1)
+    browser.served.wait_for(pending=1)
+    yield
+    browser.open()
 
 
 @contextmanager
