@@ -341,7 +341,12 @@ async def test_checks_of_a_purgatory_that_closes_had_no_effect(purgatory: Purgat
 async def test_wait_begun_in_a_check_does_not_count_for_it(purgatory: Purgatory, table: Table) -> None:
     """Its first read would come without that check, too."""
     waits: list[asyncio.Task[Any]] = []
-    other = asyncio.create_task(purgatory.wait_for(lambda: waits.append(start(purgatory, table)), ["key"], 5.0))
+
+    def begin() -> bool:
+        waits.append(start(purgatory, table))
+        return False
+
+    other = asyncio.create_task(purgatory.wait_for(begin, ["key"], 5.0))
     await settle()
     waits[0].cancel()
     purgatory.check_and_complete("key")

@@ -131,9 +131,8 @@ async def test_source_that_fails_later_ends_the_stream(purgatory: Purgatory, cap
     polls.polling.notify("n")
     await client.ended()
     assert (client.complete, len(client.events), len(client.retries)) == (True, 1, 2)
-    assert [record.getMessage() for record in caplog.records] == [
-        "a source could not be read; its polls are answered with 503"
-    ]
+    assert len(caplog.records) == 1
+    assert caplog.records[0].getMessage().startswith("a source could not be read")
 
 
 async def test_client_that_leaves_during_a_read_leaves_nothing(polls: Polls) -> None:

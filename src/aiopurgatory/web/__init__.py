@@ -8,7 +8,7 @@ from .exchange import Answer
 from .longpoll import LongPolling, LongPollStatistics
 from .policy import Policy
 from .route import LongPollRoute
-from .sources import AsyncSource, GoneError, Source
+from .sources import AsyncSource, GoneError, NotFoundError, Source
 
 __all__ = [
     "Answer",
@@ -18,6 +18,7 @@ __all__ = [
     "LongPollRoute",
     "LongPollStatistics",
     "LongPolling",
+    "NotFoundError",
     "Policy",
     "Source",
 ]

@@ -15,9 +15,9 @@ from ..errors import PurgatoryClosedError, PurgatoryFullError
 from .asgi import Receive, Scope, Send, deliver
 from .exchange import Answer, PollRequest
 from .longpoll import LongPolling
+from .outages import ReadFailedError
 from .places import ReplacedError
 from .polls import EventStream, UnreadBodyError
-from .reads import ReadFailedError
 from .route import joined, path_parameter, send_answer
 from .sources import GoneError, K
 

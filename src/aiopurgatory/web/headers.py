@@ -80,11 +80,3 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
 def is_entity_tag(version: str) -> bool:
     """Whether *version* can be an ETag that clients send back unchanged."""
     return _VERSION.fullmatch(version) is not None
-
-
-def require_entity_tag(version: str) -> str:
-    """Return *version*. Raises: ValueError: it cannot be an ETag, or would not come back unchanged."""
-    if not is_entity_tag(version):
-        rule = "printable ASCII without spaces or quotes, and not end in a compression suffix such as -gzip"
-        raise ValueError(f"version must be {rule}, got {version!r}")
-    return version

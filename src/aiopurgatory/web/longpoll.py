@@ -16,17 +16,18 @@ from ..arguments import require_int
 from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..purgatory import Purgatory
-from ..waits import read_until
+from ..waits import Checks, read_until
 from .asgi import Receive
 from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest, RawHeader
-from .headers import ANY, entity_tags, require_entity_tag, wait_in_query, wait_preference
+from .headers import ANY, entity_tags, wait_in_query, wait_preference
+from .outages import Outages, SourceBusyError
 from .places import Places
 from .policy import Policy
 from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers, ReadingPoll, ReadingStream
 from .reads import Reading, Reads
 from .refusals import REFUSALS, Refusals
 from .signals import SERVER_STOPS, on_stop_signal
-from .sources import AsyncSource, Bodies, K, Source
+from .sources import AsyncSource, Bodies, GoneError, K, NotFoundError, Source, require_version
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -67,6 +68,7 @@ class LongPolling(Generic[K]):
         200  there is something new: the body, and the new ETag
         304  the wait is over without anything new (204 if the version came by *since*, not by If-None-Match)
         400  the client's wait is not a number
+        404  NotFoundError: there is no such resource
         409  replaced by a newer poll of the same client, as in Telegram
         410  GoneError: start over, without If-None-Match
         413  the request has a body in 64 parts or more
@@ -104,6 +106,8 @@ class LongPolling(Generic[K]):
         self._async_source = cast("AsyncSource[K]", source) if iscoroutinefunction(source.version) else None
         self._max_reads = max_reads
         self._reads: Reads[K] | None = None
+        self._outages = Outages()
+        self._source_name = type(source).__name__
         memory = cast("Source[K]", source)
         self._version = memory.version
         self._bodies = Bodies(memory, max_body_bytes)
@@ -194,16 +198,18 @@ class LongPolling(Generic[K]):
         try:
             wait, told = self._wait(request)
             if self._reads is not None:
-                reading = Reading(self._reads, resource, _known(request, ""))
+                reading = Reading(self._reads, resource, _known(request, ""), wait <= 0)
                 if wait > 0:
-                    poll = waiting = ReadingPoll(resource, self.policy.timeout(wait), request.client, request.group)
+                    timeout = self.policy.timeout(wait)
+                    poll = waiting = ReadingPoll(resource, timeout, request.client, request.group, reading.hurry)
                     self._park_poll(request, poll)
-                    await read_until(waiting, waiting.checks, reading.is_news)
+                    checks = waiting.checks
+                    found = await read_until(waiting, checks, lambda: self._read_news(reading, checks))
                 else:
-                    await reading.is_news()
-                answer = await self._read_news(reading, nothing_new)
+                    found = await self._read_news(reading, None)
+                answer = found or Answer(nothing_new, b"", _headers(reading.version))
             else:
-                version = self._version(resource)
+                version = self.version(resource)
                 known = _known(request, version)
                 if known is ANY or version in known:
                     known = (version,)
@@ -296,7 +302,7 @@ class LongPolling(Generic[K]):
         self._places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
         self._newcomers = Newcomers()  # its timer belongs to a loop, as reads do
         if self._async_source is not None:
-            self._reads = Reads(self._async_source, self._max_reads)
+            self._reads = Reads(self._async_source, self._max_reads, self._outages)
         on_stop_signal(self.purgatory.close)
 
     def _park(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
@@ -331,14 +337,24 @@ class LongPolling(Generic[K]):
         body = self._bodies.get(resource, known[0] if len(known) == 1 else None, version)
         return Answer(200, body, [*_headers(version), self._media_type])
 
-    async def _read_news(self, reading: Reading[K], nothing_new: int) -> Answer:
-        if reading.version in reading.known:
-            return Answer(nothing_new, b"", _headers(reading.version))
-        return Answer(200, await reading.body(), [*_headers(reading.version), self._media_type])
+    async def _read_news(self, reading: Reading[K], checks: Checks | None) -> Answer | None:
+        """Returns: the answer if there is something new; None: there is not, as far as anybody knows."""
+        try:
+            if not await reading.is_news():
+                return None
+        except SourceBusyError:
+            # The last read could not begin. It was only to find what nobody had checked for.
+            if reading.version and checks is not None and not (checks.is_called or checks.is_unread):
+                return None
+            raise
+        try:
+            return Answer(200, await reading.body(), [*_headers(reading.version), self._media_type])
+        except (GoneError, NotFoundError) as exc:
+            return self._refusals.answer(exc)
 
     def version(self, resource: K) -> str:
-        """The version of *resource*. Raises: ValueError: it cannot be an ETag that comes back unchanged."""
-        return require_entity_tag(self._version(resource))
+        """The version of *resource*. Raises: TypeError, ValueError: it cannot be an ETag that comes back unchanged."""
+        return require_version(self._source_name, self._version(resource))
 
     async def open_stream(
         self, request: PollRequest[K], heartbeat: float, stall: float, age: float | None

@@ -11,23 +11,24 @@ from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..purgatory import Purgatory
 from .exchange import NO_STORE, PLAIN_TEXT, Answer
 from .headers import WaitError
+from .outages import ReadFailedError
 from .places import GroupFullError, ReplacedError
 from .polls import UnreadBodyError
-from .reads import ReadFailedError
-from .sources import GoneError
+from .sources import GoneError, NotFoundError
 
 #: Exceptions that become answers.
 REFUSALS: Final = (
     WaitError,
     ReplacedError,
     GoneError,
+    NotFoundError,
     UnreadBodyError,
     ReadFailedError,
     PurgatoryFullError,
     PurgatoryClosedError,
 )
 #: The status of those that are not 503.
-_STATUS: Final = {WaitError: 400, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
+_STATUS: Final = {WaitError: 400, NotFoundError: 404, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
 
 
 class Refusals:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, Generic, Protocol, TypeVar
+from types import CoroutineType
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ..errors import PurgatoryError
+from .headers import is_entity_tag
 
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 #: A body for a longer client version or resource than this many characters is not cached. Clients may send anything.
 MAX_KEY: Final = 200
+#: The most characters of a version. Proxies and servers limit the length of a header, often to 8,000 bytes or less.
+MAX_VERSION: Final = 1_000
 #: Bytes that a cached body counts in addition to its own.
 _ENTRY: Final = 500
 
@@ -20,14 +24,20 @@ class GoneError(PurgatoryError):
     """Raise this if a client cannot resume from its version. The answer is 410, as in Kubernetes."""
 
 
+class NotFoundError(PurgatoryError):
+    """Raise this if there is no such resource. The answer is 404."""
+
+
 class Source(Protocol[K_contra]):
     """The polled state, in memory. Both methods are called in the event loop and must not block it."""
 
     def version(self, resource: K_contra, /) -> str:
-        """Return the version of *resource*: printable ASCII without spaces and quotes.
+        """Return the version of *resource*: 1 to 1,000 characters of printable ASCII without spaces and quotes.
 
         It becomes the ETag, and the client resumes from it. One version must never stand for two states: if your
         counters restart with the process, add a random prefix. Keep it cheap: it is called on every check.
+
+        Raises: NotFoundError: there is no such resource.
         """
         ...
 
@@ -38,7 +48,7 @@ class Source(Protocol[K_contra]):
         called for each: the body is not cached.
 
         Args: since: as the client sent it, so it may be anything; None: the client sent no version, or several.
-        Raises: GoneError: a client cannot resume from *since*.
+        Raises: GoneError: a client cannot resume from *since*. NotFoundError: there is no such resource.
         """
         ...
 
@@ -46,13 +56,23 @@ class Source(Protocol[K_contra]):
 class AsyncSource(Protocol[K_contra]):
     """The polled state where reading it takes I/O, as in a database. Same as Source, but awaited.
 
-    Polls that want the same share a call, unless it began before the poll asked: then it may have missed a change. An
-    exception is logged once, and the polls of that call are answered 503. Give each call a timeout: a poll waits for
-    the call it needs, even beyond its own wait.
+    Polls that want the same share a call, unless it began before the poll asked: then it may have missed a change.
+
+    Give each call a timeout: a poll waits for a call that has begun, even beyond its own wait. A call must begin within
+    that wait, or 0.5 s after it was asked for. A poll whose call did not is answered 304 if it has read the version
+    before and no check came since, and otherwise 503. A poll that ends because its client leaves, or because the
+    purgatory closes, does not wait for its call. A call that no poll waits for any more is cancelled.
+
+    An exception answers the polls of that call with 503, but for GoneError, NotFoundError and the framework's own
+    HTTPException, which are raised as from a Source. The first failure is logged with its traceback, then one a minute,
+    and at the end how many there were.
     """
 
     async def version(self, resource: K_contra, /) -> str:
-        """Return the version of *resource*, as Source.version() does. Make it one short query."""
+        """Return the version of *resource*, as Source.version() does. Make it one short query.
+
+        Raises: NotFoundError: there is no such resource.
+        """
         ...
 
     async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
@@ -60,15 +80,56 @@ class AsyncSource(Protocol[K_contra]):
 
         Leave out anything newer than *version*: the client would get it twice.
 
-        Raises: GoneError: a client cannot resume from *since*.
+        Raises: GoneError: a client cannot resume from *since*. NotFoundError: there is no such resource.
         """
         ...
+
+
+def is_answer(exc: Exception) -> bool:
+    """Is *exc* an answer to the client, not a failure? Frameworks' HTTPExceptions have a status code."""
+    if isinstance(exc, (GoneError, NotFoundError)):
+        return True
+    has_more = hasattr(exc, "detail") or hasattr(exc, "headers")  # database clients' errors have the code alone
+    return has_more and isinstance(getattr(exc, "status_code", None), int)
+
+
+def require_version(source: str, version: Any) -> str:
+    """Return *version*, which version() of the class named *source* has returned.
+
+    Raises: TypeError: it is no str; ValueError: it cannot be an ETag, or would not come back unchanged.
+    """
+    if not isinstance(version, str):
+        raise TypeError(f"{source}.version() must return a str, got {_shown(version)}")
+    if len(version) > MAX_VERSION or not is_entity_tag(version):
+        rule = (
+            f"1 to {MAX_VERSION:,} characters of printable ASCII without spaces or quotes, and not end in a "
+            "compression suffix such as -gzip"
+        )
+        shown = repr(version[:100]) + (f"... of {len(version):,} characters" if len(version) > 100 else "")
+        raise ValueError(f"{source}.version() must return {rule}; got {shown}")
+    return version
+
+
+def require_body(source: str, body: Any) -> bytes:
+    """Return *body*, which read() of the class named *source* has returned. Raises: TypeError: it is not bytes."""
+    if not isinstance(body, bytes):
+        raise TypeError(f"{source}.read() must return bytes, got {_shown(body)}")
+    return body
+
+
+def _shown(returned: Any) -> str:
+    """Describe a value of a wrong type by its type: it may be long, or secret."""
+    if isinstance(returned, CoroutineType):
+        returned.close()  # else Python warns of it, too
+        return "a coroutine; make both methods async def, or none"
+    return f"{type(returned).__name__}"
 
 
 class Bodies(Generic[K]):
     """The bodies of *source*, the newest of them kept for other polls that want the same, up to *max_bytes*."""
 
     def __init__(self, source: Source[K], max_bytes: int) -> None:
+        self._source = type(source).__name__
         self._read = source.read
         self._max_bytes = max_bytes
         self._kept: dict[tuple[K, str | None, str], bytes] = {}
@@ -81,9 +142,7 @@ class Bodies(Generic[K]):
         wanted = (resource, since, version)
         body = self._kept.get(wanted)
         if body is None:
-            body = self._read(resource, since, version)
-            if not isinstance(body, bytes):
-                raise TypeError(f"Source.read() must return bytes, got {type(body).__name__}")
+            body = require_body(self._source, self._read(resource, since, version))
             if len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY:
                 self._keep(wanted, body)
         return body

@@ -1,0 +1,67 @@
+"""Failures of an asynchronous source: what polls get of them, and what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, final
+
+from ..errors import PurgatoryError
+from .sources import is_answer
+
+logger = logging.getLogger("aiopurgatory")
+
+#: Seconds between two tracebacks of a source that goes on failing.
+LOG_EVERY = 60.0
+
+
+class ReadFailedError(PurgatoryError):
+    """An asynchronous source raised an exception, or did not answer in time."""
+
+
+class SourceBusyError(ReadFailedError):
+    """No read could begin in time: ``max_reads`` calls are under way."""
+
+
+@final
+class Outages:
+    """Logs the first failure of an outage with its traceback, then one a minute, and the number of them at the end."""
+
+    def __init__(self) -> None:
+        self._failed = 0
+        self._is_logged = False
+        self._next = 0.0
+
+    async def watch(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
+        try:
+            found = await read()
+        except Exception as exc:
+            if is_answer(exc):
+                raise
+            task = asyncio.current_task()
+            if task is None or task.cancelling() == 0:  # otherwise no poll waits for it, and it fails since it ends
+                self._has_failed(exc)
+            raise ReadFailedError("the source could not be read") from exc
+        if self._failed:
+            self._has_answered()
+        return found
+
+    def _has_failed(self, exc: Exception) -> None:
+        self._failed += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next:
+            self._next = now + LOG_EVERY
+            self._is_logged = True
+            logger.error(
+                "a source could not be read; its polls are answered with 503; failed calls so far: %d",
+                self._failed,
+                exc_info=exc,
+            )
+
+    def _has_answered(self) -> None:
+        if self._is_logged:  # a source that fails now and then logs two lines a minute
+            logger.warning("a source can be read again; failed calls: %d", self._failed)
+            self._is_logged = False
+            self._failed = 0

@@ -1,0 +1,143 @@
+"""What a source returns and raises, awaited or not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web import Answer, GoneError, LongPolling, NotFoundError
+
+from .test_longpoll_async import POLICY, settle
+
+
+class Given:
+    """Returns what it is given, or raises it."""
+
+    def __init__(self, version: Any, body: Any = b"body") -> None:
+        self.given = version
+        self.body = body
+
+    def version(self, resource: str) -> Any:
+        return returned(self.given)
+
+    def read(self, resource: str, since: str | None, version: str) -> Any:
+        return returned(self.body)
+
+
+class AsyncGiven(Given):
+    async def version(self, resource: str) -> Any:
+        return returned(self.given)
+
+    async def read(self, resource: str, since: str | None, version: str) -> Any:
+        return returned(self.body)
+
+
+def returned(given: Any) -> Any:
+    if isinstance(given, Exception):
+        raise given
+    return given
+
+
+class HTTPException(Exception):  # noqa: N818 their name
+    """As of Starlette, FastAPI and Litestar."""
+
+    def __init__(self, status_code: int, detail: str) -> None:
+        super().__init__(status_code, detail)
+        self.status_code, self.detail = status_code, detail
+
+
+class DatabaseError(Exception):
+    """As of some clients of databases that speak HTTP."""
+
+    status_code = 502
+
+
+@pytest.fixture(params=[Given, AsyncGiven])
+def given(request: pytest.FixtureRequest) -> type[Given]:
+    kind: type[Given] = request.param
+    return kind
+
+
+async def ask(purgatory: Purgatory, source: Given, **headers: str) -> Answer:
+    async with asyncio.timeout(5):
+        return await LongPolling(purgatory, source, policy=POLICY).answer("n", headers)
+
+
+@pytest.mark.parametrize("version", [7, None, b"7", 1.5])
+async def test_version_that_is_no_str_names_the_method(purgatory: Purgatory, given: type[Given], version: Any) -> None:
+    rule = rf"^{given.__name__}\.version\(\) must return a str, got {type(version).__name__}$"
+    with pytest.raises(TypeError, match=rule):
+        await ask(purgatory, given(version))
+    assert purgatory.num_delayed == 0
+
+
+@pytest.mark.parametrize("version", ["", "a b", 'a"b', "ä", "a\n", "7-gzip", "v" * 1001])
+async def test_version_that_would_not_come_back_is_refused(
+    purgatory: Purgatory, given: type[Given], version: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^{given.__name__}\.version\(\) must return 1 to 1,000 characters of .*got"):
+        await ask(purgatory, given(version))
+
+
+async def test_error_of_a_long_version_is_short(purgatory: Purgatory, given: type[Given]) -> None:
+    with pytest.raises(ValueError, match=r"of 100,000 characters$") as caught:
+        await ask(purgatory, given("v" * 100_000))
+    assert len(str(caught.value)) < 400
+
+
+async def test_longest_version_comes_back(purgatory: Purgatory, given: type[Given]) -> None:
+    answer = await ask(purgatory, given("v" * 1000))
+    again = await ask(purgatory, given("v" * 1000), **{"if-none-match": answer.headers["etag"], "prefer": "wait=0"})
+    assert (answer.status, again.status) == (200, 304)
+
+
+@pytest.mark.parametrize("body", ["text", None, 7, bytearray(b"body")])
+async def test_body_that_is_no_bytes_names_the_method(purgatory: Purgatory, given: type[Given], body: Any) -> None:
+    rule = rf"^{given.__name__}\.read\(\) must return bytes, got {type(body).__name__}$"
+    with pytest.raises(TypeError, match=rule):
+        await ask(purgatory, given("1", body))
+    assert purgatory.num_delayed == 0
+
+
+async def test_coroutine_for_a_version_says_async_def(purgatory: Purgatory) -> None:
+    """A decorated ``async def`` looks like a plain function."""
+
+    class Decorated(Given):
+        def version(self, resource: str) -> Any:
+            return AsyncGiven("1").version(resource)
+
+    with pytest.raises(TypeError, match=r"^Decorated\.version\(\) must return a str, got a coroutine; .*async def"):
+        await ask(purgatory, Decorated("1"))
+
+
+@pytest.mark.parametrize(("error", "status"), [(NotFoundError("no n"), 404), (GoneError("gone"), 410)])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_answers_that_a_source_raises(
+    purgatory: Purgatory, given: type[Given], error: Exception, status: int, at_once: bool
+) -> None:
+    answer = await ask(purgatory, given(error) if at_once else given("1", error))
+    assert (answer.status, answer.body) == (status, str(error).encode())
+
+
+async def test_resource_that_vanishes_answers_its_polls(purgatory: Purgatory, given: type[Given]) -> None:
+    polling = LongPolling(purgatory, source := given("1"), policy=POLICY)
+    poll = asyncio.create_task(polling.answer("n", {"if-none-match": '"1"'}))
+    await settle()
+    assert not poll.done()
+    source.given = NotFoundError("n was deleted")
+    polling.notify("n")
+    assert (await poll).status == 404
+
+
+async def test_exception_of_the_framework_is_raised(purgatory: Purgatory, given: type[Given]) -> None:
+    for source in (given(HTTPException(404, "no n")), given("1", HTTPException(403, "not yours"))):
+        with pytest.raises(HTTPException):
+            await ask(purgatory, source)
+    assert (purgatory.num_delayed, purgatory.statistics().failed) == (0, 2 if given is AsyncGiven else 0)
+
+
+async def test_exception_with_a_status_alone_is_a_failure(purgatory: Purgatory) -> None:
+    assert (await ask(purgatory, AsyncGiven(DatabaseError()))).headers["refused"] == "source"
