@@ -817,3 +817,27 @@ async def test_long_polls_and_streams_have_one_source(streams: Streams) -> None:
     await poll.ended()
     assert (stream.events[-1].data, poll.status) == ("n 0 1", 200)
     await leave(stream)
+
+
+async def test_check_that_sends_an_event_had_an_effect(streams: Streams, purgatory: Purgatory) -> None:
+    clients = [await streams.start() for _ in range(10)]
+
+    def checks() -> tuple[int, int]:
+        found = purgatory.statistics()
+        return found.checks, found.checks_without_effect
+
+    await streams.publish()
+    assert checks() == (1, 0)
+    streams.polling.notify("n")
+    await settle()
+    assert checks() == (2, 1)
+    clients[0].reads.clear()
+    await streams.publish()  # the event is under way to one of them
+    await streams.publish()
+    assert checks() == (3, 1)  # the last one is undecided
+    clients[0].reads.set()
+    await settle()
+    assert checks() == (4, 1)
+    for client in clients:
+        client.leave()
+        await client.ended()

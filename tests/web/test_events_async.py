@@ -10,7 +10,7 @@ import pytest
 
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock
-from aiopurgatory.web import EventRoute
+from aiopurgatory.web import EventRoute, GoneError
 
 from .eventsource import Client, Event
 from .test_longpoll_async import Database, Polls, settle
@@ -178,3 +178,73 @@ async def test_server_that_stops_during_the_first_read_answers_503(polls: Polls)
     await client.ended()
     assert (client.status, client.headers["refused"]) == (503, "closed")
     polls.database.gate.set()
+
+
+@pytest.mark.parametrize("end", ["leave", "close", "fail", "stall"])
+async def test_end_during_the_first_read_ends_the_stream(
+    polls: Polls, purgatory: Purgatory, clock: ManualClock, end: str
+) -> None:
+    polls.database.gate.clear()  # and nothing opens it
+    client = await start(polls)
+    match end:
+        case "leave":
+            client.leave()
+        case "close":
+            purgatory.close()
+        case "fail":
+            purgatory.fail_for_key("n", GoneError("n moved"))
+        case "stall":
+            await clock.advance(30.0)
+    await client.ended()
+    refused = {"close": "closed", "stall": "source"}.get(end)
+    assert (client.status, client.headers.get("refused")) == (
+        {"leave": 499, "fail": 410}.get(end, 503),
+        refused,
+    )
+    assert polls.database.under_way == 0
+
+
+async def test_source_that_does_not_answer_later_ends_the_stream(polls: Polls, clock: ManualClock) -> None:
+    """The client reads, so it is told to reconnect."""
+    client = await start(polls)
+    polls.database.gate.clear()
+    polls.publish()
+    await clock.advance(30.0)
+    await client.ended()
+    assert (client.complete, len(client.retries), polls.database.under_way) == (True, 2, 0)
+
+
+async def test_check_that_leads_to_an_event_had_an_effect(polls: Polls, purgatory: Purgatory) -> None:
+    clients = [await start(polls) for _ in range(10)]
+    polls.publish()
+    assert purgatory.statistics().checks == 0  # undecided
+    await settle()
+    assert checks(purgatory) == (1, 0)
+    polls.polling.notify("n")
+    await settle()
+    assert checks(purgatory) == (2, 1)
+    for client in clients:
+        await leave(client)
+
+
+async def test_check_during_the_read_of_an_event_counts_once(polls: Polls, purgatory: Purgatory) -> None:
+    client = await start(polls)
+    polls.database.gate.clear()
+    polls.publish()
+    await settle()
+    for _ in range(10):
+        polls.publish()
+    polls.database.gate.set()
+    await settle()
+    assert (client.events[-1].id, checks(purgatory)) == ("11", (11, 0))
+    polls.database.gate.clear()
+    polls.publish()
+    await settle()
+    await leave(client)
+    assert checks(purgatory) == (12, 1)
+    polls.database.gate.set()
+
+
+def checks(purgatory: Purgatory) -> tuple[int, int]:
+    found = purgatory.statistics()
+    return found.checks, found.checks_without_effect

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import Answer, GoneError, LongPolling, NotFoundError
+from aiopurgatory.web import Answer, EventRoute, GoneError, LongPolling, NotFoundError
 
+from .eventsource import Client
 from .test_longpoll_async import POLICY, settle
 
 
@@ -141,3 +142,20 @@ async def test_exception_of_the_framework_is_raised(purgatory: Purgatory, given:
 
 async def test_exception_with_a_status_alone_is_a_failure(purgatory: Purgatory) -> None:
     assert (await ask(purgatory, AsyncGiven(DatabaseError()))).headers["refused"] == "source"
+
+
+async def test_stream_of_no_resource_is_answered_404(purgatory: Purgatory, given: type[Given]) -> None:
+    client = Client(EventRoute(LongPolling(purgatory, given(NotFoundError("no n")))))
+    await client.ended()
+    assert (client.status, purgatory.num_delayed) == (404, 0)
+
+
+async def test_stream_of_a_resource_that_vanishes_ends(purgatory: Purgatory, given: type[Given]) -> None:
+    polling = LongPolling(purgatory, source := given("1"))
+    client = Client(EventRoute(polling))
+    await settle()
+    source.given = NotFoundError("n was deleted")
+    polling.notify("n")
+    await client.ended()
+    assert (client.events[-1].kind, client.events[-1].data, client.complete) == ("gone", "n was deleted", True)
+    assert purgatory.num_delayed == 0

@@ -19,7 +19,7 @@ from .outages import ReadFailedError
 from .places import ReplacedError
 from .polls import EventStream, UnreadBodyError
 from .route import joined, path_parameter, send_answer
-from .sources import GoneError, K
+from .sources import GoneError, K, NotFoundError
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -27,6 +27,8 @@ _HEADERS: Final = [
     (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
 ]
 _BODY: Final = "http.response.body"
+#: What ends a stream before its first event.
+_REFUSALS: Final = (GoneError, NotFoundError, ReadFailedError, UnreadBodyError, PurgatoryClosedError)
 _HEARTBEAT: Final = b":\n\n"
 #: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
 _A_DAY: Final = 24 * 60 * 60 * 1000
@@ -72,13 +74,13 @@ class EventRoute(Generic[K]):
       with the reason. Close the EventSource on that event; otherwise it reconnects after a day. (The page on proxies
       has a client that does so.)
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
-      no such state.
-    - An AsyncSource fails: the error is logged, and clients reconnect as when the purgatory closes. Before the first
-      event, the answer is 503.
+      no such state, or if the source raises NotFoundError.
+    - An AsyncSource fails, or does not answer within *stall*: clients reconnect as when the purgatory closes. Before
+      the first event, the answer is 503.
     - A Source raises another exception: it propagates, and the server breaks the connection.
-    - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410. EventSource
-      gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new one. Pages need
-      this in any case, since proxies answer 502 while a server restarts.
+    - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410, or 404.
+      EventSource gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new
+      one. Pages need this in any case, since proxies answer 502 while a server restarts.
 
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event, and after *stall* its own task keeps waiting for a client that does not read.
@@ -132,7 +134,7 @@ class EventRoute(Generic[K]):
         request = self._request(scope, receive)
         try:
             stream = await self._polling.open_stream(request, self._heartbeat, self._stall, self._age())
-        except (GoneError, PurgatoryFullError, PurgatoryClosedError) as exc:
+        except (GoneError, NotFoundError, PurgatoryFullError, PurgatoryClosedError) as exc:
             await send_answer(self._polling.refuse(exc), send)
             return
         try:
@@ -162,17 +164,25 @@ class EventRoute(Generic[K]):
 
     async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing."""
+        polling = self._polling
         try:
-            version, events = await self._news(stream, since)
-        except (GoneError, ReadFailedError) as exc:
-            await send_answer(self._polling.refuse(exc), send)
+            first = await stream.run(self._news(stream, since))
+            failure = stream.exception() if first is None else None
+            if first is None and not isinstance(failure, ReplacedError):  # a client learns that from an event
+                raise failure or ReadFailedError("the source did not answer in time")
+        except _REFUSALS as exc:
+            await send_answer(polling.refuse(exc), send)
             return None
-        except asyncio.CancelledError:  # the server stops
-            await send_answer(self._polling.refuse(PurgatoryClosedError("the server stops")), send)
+        except asyncio.CancelledError:  # otherwise the server stops
+            closed = PurgatoryClosedError("the server stops")
+            await send_answer(polling.leave() if stream.left else polling.refuse(closed), send)
             return None
-        self._polling.count(200)
+        polling.count(200)
         if not await deliver({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}, send):
             return None
+        if first is None:
+            return self._why_ended(stream)
+        version, events = first
         return await self._last_words(stream, self._send_events(stream, version, self._retry() + events, send))
 
     async def _send_events(self, stream: EventStream[K], version: str, events: bytes, send: Send) -> None:
@@ -194,21 +204,24 @@ class EventRoute(Generic[K]):
         """Send events until *stream* ends. Returns: what to send last; None: nothing, since nobody reads it."""
         try:
             await stream.run(sending)
-            failure = stream.exception()
+            return self._why_ended(stream)
         except asyncio.CancelledError:
             return None if stream.left else self._retry()
-        except GoneError as exc:
+        except (GoneError, NotFoundError) as exc:
             return _gone(exc)
         except ReadFailedError:
             return self._retry()
+
+    def _why_ended(self, stream: EventStream[K]) -> bytes | None:
+        failure = stream.exception()
         match failure:
-            case None:
-                return None if stream.expired else self._retry()
+            case None:  # the client did not read, or the source did not answer in time, or the stream is old
+                return None if stream.expired and not stream.is_reading else self._retry()
             case PurgatoryClosedError() | UnreadBodyError():
                 return self._retry()
             case ReplacedError():
                 return b"retry: %d\nevent: replaced\n%b" % (_A_DAY, _data(_bytes(failure)))
-            case GoneError():
+            case GoneError() | NotFoundError():
                 return _gone(failure)
         raise failure
 
@@ -220,12 +233,15 @@ class EventRoute(Generic[K]):
         polling, resource = self._polling, stream.resource
         stream.begin_read()
         version = await polling.latest(resource)
-        if version == known:
-            return version, b""
-        try:
-            return version, _event(version, await polling.body(resource, known, version))
-        except GoneError as exc:
-            return version, _gone(exc) + _event(version, await polling.body(resource, None, version))
+        stream.decide(version != known)
+        events = b""
+        if version != known:
+            try:
+                events = _event(version, await polling.body(resource, known, version))
+            except GoneError as exc:
+                events = _gone(exc) + _event(version, await polling.body(resource, None, version))
+        stream.end_read()
+        return version, events
 
     def _retry(self) -> bytes:
         low, high = self._polling.policy.retry_after
@@ -238,7 +254,7 @@ def _event(version: str, body: bytes) -> bytes:
     return b"id: %b\n%b" % (version.encode(), _data(body))
 
 
-def _gone(exc: GoneError) -> bytes:
+def _gone(exc: GoneError | NotFoundError) -> bytes:
     """With an empty id, so that the client does not resume from its version when it reconnects."""
     return b"event: gone\nid:\n%b" % _data(_bytes(exc))
 

@@ -384,6 +384,7 @@ class LongPolling(Generic[K]):
     def close_stream(self, stream: EventStream[K]) -> None:
         """Release the place of *stream*."""
         self._leave(stream)
+        stream.stop_counting()
         self._streams -= 1
 
     async def latest(self, resource: K) -> str:
@@ -400,6 +401,11 @@ class LongPolling(Generic[K]):
         answer = self._refusals.answer(exc)
         self.count(answer.status)
         return answer
+
+    def leave(self) -> Answer:
+        """The answer to a client that has disconnected: nobody reads it."""
+        self.count(499)
+        return Answer(499, b"", [])
 
     def count(self, status: int) -> None:
         """Count an answer when it begins."""

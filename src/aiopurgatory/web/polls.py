@@ -7,15 +7,18 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from contextvars import Context, copy_context
 from math import inf
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeVar
 
-from ..core.operation import is_due, mark_retrieved
+from ..core.check_counts import Undecided
+from ..core.operation import is_due, mark_retrieved, owner_of
 from ..core.purgatory import parts_of
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from ..waits import Checks
 from .asgi import Listener, Message, Receive, listen
 from .sources import K
+
+R = TypeVar("R")
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -122,7 +125,7 @@ class EventStream(LongPoll[K]):
     *age* seconds, it completes.
     """
 
-    __slots__ = ("_end", "_heartbeat", "_purgatory", "_scope", "_stall", "_woken")
+    __slots__ = ("_calls", "_end", "_heartbeat", "_purgatory", "_scope", "_stall", "_woken", "is_reading")
 
     def __init__(
         self,
@@ -144,12 +147,19 @@ class EventStream(LongPoll[K]):
         self._woken: asyncio.Future[None] | None = None
         #: Interrupts its task, which may be waiting for a client that does not read.
         self._scope: asyncio.Timeout | None = None
+        #: Checks whose effect depends on the version that is read now.
+        self._calls: Undecided | None = None
+        self.is_reading = False
 
     def try_complete(self) -> bool:
         woken = self._woken
+        is_check = not is_due(self)
         if woken is None or woken.done():  # an event is being sent
-            return False
-        if is_due(self) or self.has_news():
+            if is_check:
+                self._call_for_read()
+        elif not is_check or self.has_news():
+            if is_check:
+                self._call_for_read()
             self._purgatory.reschedule(self, self._stall)
             woken.set_result(None)
         return False
@@ -159,20 +169,47 @@ class EventStream(LongPoll[K]):
 
     def begin_read(self) -> None:
         """Called before its task reads the source: the read may miss later changes."""
+        self.is_reading = True
+        owner = owner_of(self)
+        self._calls = None if owner is None else owner.take_calls(self)
 
-    async def run(self, sending: Awaitable[None]) -> None:
-        """Await *sending*, and interrupt it when this ends."""
+    def decide(self, is_news: bool) -> None:
+        """The version was read: the checks that led to that had an effect if it *is_news*."""
+        if self._calls is not None:
+            self._calls.decide(is_news)
+            self._calls = None
+
+    def end_read(self) -> None:
+        """The event is read, too."""
+        self.is_reading = False
+
+    def stop_counting(self) -> None:
+        """Checks that it has not read for had no effect."""
+        self.decide(False)
+        self.begin_read()
+        self.decide(False)
+        self.end_read()
+
+    def _call_for_read(self) -> None:
+        owner = owner_of(self)
+        if owner is not None:
+            owner.call_for_read(self)
+
+    async def run(self, task: Awaitable[R]) -> R | None:
+        """Await *task*, and interrupt it when this ends. Returns: its result, or None if this ended first."""
         scope = asyncio.timeout(None)
         try:
             async with scope:
                 self._scope = scope
                 self.add_done_callback(self._interrupt)
-                await sending
+                return await task
         except TimeoutError:
             if not scope.expired():
                 raise
+            return None
         finally:
             self._scope = None
+            self.remove_done_callback(self._interrupt)
 
     async def news(self, known: str) -> bool:
         """Wait until the version is not *known*, or until a heartbeat is due. Returns: False if this is too old."""
@@ -185,6 +222,7 @@ class EventStream(LongPoll[K]):
             self._purgatory.reschedule(self, self._stall)
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
         else:
+            self.stop_counting()
             self._purgatory.reschedule(self, min(self._heartbeat, left))
             self._woken = woken = asyncio.get_running_loop().create_future()
             await woken
@@ -222,6 +260,7 @@ class ReadingStream(EventStream[K]):
 
     def begin_read(self) -> None:
         self._is_checked = False
+        super().begin_read()
 
 
 class Newcomers:
