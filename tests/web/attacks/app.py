@@ -1,0 +1,123 @@
+"""The app that is attacked. All of its routes share one purgatory, whose places must be free again.
+
+GET /polls/{topic}      a long poll
+POST /polls/{topic}     a new version
+GET /events/{topic}     a stream of events
+GET /named/{topic}      a long poll of ?client=
+GET /linger/{topic}     a long poll that waits for further changes after the first
+POST /linger/{topic}    ?times= new versions from a thread, and answers how long the loop's thread has worked on them
+GET /slow/{topic}       a long poll of a database in a brown-out: each read fails after a second
+GET /never/{topic}      the same of one that never answers
+/plain/{path}           answers at once, without the library
+GET /statistics         of the purgatory, and the CPU time of the loop's thread
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
+
+#: In the purgatory.
+PLACES = 200
+
+
+class Topics:
+    """Each topic is a counter."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, int] = {}
+
+    def version(self, topic: str) -> str:
+        return str(self.counters.get(topic, 0))
+
+    def read(self, topic: str, since: str | None, version: str) -> bytes:
+        return b"[%b]" % version.encode()
+
+    def bump(self, topic: str) -> None:
+        self.counters[topic] = self.counters.get(topic, 0) + 1
+
+
+class BrownOut:
+    """A database that does not answer in time."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+
+    async def version(self, topic: str) -> str:
+        async with asyncio.timeout(self.seconds):
+            await asyncio.Event().wait()
+        return ""
+
+    async def read(self, topic: str, since: str | None, version: str) -> bytes:
+        return b""
+
+
+def client(scope: Scope) -> str | None:
+    """Who polls, as it says itself."""
+    return HTTPConnection(scope).query_params.get("client")
+
+
+def starlette(**streams: Any) -> Starlette:
+    """With the options *streams* of EventRoute."""
+    topics = Topics()
+    purgatory = Purgatory("attacked", max_pending=PLACES)
+    policy = Policy(max_wait=150.0)
+    polling = LongPolling(purgatory, topics, policy=policy)
+    lingering = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0, linger=0.05))
+
+    async def publish(request: Request) -> Response:
+        topics.bump(request.path_params["topic"])
+        return Response(str(polling.notify(request.path_params["topic"])))
+
+    async def flood(request: Request) -> Response:
+        topic = request.path_params["topic"]
+
+        def publish() -> None:
+            for _ in range(int(request.query_params["times"])):
+                topics.bump(topic)
+                lingering.notify_threadsafe(topic)
+
+        before = time.thread_time()
+        await asyncio.to_thread(publish)
+        await asyncio.sleep(0.1)  # what is left to do
+        return Response(str(time.thread_time() - before))
+
+    async def plain(request: Request) -> Response:
+        return Response("plain")
+
+    async def statistics(request: Request) -> Response:
+        return JSONResponse(asdict(purgatory.statistics()) | {"cpu": time.thread_time()})
+
+    def polls(path: str, route: LongPollRoute[str]) -> Route:
+        return Route(path + "/{topic:path}", route, methods=["GET"])
+
+    return Starlette(
+        routes=[
+            polls("/polls", LongPollRoute(polling)),
+            polls("/named", LongPollRoute(polling, client=client)),
+            polls("/linger", LongPollRoute(lingering)),
+            polls("/slow", LongPollRoute(LongPolling(purgatory, BrownOut(1.0), policy=policy))),
+            polls("/never", LongPollRoute(LongPolling(purgatory, BrownOut(None), policy=policy))),
+            Route("/events/{topic:path}", EventRoute(polling, **streams)),
+            Route("/polls/{topic}", publish, methods=["POST"]),
+            Route("/linger/{topic}", flood, methods=["POST"]),
+            Route("/plain/{path:path}", plain, methods=["GET", "POST"]),
+            Route("/statistics", statistics),
+        ]
+    )
+
+
+def brief() -> Starlette:
+    """With streams that last for two seconds."""
+    return starlette(max_age=2.0)

@@ -1,0 +1,83 @@
+"""What anonymous clients do to a server, and what must hold meanwhile and afterwards."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle, islice
+
+from ..helpers import Served, read
+from .app import PLACES
+
+#: Clients that attack together.
+CROWD = 50
+#: Seconds in which all places must be free again.
+FREE_WITHIN = 5.0
+
+
+def request(path: str, *fields: str, method: str = "GET") -> bytes:
+    lines = "".join(f"{field}\r\n" for field in ("Host: x", *fields))
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+@contextmanager
+def crowd(served: Served, *requests: bytes, address: tuple[str, int] | None = None) -> Iterator[list[socket.socket]]:
+    """CROWD clients, which send one of *requests* each, take a place each, and read nothing."""
+    served.wait_for(pending=0)  # it has started
+    with ExitStack() as stack:
+        clients = []
+        for sent in islice(cycle(requests), CROWD):
+            client = stack.enter_context(socket.create_connection(address or served.address, timeout=20))
+            client.sendall(sent)
+            clients.append(client)
+        served.wait_for(pending=CROWD)
+        yield clients
+
+
+def trickle(clients: Sequence[socket.socket], bodies: Iterable[Sequence[bytes]], pause: float = 0.01) -> None:
+    """*clients* send *bodies* in turn, piece by piece, unless the server hangs up."""
+    for pieces in zip(*bodies, strict=True):
+        for client, piece in zip(clients, cycle(pieces), strict=False):
+            with suppress(OSError):
+                client.send(piece)
+        time.sleep(pause)
+
+
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def shut_down(client: socket.socket) -> None:
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_WR)
+
+
+WAYS: tuple[Callable[[socket.socket], None], ...] = (socket.socket.close, reset, shut_down)
+
+
+def leave(clients: Iterable[socket.socket]) -> None:
+    """Each in another way: it closes, resets, or closes its half alone."""
+    for client, way in zip(clients, cycle(WAYS), strict=False):
+        way(client)
+
+
+def serve_another(served: Served) -> None:
+    """Somebody else's poll is answered: with the state, and by publishing."""
+    known = served.ask("GET /polls/another").headers["etag"]
+    poll = served.send("GET /polls/another", {"If-None-Match": known})
+    served.ask("POST /polls/another")
+    answer = read(poll)
+    assert (answer.status, answer.headers["etag"] == known) == (200, False)
+
+
+def seconds_until_free(served: Served) -> float:
+    """Wait until no place is taken. Raises: AssertionError: this takes too long."""
+    start = time.monotonic()
+    while taken := served.statistics()["pending"]:
+        assert time.monotonic() - start < FREE_WITHIN, f"{taken} of {PLACES} places are taken after {FREE_WITHIN} s"
+        time.sleep(0.02)
+    return time.monotonic() - start

@@ -1,0 +1,72 @@
+"""Anonymous clients keep no place, whatever they send before they leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import Served
+from ..proxies.programs import HAProxy, Nginx, Proxy
+from .attackers import crowd, leave, request, seconds_until_free, serve_another, trickle
+from .conftest import Figure
+
+SERVERS = [
+    "uvicorn-asyncio-h11",
+    "uvicorn-asyncio-httptools",
+    "uvicorn-uvloop-httptools",
+    "hypercorn-asyncio-0",
+    "granian-asyncio",
+    "gunicorn",
+]
+each = pytest.mark.parametrize("server", SERVERS)
+each_path = pytest.mark.parametrize("path", ["/events/n", "/polls/n?wait=100"])
+#: Bodies in pieces: one that goes on, one that ends with them, one of unknown length. The server may merge pieces.
+BODIES = {
+    "Content-Length: 1000": [b"x"] * 100,
+    "Content-Length: 100": [b"x"] * 100,
+    "Transfer-Encoding: chunked": [b"1\r\nx\r\n"] * 99 + [b"0\r\n\r\n"],
+}
+KNOWN = 'If-None-Match: "0"'
+
+
+@each_path
+@each
+def test_bodies_that_trickle_keep_no_place(server: str, path: str, figure: Figure) -> None:
+    requests = [request(path, KNOWN, field) for field in BODIES]
+    with Served(server, "attacks.app:starlette", quiet=False) as served, crowd(served, *requests) as clients:
+        trickle(clients, BODIES.values())
+        serve_another(served)
+        leave(clients)
+        figure(f"{len(clients)} places free after {seconds_until_free(served):.2f} s")
+
+
+@each_path
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (HAProxy, {}),
+        (Nginx, {"location /polls/ {": "location / {\nproxy_buffering off; proxy_request_buffering off;"}),
+    ],
+)
+def test_bodies_through_a_proxy_keep_no_place(
+    kind: type[Proxy], changes: dict[str, str], path: str, figure: Figure
+) -> None:
+    requests = [request(path, KNOWN, field) for field in BODIES]
+    with (
+        Served("uvicorn-uvloop-httptools", "attacks.app:starlette", quiet=False) as served,
+        kind(served.address, changes) as proxy,
+        crowd(served, *requests, address=proxy.address) as clients,
+    ):
+        trickle(clients, BODIES.values())
+        serve_another(served)
+        leave(clients)
+        figure(f"{len(clients)} places free after {seconds_until_free(served):.2f} s")
+
+
+@each
+def test_request_behind_a_stream_keeps_no_place_for_long(server: str, figure: Figure) -> None:
+    """That is, when the stream has reached its max_age."""
+    sent = request("/events/n") + request("/plain/n")
+    with Served(server, "attacks.app:brief", quiet=False) as served, crowd(served, sent) as clients:
+        serve_another(served)
+        leave(clients)
+        figure(f"{len(clients)} places free after {seconds_until_free(served):.2f} s")
