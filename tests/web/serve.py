@@ -17,11 +17,17 @@ def make(app: str) -> Any:
     return getattr(import_module(module), factory)()
 
 
-def uvicorn(app: Any, loop: str, http: str, listener: socket.socket, recycled: bool = False) -> None:
+def uvicorn(app: Any, loop: str, http: str, listener: socket.socket, limits: str = "") -> None:
     import uvicorn as server
 
-    recycling: dict[str, Any] = {"limit_max_requests": 20, "timeout_graceful_shutdown": 1} if recycled else {}
-    config = server.Config(app, loop=loop, http=http, log_level="warning", **recycling)
+    options: dict[str, Any] = {
+        "": {},
+        "recycled": {"limit_max_requests": 20, "timeout_graceful_shutdown": 1},
+        "limited": {"limit_concurrency": 11},
+    }[limits]
+    config = server.Config(
+        app, loop=loop, http=http, log_level="error" if limits == "limited" else "warning", **options
+    )
     with suppress(KeyboardInterrupt):  # as uvicorn's own command does
         server.Server(config).run(sockets=[listener])
 
@@ -68,7 +74,7 @@ def gunicorn(app: str, listener: socket.socket) -> None:
     Application().run()
 
 
-def granian(app: str, loop: str, port: int) -> None:
+def granian(app: str, loop: str, port: int, backpressure: int | None = None) -> None:
     from granian import Granian
     from granian.constants import Interfaces, Loops
 
@@ -81,6 +87,7 @@ def granian(app: str, loop: str, port: int) -> None:
         factory=True,
         log_enabled=False,
         workers_kill_timeout=8,
+        backpressure=backpressure,
     ).serve()
 
 
@@ -90,11 +97,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     name, *how = server.split("-")
     if name == "granian":
-        granian(app, how[0], int(number))
+        granian(app, how[0], int(number), int(how[1]) if how[1:] else None)
         return
     listener = socket.socket(fileno=int(number))
     if name == "uvicorn":
-        uvicorn(make(app), how[0], how[1], listener, recycled=how[2:] == ["recycled"])
+        uvicorn(make(app), how[0], how[1], listener, *how[2:])
     elif name == "thread":
         thread = Thread(target=uvicorn, args=(make(app), how[0], how[1], listener))
         thread.start()

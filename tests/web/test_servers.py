@@ -234,6 +234,30 @@ def test_clients_whose_leave_is_hidden_take_no_more_than_their_share() -> None:
         other.close()
 
 
+def test_granian_with_as_many_polls_as_it_handles_answers_nothing_else() -> None:
+    with Served("granian-asyncio-11", "apps:starlette") as served:
+        clients = [served.poll("orders", 0) for _ in range(10)]
+        served.wait_for(pending=10)
+        clients.append(served.poll("orders", 0))
+        publishing = served.send("POST /polls/orders", body="x")
+        publishing.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            publishing.recv(1)
+        clients.pop().close()
+        assert {read(client).status for client in clients} == {200}
+
+
+def test_uvicorn_with_as_many_polls_as_it_handles_refuses_the_rest() -> None:
+    with Served("uvicorn-uvloop-httptools-limited", "apps:starlette") as served:
+        clients = [served.poll("orders", 0) for _ in range(10)]
+        end = time.monotonic() + 10
+        while (answer := served.ask("POST /polls/others", body="x")).status == 200:
+            assert time.monotonic() < end
+        assert (answer.status, "refused" in answer.headers) == (503, False)
+        for client in clients:
+            client.close()
+
+
 # the server stops
 
 

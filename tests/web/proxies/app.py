@@ -3,6 +3,7 @@
 GET /polls/{topic}      a long poll; by ?since= or If-None-Match, of ?client=, and of ?group= at most one
 POST /polls/{topic}     a new version; with ?gone, no client can resume from an older one
 GET /polls/{topic}/address  where the request came from; without X-Forwarded-For, which connection
+GET /events/{topic}     the same as a stream of events
 GET /statistics         of the purgatory, and how many polls were answered 503
 GET /page               has poll() of docs/proxies.md as window.poll
 GET /shown              follows the topic "shown" as the page says: the news in window.news, its id in window.client
@@ -22,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import GoneError, LongPolling, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, GoneError, LongPolling, LongPollRoute, Policy
 
 from .recipes import changed, recipe
 
@@ -89,6 +90,7 @@ def starlette() -> Starlette:
             Route("/polls/{topic}", route, methods=["GET"]),
             Route("/polls/{topic}", publish, methods=["POST"]),
             Route("/polls/{topic}/address", address),
+            Route("/events/{topic}", EventRoute(polling)),
             Route("/statistics", statistics),
             Route("/page", page),
             Route("/shown", shown),

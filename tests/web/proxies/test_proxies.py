@@ -62,6 +62,26 @@ def test_poll_of_client_that_leaves_ends_at_once(
         leave(poll)
 
 
+@pytest.mark.parametrize(("changes", "late"), [({}, False), ({"option http-no-delay": ""}, True)], ids=["page", "less"])
+def test_haproxy_passes_events_on_at_once(served: Served, changes: dict[str, str], late: bool, topic: str) -> None:
+    with HAProxy(served.address, changes) as proxy:
+        stream = proxy.send(f"GET /events/{topic}")
+        received = stream.recv(65536)
+        while b"data: " not in received:
+            received += stream.recv(65536)
+        times: list[float] = []
+        for number in range(1, 6):
+            start = time.monotonic()
+            served.ask(f"POST /polls/{topic}")
+            received = b""
+            while b"id: %d" % number not in received:
+                received += stream.recv(65536)
+            times.append(time.monotonic() - start)
+        assert (min(times) > 0.1) is late
+        stream.close()
+        served.wait_for(pending=0)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
