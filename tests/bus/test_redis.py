@@ -67,6 +67,34 @@ async def test_publish_other_database_reaches_the_other_bus(server: Server) -> N
         await until(lambda: there.keys == ["key"])
 
 
+async def configure(server: Server, name: str, value: int) -> None:
+    async with redis.Redis.from_url(server.url()) as client:
+        await client.config_set(name, value)
+
+
+async def test_server_timeout_above_heartbeat_is_no_gap(server: Server) -> None:
+    await configure(server, "timeout", 2)
+    try:
+        async with bus_on(server.url(), [], heartbeat=0.5, timeout=1.0) as bus:
+            await asyncio.sleep(3.5)
+            assert bus.statistics().gaps == 0
+    finally:
+        await configure(server, "timeout", 0)
+
+
+async def test_server_full_for_a_while_is_back_at_once(server: Server) -> None:
+    async with (
+        Proxy(server.port) as proxy,
+        redis.Redis.from_url(server.url()) as client,
+        bus_on(server.url(proxy.port), []) as bus,
+    ):
+        await client.config_set("maxclients", 1)
+        proxy.cut()
+        await until(lambda: "raise maxclients" in (bus.statistics().error or ""))
+        await client.config_set("maxclients", 10_000)
+        await until(lambda: bus.statistics().connected, 5.0)
+
+
 async def replica_of(server: Server, *master: str) -> None:
     async with redis.Redis.from_url(server.url()) as client:
         await client.execute_command("REPLICAOF", *master)

@@ -28,8 +28,8 @@ _NOTIFY: Final = f"SELECT {_SETTINGS}, pg_notify($1, $2)"
 #: For several messages; for a single one, it is 100 us slower than _NOTIFY.
 _NOTIFY_ALL: Final = f"""SELECT pg_notify($1, message) FROM (SELECT {_SETTINGS}) AS settings,
 unnest($2::text[]) WITH ORDINALITY AS sent (message, place) ORDER BY place"""
-#: LISTEN reads what idle transactions keep in the queue of NOTIFY, at several seconds per GB, and nothing ends it, not
-#: even pg_terminate_backend(). At the same time, eight take sixteen times as long. So one at a time, per database.
+#: LISTEN reads what idle transactions keep in the queue of NOTIFY, at 1 to 2 s per GB, and nothing ends it, not even
+#: pg_terminate_backend(). Eight at the same time take 5 to 8 times as long. So one at a time, per database.
 #: pg_notification_queue_usage() also drops what all have read: else LISTEN reads it, if nobody listens meanwhile.
 #: idle_session_timeout would be a gap each time: this session never sends anything again.
 _LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_xact_lock({lock});
@@ -55,7 +55,7 @@ class PostgresBus(Bus):
     Args:
         dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. It
             must not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its
-            ``server_reset_query``.
+            ``server_reset_query``. With several hosts, add ``target_session_attrs=read-write``.
         targets: purgatories and long polls to check, as for Bus.
         channel: name of the NOTIFY channel, 1 to 63 printable ASCII characters. Each database has channels of its own.
         heartbeat: seconds, as for Bus; default 5.

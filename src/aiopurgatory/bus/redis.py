@@ -50,7 +50,7 @@ class RedisBus(Bus):
 
     Args:
         url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. All databases of a server
-            share its channels, so the database number does not separate buses.
+            share its channels, so the database number does not separate buses. It must lead to a master.
         targets: purgatories and long polls to check, as for Bus.
         channel: 1 to 63 printable ASCII characters. With ACLs, the user needs ``&channel``, ``+subscribe`` and
             ``+publish``.
@@ -97,8 +97,9 @@ class RedisEngine:
         try:
             for connection in (listener, publisher):
                 await connection.connect()
-                await connection.send_command(*_HELLO, check_health=False)
-                await _require_master(connection)
+            # Not of the other one: those who listen to a replica hear what is published on its master.
+            await publisher.send_command(*_HELLO, check_health=False)
+            await _require_master(publisher)
             await listener.send_command("SUBSCRIBE", self._channel, check_health=False)
             await listener.read_response(timeout=inf)
         except BaseException:
