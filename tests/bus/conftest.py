@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import pytest
 
@@ -11,8 +12,10 @@ from aiopurgatory.testing.servers import Server
 
 from .servers import KINDS
 
+Kind = TypeVar("Kind", bound=Server)
 
-def made(kind: type[Server]) -> Server:
+
+def made(kind: type[Kind]) -> Kind:
     pytest.importorskip("asyncpg" if kind.kind == "postgres" else "redis")
     try:
         return kind()

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiopurgatory.bus import Bus, Engine, Target
 from aiopurgatory.bus.engine import CHANNEL
-from aiopurgatory.testing.servers import Postgres, Redis, Server, program
+from aiopurgatory.testing.servers import Postgres, Redis, Server, free_port, program
 
 
 class AclRedis(Redis):
@@ -27,6 +27,16 @@ class OldRedis(Redis):
     """One that does not tell its role, as before Redis 6."""
 
     settings = ('rename-command HELLO ""',)
+
+
+class ClusterRedis(Redis):
+    """A node of a cluster, not yet in one."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.bus_port = free_port()
+        with Path(self.folder, "redis.conf").open("a") as settings:
+            settings.write(f"cluster-enabled yes\ncluster-port {self.bus_port}\nmasteruser bus\nmasterauth secret\n")
 
 
 class Valkey(AclRedis):

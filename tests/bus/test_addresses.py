@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("asyncpg")
@@ -44,6 +44,7 @@ PIECE = st.from_regex(r"(?:[a-z]|[0-9]){12}", fullmatch=True)
 BETWEEN = st.sampled_from([*"/?#@:;,=+%[]{}|\\ \t\n'\"\u2100", "://", "%zz", "[::1]", ""])
 
 
+@settings(deadline=None)
 @given(st.sampled_from(URLS), PIECE, BETWEEN, PIECE, BETWEEN)
 def test_message_password_anywhere_is_not_shown(url: str, one: str, first: str, other: str, second: str) -> None:
     """In no error of a bus, nor in what caused it, as far as that can be printed."""

@@ -16,7 +16,7 @@ from aiopurgatory.testing.servers import Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .proxy import Proxy  # noqa: E402
-from .servers import AclRedis, OldRedis, bus_on  # noqa: E402
+from .servers import AclRedis, ClusterRedis, OldRedis, bus_on  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 
 
@@ -119,6 +119,33 @@ async def test_start_replica_is_refused(server: AclRedis, user: str) -> None:
     async with bus_on(url, []) as bus:
         bus.publish("key")
         await asyncio.wait_for(bus.flush(), 5.0)
+
+
+async def replicate(master: ClusterRedis, replica: ClusterRedis) -> None:
+    """Make a cluster of two."""
+    async with redis.Redis.from_url(master.url()) as one, redis.Redis.from_url(replica.url()) as other:
+        await one.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+        await other.execute_command("CLUSTER", "MEET", "127.0.0.1", str(master.port), str(master.bus_port))
+        node = await one.execute_command("CLUSTER", "MYID")
+        async with asyncio.timeout(20.0):
+            while True:
+                try:
+                    await other.execute_command("CLUSTER", "REPLICATE", node)
+                except redis.ResponseError:  # they have not met yet
+                    await asyncio.sleep(0.1)
+                else:
+                    return
+
+
+async def test_start_replica_of_a_cluster_works() -> None:
+    """Nodes forward what is published to all others."""
+    here, there = Recorder(), Recorder()
+    with made(ClusterRedis) as master, made(ClusterRedis) as replica:
+        await replicate(master, replica)
+        async with bus_on(master.url(), [here]) as one, bus_on(replica.url(), [there]) as other:
+            one.publish("of the master")
+            other.publish("of the replica")
+            await until(lambda: {*here.keys} == {*there.keys} == {"of the master", "of the replica"})
 
 
 async def test_start_server_without_hello_works() -> None:
