@@ -176,21 +176,22 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(app, "find", find)
     monkeypatch.setattr(view, "take_keys", take_keys)
+    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("path", ["/search", "/state"])
-async def test_client_that_cannot_be_listened_to_is_answered(path: str) -> None:
+@pytest.mark.parametrize(("path", "status"), [("/search", 200), ("/state", 499)])
+async def test_client_that_cannot_be_listened_to_is_answered(path: str, status: int) -> None:
     async def receive() -> Any:
         raise LookupError("no messages here")
 
     async with Purgatory() as purgatory:
-        assert await ask(Inspector([purgatory]), receive, path) == 200
+        assert await ask(Inspector([purgatory]), receive, path) == status
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("path", ["/search", "/state"])
-async def test_messages_without_end_are_not_all_read(path: str) -> None:
+@pytest.mark.parametrize(("path", "status"), [("/search", 200), ("/state", 413)])
+async def test_messages_without_end_are_not_all_read(path: str, status: int) -> None:
     calls = 0
 
     async def receive() -> Any:  # a stand-in for a server, which has a message at every call
@@ -199,7 +200,7 @@ async def test_messages_without_end_are_not_all_read(path: str) -> None:
         return {"type": "http.request" if calls < 10_000 else "http.disconnect", "body": b"", "more_body": True}
 
     async with Purgatory() as purgatory:
-        assert await ask(Inspector([purgatory]), receive, path) == 200
+        assert await ask(Inspector([purgatory]), receive, path) == status
     assert calls < 100
 
 
