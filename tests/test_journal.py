@@ -99,6 +99,33 @@ async def test_row_for_each_ending(tmp_path: Path, clock: ManualClock) -> None:
     assert all(abs((row["watched_at"] - before).total_seconds()) < 60 for row in found)
 
 
+async def test_rows_of_awaited_conditions_are_true(tmp_path: Path, clock: ManualClock) -> None:
+    """They end by their last read: it is the second one, and takes 0.5 s."""
+    rows_of_table: list[int] = []
+    gate = asyncio.Event()
+    gate.set()
+
+    async def read() -> list[int]:
+        await gate.wait()
+        return rows_of_table
+
+    async with Journal(tmp_path) as journal, Purgatory("table", clock=clock, observers=[journal]) as purgatory:
+        for found in ([], [7]):
+            waiting = asyncio.create_task(purgatory.wait_until(read, ["key"], 1.5))
+            await clock.advance(1.0)
+            gate.clear()
+            await clock.advance(1.0)
+            rows_of_table.extend(found)
+            gate.set()
+            await asyncio.wait([waiting])
+            assert (waiting.exception() is None) == bool(found)
+    shown = ("outcome", "waited_us", "timeout_us", "lateness_us", "missed_trigger")
+    assert [tuple(row[name] for name in shown) for row in rows(tmp_path)] == [
+        ("expired", 2_000_000, 1_500_000, 0, False),
+        ("completed", 2_000_000, 1_500_000, None, True),
+    ]
+
+
 async def test_rows_of_purgatories_and_kinds_that_take_turns(tmp_path: Path) -> None:
     async with (
         Journal(tmp_path) as journal,

@@ -115,6 +115,40 @@ async def test_scrape_shows_what_statistics_say(
     }
 
 
+async def test_awaited_conditions_count_like_any_other(
+    metrics: Metrics, registry: CollectorRegistry, clock: ManualClock
+) -> None:
+    row: list[int] = []
+    gate = asyncio.Event()
+
+    async def read() -> list[int]:
+        await gate.wait()
+        return row
+
+    async with Purgatory("table", clock=clock, observers=[metrics]) as purgatory:
+        seen = []
+
+        async def look() -> None:
+            await clock.advance(0)
+            found = scraped(registry)
+            names = ("checks_total{purgatory=table,result=hit}", "checks_total{purgatory=table,result=miss}")
+            seen.append((found[names[0]], found[names[1]], found["missed_triggers_total{purgatory=table}"]))
+
+        gate.set()
+        waits = [asyncio.create_task(purgatory.wait_until(read, ["key"], 1.0)) for _ in range(3)]
+        await look()
+        gate.clear()
+        purgatory.check_and_complete("key")
+        await look()  # undecided: a hit that becomes a miss would be a counter that goes back
+        gate.set()
+        await look()
+        row.append(7)
+        await clock.advance(1.0)
+        await asyncio.gather(*waits)
+        await look()
+    assert seen == [(0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 3)]
+
+
 async def test_histograms_count_each_wait_in_its_bucket(
     metrics: Metrics, registry: CollectorRegistry, clock: ManualClock
 ) -> None:

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     """An HTTP answer, to be handed to the framework.
 
     Attributes:
-        status: 200; 304 or 204 for nothing new; 400, 409, 410, 413 or 503 for a refusal; 499: the client has left.
+        status: 200; 304 or 204 for nothing new; 400, 404, 409, 410, 413 or 503 for a refusal; 499: the client has left.
         body: what the source read; else a message, or nothing.
         raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
     """
