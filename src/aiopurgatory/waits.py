@@ -155,7 +155,7 @@ async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[
             elif is_last and is_due(op):  # otherwise reschedule() has given it more time
                 checks.expire(op)
             if value or (is_last and op.done()):
-                return value
+                return value or None
             await checks.wait(op)
             if op.done():
                 op.result()

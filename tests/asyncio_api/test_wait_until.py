@@ -247,3 +247,15 @@ async def test_what_is_no_function_for_read_is_refused(purgatory: Purgatory, tab
         with pytest.raises(TypeError, match=rf"^read must be an async function, {said}$"):
             await purgatory.wait_until(wrong, ["key"], 5.0)  # type: ignore[arg-type]
     assert (table.reads, purgatory.statistics().cancelled) == (0, 0)
+
+
+@pytest.mark.parametrize("false", [0, [], "", False])
+async def test_false_value_at_the_deadline_is_a_timeout(
+    purgatory: Purgatory, table: Table, clock: ManualClock, false: object
+) -> None:
+    table.row = false
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    await clock.advance(5.0)
+    await settle()
+    with pytest.raises(TimeoutError):
+        await waiting
