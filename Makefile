@@ -49,7 +49,7 @@ test-forms: test-interpreted test-compiled  ## test the interpreted and the comp
 # Testing every competitor takes more than a minute: make bench-smoke.
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 --ignore tests/benchmarks/test_smoke.py
 # These tests choose the form themselves or start their own processes: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples $(addprefix tests/web/,inspector proxies \
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/test_conftest.py $(addprefix tests/web/,attacks inspector proxies \
 	test_crowds.py test_events_browser.py test_events_served.py test_servers.py) \
 	$(filter-out tests/pipeline/test_replay.py,$(wildcard tests/pipeline/test_*.py))
 
