@@ -69,7 +69,8 @@ FLOORS = [
     {"nanoseconds", "outcome", "states", "loop", "faults", "check_counts"},
     {"observer", "alarm", "operation"},
     {"endings", "watchers", "reports"},
-    {"awaiter", "deadlines", "purging", "checks"},
+    {"awaiter", "deadlines", "misses", "purging"},
+    {"checks"},
     {"iteration", "parking"},
     {"purgatory"},
 ]

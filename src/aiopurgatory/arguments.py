@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from math import inf
 from types import CoroutineType
@@ -49,8 +50,52 @@ def require_text(parameter: str, value: object) -> None:
     )
 
 
+def unhashable(parameter: str, key: object, exc: TypeError) -> TypeError:
+    """Return what to raise for *exc*, which a look-up of *key* raised: a message that says why, or *exc* itself."""
+    try:
+        hash(key)
+    except TypeError:
+        try:
+            shown = repr(key)
+        except Exception:
+            shown = f"an instance of {type(key).__name__}"
+        return TypeError(f"{parameter} must be hashable, got {shown}; use a tuple in place of a list, dict or set")
+    except Exception:
+        pass
+    return exc
+
+
+def require_hashable(parameter: str, key: object) -> None:
+    """Raises: TypeError: *key* is not hashable."""
+    try:
+        hash(key)
+    except TypeError as exc:
+        raise unhashable(parameter, key, exc) from None
+
+
+def require_callable(parameter: str, function: object) -> None:
+    """Raises: TypeError: *function* cannot be called."""
+    if not callable(function):
+        raise TypeError(f"{parameter} must be a function, got {function!r}")
+
+
+def require_methods(parameter: str, value: object, names: Iterable[str], kind: str) -> None:
+    """Check that *value* is an instance with the methods *names*, as a *kind* has.
+
+    Raises: TypeError: it is a class, or lacks a method.
+    """
+    if isinstance(value, type):
+        raise TypeError(f"{parameter} must be an instance of a {kind}, got the class {value.__name__}; make one")
+    for name in names:
+        if not callable(getattr(value, name, None)):
+            alike = get_close_matches(name, dir(value), 1)
+            hint = f"; is {alike[0]} meant?" if alike and name not in alike else ""
+            raise TypeError(f"{parameter} must have a method {name}(), as a {kind} has, got {value!r}{hint}")
+
+
 def require_plain_function(parameter: str, function: Callable[..., object]) -> None:
-    """Raises: TypeError: *function* is an ``async def``; its coroutine would count as true and never be awaited."""
+    """Raises: TypeError: *function* is none, or an ``async def``; its coroutine would count as true, never awaited."""
+    require_callable(parameter, function)
     if iscoroutinefunction(function):
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
 

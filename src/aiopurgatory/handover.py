@@ -5,37 +5,62 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Hashable
+from time import perf_counter
 
 
 class Handover:
-    """Merges calls from any thread into few wake-ups of the loop."""
+    """Merges calls from any thread into few wake-ups of the loop, and works them off in slices.
 
-    __slots__ = ("_keys", "_lock")
+    Args: budget: seconds that a slice may take of one loop iteration.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_budget", "_is_coming", "_keys", "_lock", "_taken")
+
+    def __init__(self, budget: float) -> None:
+        self._budget = budget
+        #: Keys put since the last were taken; and those taken, in reverse order.
         self._keys: dict[Hashable, None] = {}
+        self._taken: list[Hashable] = []
+        #: Whether the loop is going to call _take().
+        self._is_coming = False
         # The only lock (I14). Reentrant: a signal handler may take it while its thread holds it.
         self._lock = threading.RLock()
 
     def put(self, key: Hashable, loop: asyncio.AbstractEventLoop, check: Callable[[Hashable], object]) -> None:
         """Call *check* with *key* in *loop*, soon."""
         with self._lock:
-            first = not self._keys
             self._keys[key] = None
+            first, self._is_coming = not self._is_coming, True
         if first:
             try:
-                loop.call_soon_threadsafe(self._take, check)
+                loop.call_soon_threadsafe(self._take, loop, check)
             except RuntimeError:
                 if not loop.is_closed():
                     raise
 
-    def _take(self, check: Callable[[Hashable], object]) -> None:
-        with self._lock:
-            keys = self._keys
-            self._keys = {}
-        for key in keys:
-            try:
-                check(key)
-            except Exception as exc:  # of comparing the key: the others are checked even so
-                message = "aiopurgatory: a key cannot be checked"
-                asyncio.get_running_loop().call_exception_handler({"message": message, "exception": exc})
+    def _take(self, loop: asyncio.AbstractEventLoop, check: Callable[[Hashable], object]) -> None:
+        """Call *check* with each key, the oldest first. What exceeds the budget waits for the next iteration (I8)."""
+        stop = perf_counter() + self._budget
+        more = True
+        try:
+            while more := self._has_more():
+                key = self._taken.pop()
+                try:
+                    check(key)
+                except (Exception, asyncio.CancelledError) as exc:  # of comparing the key: the others are checked
+                    message = "aiopurgatory: a key cannot be checked"
+                    loop.call_exception_handler({"message": message, "exception": exc})
+                if perf_counter() >= stop:
+                    break
+        finally:
+            if more:
+                loop.call_soon(self._take, loop, check)
+
+    def _has_more(self) -> bool:
+        if not self._taken:
+            with self._lock:
+                keys, self._keys = self._keys, {}
+                self._is_coming = bool(keys)
+            self._taken.extend(keys)
+            self._taken.reverse()
+        return bool(self._taken)

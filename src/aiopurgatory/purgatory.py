@@ -16,7 +16,10 @@ from weakref import WeakSet
 
 from .arguments import (
     require_async_function,
+    require_callable,
+    require_hashable,
     require_int,
+    require_methods,
     require_not_coroutine,
     require_plain_function,
     require_seconds,
@@ -106,13 +109,15 @@ class Purgatory(SyncPurgatory):
         for observer in told:
             if not isinstance(observer, Observer):
                 raise TypeError(f"observers must be instances of Observer, got {observer!r}")
+        if clock is not None:
+            require_methods("clock", clock, ("time", "call_at"), "Clock")
         tick_ns = round(tick * NS)
         super().__init__(
-            Parts(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, told, logger.warning)
+            Parts(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, told, logger.warning, _is_debug)
         )
         self._given_clock = clock
         self._clock_task: ClockTask | None = None
-        self._handover = Handover()
+        self._handover = Handover(turn_budget)
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed" if self._parking.state == CLOSED else "new"
@@ -139,7 +144,7 @@ class Purgatory(SyncPurgatory):
         clock.time()
         current = asyncio._get_running_loop
         self._parts.loop.enter(loop, clock.time, time.perf_counter, threading.get_ident, current, _BY_IDENT)
-        self._handover = Handover()  # the keys of an earlier loop are gone with it
+        self._handover = Handover(self._parts.iteration.budget)  # the keys of an earlier loop are gone with it
         self._clock_task = ClockTask(self._parts, clock, self._clock_ended)
         self._parking.open()
         _started.add(self)
@@ -206,9 +211,10 @@ class Purgatory(SyncPurgatory):
 
         Raises:
             TimeoutError: *predicate* was still false at the deadline.
-            TypeError: a function is an ``async def``.
+            TypeError: *predicate* or *on_undelivered* is not a function, or is an ``async def``.
             Exception: what *predicate* or watch() raises.
         """
+        require_callable("predicate", predicate)
         if on_undelivered is not None:
             require_plain_function("on_undelivered", on_undelivered)
         if isinstance(timeout, (int, float)) and timeout <= 0:
@@ -274,9 +280,11 @@ class Purgatory(SyncPurgatory):
 
         Raises: TypeError: *key* is not hashable.
         """
-        hash(key)  # an unhashable one fails here, not in the loop
+        require_hashable("key", key)  # here, not in the loop
         if self.is_open:
             self._handover.put(key, self._parts.loop.running, self.check_and_complete_soon)
+        else:
+            self._misses.examine(key)
 
     # the clock task
 
@@ -286,6 +294,15 @@ class Purgatory(SyncPurgatory):
             self._parts.loop.report(None, exc, f"the clock task of {self!r} died; all pending operations fail")
         if clock_task is self._clock_task:  # else it was started again meanwhile
             self.close()
+
+
+def _is_debug() -> bool:
+    """Whether asyncio's debug mode is on: in the running loop, or in those to come."""
+    try:
+        return asyncio.get_running_loop().get_debug()
+    except RuntimeError:
+        from_environment = not sys.flags.ignore_environment and os.environ.get("PYTHONASYNCIODEBUG")
+        return sys.flags.dev_mode or bool(from_environment)
 
 
 def _leave_to_parent() -> None:

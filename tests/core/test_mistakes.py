@@ -86,6 +86,53 @@ async def test_watch_keys_not_iterable_raises_type_error(purgatory: Purgatory, k
     assert (purgatory.num_delayed, op.keys) == (1, (keys,))
 
 
+UNHASHABLE: list[Any] = [[1], {1: 2}, {1}, ("orders", [1])]
+
+
+@pytest.mark.parametrize("key", UNHASHABLE, ids=lambda key: type(key).__name__)
+async def test_unhashable_key_names_it_and_the_remedy(purgatory: Purgatory, key: Any) -> None:
+    purgatory.watch(Op(60.0), ["key"])
+    before = purgatory.statistics()
+    calls: list[Callable[[], object]] = [
+        lambda: purgatory.check_and_complete(key),
+        lambda: purgatory.check_and_complete_soon(key),
+        lambda: purgatory.notify(key),
+        lambda: purgatory.check_and_complete_threadsafe(key),
+        lambda: purgatory.fail_for_key(key, ValueError()),
+        lambda: purgatory.cancel_for_key(key),
+        lambda: purgatory.waiting(key),
+        *[partial(purgatory.watch, Op(60.0), [*others, key]) for others in ([], ["a"], ["a", "b", "c"])],
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=f"key.* must be hashable, got {re.escape(repr(key))}; use a tuple"):
+            call()
+    assert purgatory.statistics() == before
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("name", NO_OPERATIONS)
+@pytest.mark.usefixtures("no_warning")
+async def test_reschedule_no_operation_raises_type_error(purgatory: Purgatory, name: str) -> None:
+    with pytest.raises(TypeError, match=r"op must .*DelayedOperation"):
+        purgatory.reschedule(NO_OPERATIONS[name](), 1.0)
+
+
+@pytest.mark.parametrize("clock", [5, ManualClock, object()], ids=["int", "class", "object"])
+def test_clock_that_is_none_raises_type_error(clock: Any) -> None:
+    with pytest.raises(TypeError, match=r"clock must .*Clock"):
+        Purgatory(clock=clock)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 1.0])
+async def test_wait_for_no_function_raises_type_error(purgatory: Purgatory, timeout: float) -> None:
+    true: Any = True
+    with pytest.raises(TypeError, match="predicate must be a function, got True"):
+        await purgatory.wait_for(true, ["key"], timeout)
+    with pytest.raises(TypeError, match="on_undelivered must be a function, got True"):
+        await purgatory.wait_for(lambda: 1, ["key"], timeout, on_undelivered=true)
+    assert purgatory.num_delayed == 0
+
+
 # hooks that are coroutine functions
 
 

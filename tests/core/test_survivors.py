@@ -416,9 +416,9 @@ async def test_threadsafe_unhashable_key_fails_in_the_caller(clock: ManualClock,
         await purgatory.start()
     if state == "closed":
         purgatory.close()
-    with pytest.raises(TypeError, match="unhashable"):
+    with pytest.raises(TypeError, match="key must be hashable, got "):
         await asyncio.to_thread(purgatory.check_and_complete_threadsafe, key)
-    with pytest.raises(TypeError, match="unhashable"):
+    with pytest.raises(TypeError, match="key must be hashable, got "):
         purgatory.check_and_complete_threadsafe(key)
     await turns(3)
     if state == "open":  # and later calls arrive

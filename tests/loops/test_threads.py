@@ -95,6 +95,49 @@ async def test_threadsafe_calls_without_pause_let_loop_turn(purgatory: Purgatory
     assert time.monotonic() < give_up_at
 
 
+async def test_threadsafe_many_keys_come_in_slices(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=0.0005) as purgatory:
+        ops = [purgatory.watch(Wait(bool), [number]) for number in range(10_000)]
+        tries = [op.tries for op in ops]
+
+        def notify() -> None:
+            for number in range(len(ops)):
+                purgatory.check_and_complete_threadsafe(number)
+
+        thread = threading.Thread(target=notify)
+        thread.start()
+        thread.join()  # the loop stands still meanwhile
+        turns = 0
+        while ops[-1].tries == tries[-1]:
+            await asyncio.sleep(0)
+            turns += 1
+            assert turns < 100_000
+        assert turns > 5
+        assert [op.tries for op in ops] == [before + 1 for before in tries]
+
+
+async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(purgatory: Purgatory) -> None:
+    class Odd:
+        def __hash__(self) -> int:
+            return hash("watched")
+
+        def __eq__(self, other: object) -> bool:
+            raise asyncio.CancelledError
+
+    reports: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
+    purgatory.watch(Wait(bool), ["watched"])
+    for _ in range(2):
+        ready = asyncio.Event()
+        op = purgatory.watch(Wait(ready.is_set), ["key"])
+        ready.set()
+        purgatory.check_and_complete_threadsafe(Odd())
+        purgatory.check_and_complete_threadsafe("key")
+        async with asyncio.timeout(5):
+            await op
+    assert [type(exc) for exc in reports] == [asyncio.CancelledError] * 2
+
+
 async def test_threadsafe_before_start_spoils_nothing(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock)
     purgatory.check_and_complete_threadsafe("key")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -231,5 +232,90 @@ def test_notify_threadsafe_without_a_running_loop_is_silent(counters: Counters, 
 @pytest.mark.parametrize("linger", [0.0, 5.0])
 async def test_notify_threadsafe_of_no_key_is_an_error(purgatory: Purgatory, counters: Counters, linger: float) -> None:
     polls = Polls(purgatory, counters, linger=linger)
-    with pytest.raises(TypeError, match="unhashable"):
+    with pytest.raises(TypeError, match="key must be hashable, got "):
         polls.polling.notify_threadsafe([])  # type: ignore[arg-type]
+
+
+# calls from threads, merged
+
+
+class Blocked:
+    """Keeps the loop from turning while a thread calls: what the calls leave for it to do piles up."""
+
+    def __init__(self, call: Callable[[int], object], calls: int) -> None:
+        def run() -> None:
+            for number in range(calls):
+                call(number)
+
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        self.bytes = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+async def test_notify_threadsafe_of_one_key_is_merged(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock, linger: float
+) -> None:
+    polls = Polls(purgatory, counters, linger=linger)
+    poll = polls.start()
+    await settle()
+    counters.values["n"] = 1
+    loop = asyncio.get_running_loop()
+    one = Blocked(lambda _: loop.call_soon_threadsafe(print), 20_000)  # the control: a callback for each call
+    merged = Blocked(lambda _: polls.polling.notify_threadsafe("n"), 20_000)
+    assert merged.bytes < one.bytes / 20
+    await asyncio.sleep(0.01)
+    await clock.advance(linger)
+    assert (await poll).body == b"n 0 1"
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+async def test_notify_threadsafe_of_many_keys_lets_the_loop_turn(counters: Counters, linger: float) -> None:
+    clock = ManualClock()
+    async with Purgatory(clock=clock, turn_budget=0.001) as purgatory:
+        polls = Polls(purgatory, counters, linger=linger)
+        keys = [f"n {number}" for number in range(3000)]
+        parked = [polls.start(key) for key in keys]
+        await settle()
+        while purgatory.num_delayed < len(keys):
+            await settle()
+        counters.values |= dict.fromkeys(keys, 1)
+        Blocked(lambda number: polls.polling.notify_threadsafe(keys[number]), len(keys))
+        turns = 0
+        while (purgatory.num_delayed < 2 * len(keys)) if linger else purgatory.num_delayed:
+            await asyncio.sleep(0)
+            turns += 1
+            assert turns < 100_000
+        assert turns > 3  # all at once would be one turn or two
+        await clock.advance(linger)
+        assert {(await poll).status for poll in parked} == {200}
+
+
+# no missed trigger
+
+
+@pytest.mark.parametrize("every_key", [False, True])
+@pytest.mark.parametrize("notified", [False, True])
+async def test_deadline_within_the_linger_misses_no_trigger(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock, notified: bool, every_key: bool
+) -> None:
+    polls = Polls(purgatory, counters, linger=5.0)
+    poll = polls.start(wait=2)
+    await settle()
+    counters.values["n"] = 1
+    if notified:
+        polls.polling.notify_all() if every_key else polls.polling.notify("n")
+    await clock.advance(2.0)
+    assert (await poll).status == 200
+    assert purgatory.statistics().missed_triggers == (0 if notified else 1)
+    await clock.advance(5.0)
+    late = polls.start(wait=2, known='"1"')  # the linger is over
+    await settle()
+    counters.values["n"] = 2
+    await clock.advance(2.0)
+    assert (await late).status == 200
+    assert purgatory.statistics().missed_triggers == (1 if notified else 2)

@@ -8,10 +8,13 @@ from collections.abc import Hashable
 from sys import maxsize
 from typing import Final, cast, final
 
+from mypy_extensions import i64
+
 from .alarm import Alarm
 from .check_counts import CheckCounts
 from .endings import attempt
 from .loop import Loop
+from .misses import Misses
 from .operation import Operation, is_pending, is_trying, keys_of, state_of
 from .states import COMPLETED, FAILED, PENDING
 from .watchers import Watchers, listed, oldest
@@ -30,9 +33,11 @@ class Checks:
 
     __slots__ = (
         "_alarm",
+        "_coming",
         "_drops_stale",
         "_loop",
         "_met",
+        "_misses",
         "_nested",
         "_soon",
         "_soon_ended",
@@ -41,21 +46,27 @@ class Checks:
         "_soon_limit",
         "_soon_ops",
         "_uncounted",
+        "_until_examined",
         "_walking",
         "_watchers",
         "counts",
     )
 
-    def __init__(self, loop: Loop, alarm: Alarm, watchers: Watchers, drops_stale: bool) -> None:
+    def __init__(self, loop: Loop, alarm: Alarm, watchers: Watchers, misses: Misses, drops_stale: bool) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
         self._watchers: Final = watchers
+        self._misses: Final = misses
         self._drops_stale: Final = drops_stale
         self.counts: Final = CheckCounts()
+        # Marks of unwatched keys until the next one to be examined.
+        self._until_examined: i64 = 1
         self._walking = False
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
+        # Keys that somebody will mark.
+        self._coming: set[Hashable] = set()
         # The key that work() is checking, and its operations not tried yet, the next one last.
         self._soon_key: Hashable = None
         self._soon_ops: list[Operation] = []
@@ -86,17 +97,16 @@ class Checks:
                 self.counts.pause()
             while self._nested:
                 key, limit = self._nested.popitem(last=False)
-                entry = self._watchers.by_key.get(key)
+                entry = self._entry_of(key)
                 if entry is not None or key is EVERY_KEY:
                     self.counts.count(self._try_all(key, entry, limit))
         except BaseException:
             # Check later what the exception cuts off.
-            mark(self._soon, key, limit)
-            for key, limit in self._nested.items():
-                mark(self._soon, key, limit)
-            self._nested.clear()
+            self._postpone(key, limit)
+            while self._nested:
+                key, limit = self._nested.popitem(last=False)
+                self._postpone(key, limit)
             self.counts.drop()
-            self._alarm.wake()
             raise
         finally:
             self._walking = False
@@ -108,8 +118,12 @@ class Checks:
     def mark(self, key: Hashable, limit: int) -> None:
         """Check *key* on the next iteration."""
         self._loop.check_thread()
-        if key in self._watchers.by_key:
+        if self._watchers.entry_of(key) is not None:
             self._mark(key, limit)
+        else:
+            self._until_examined -= 1
+            if self._until_examined <= 0:
+                self._until_examined = self._misses.examine(key)
 
     def mark_all(self) -> None:
         """Check every key on the next iterations."""
@@ -130,13 +144,25 @@ class Checks:
                 return True
         return False
 
+    def announce(self, key: Hashable) -> None:
+        """Note that *key* will be marked: until then, an operation that completes at its deadline misses no trigger."""
+        self._coming.add(key)
+
+    def mark_announced(self, key: Hashable) -> None:
+        """Check *key*, announced before, on the next iteration."""
+        self._coming.discard(key)
+        if key is EVERY_KEY:
+            self.mark_all()
+        else:
+            self.mark(key, ALL)
+
     def is_about_to_check(self, op: Operation) -> bool:
-        """Is a key of *op* marked, or being checked in slices that may not have reached *op* yet?"""
+        """Is a key of *op* announced, marked, or being checked in slices that may not have reached *op* yet?"""
         keys = keys_of(op)
-        if EVERY_KEY in self._soon:
+        if EVERY_KEY in self._soon or EVERY_KEY in self._coming:
             return True
         for key in keys:
-            if key in self._soon:
+            if key in self._soon or key in self._coming:
                 return True
         if self._soon_key is EVERY_KEY:
             return bool(self._soon_ops) or bool(self._soon_keys)
@@ -148,6 +174,7 @@ class Checks:
         self._soon_keys.clear()
         self._nested.clear()
         self._soon.clear()
+        self._coming.clear()
         self._uncounted = False
         self._end_last()
         self.counts.clear()
@@ -160,6 +187,21 @@ class Checks:
     def _mark(self, key: Hashable, limit: int) -> None:
         mark(self._soon, key, limit)
         self._alarm.wake()
+
+    # A key's __eq__ is the user's code. Where no caller can be told, it must not end a check or the clock task (I11).
+
+    def _postpone(self, key: Hashable, limit: int) -> None:
+        try:
+            self._mark(key, limit)
+        except (Exception, CancelledError) as exc:
+            self._loop.report(None, exc, "a key cannot be compared")
+
+    def _entry_of(self, key: Hashable) -> object:
+        try:
+            return self._watchers.by_key.get(key)
+        except (Exception, CancelledError) as exc:
+            self._loop.report(None, exc, "a key cannot be compared")
+            return None
 
     def _step(self) -> bool:
         """Try the next operation under a marked key. Returns: False if there was nothing to do."""
@@ -180,7 +222,7 @@ class Checks:
     def _begin_next(self) -> bool:
         """List the operations of the next key. Returns: False if there is none."""
         if self._soon_keys:
-            self._soon_ops = self._watchers.waiting(self._soon_keys.pop())
+            self._soon_ops = listed(self._entry_of(self._soon_keys.pop()))
         else:
             self._end_last()
             if not self._soon:
@@ -193,18 +235,10 @@ class Checks:
                 self._soon_keys.reverse()
                 self._uncounted = self._watchers.pending > 0
             else:
-                self._soon_ops = self._waiting(self._soon_key)
+                self._soon_ops = listed(self._entry_of(self._soon_key))
                 self._uncounted = bool(self._soon_ops)
         self._soon_ops.reverse()
         return True
-
-    def _waiting(self, key: Hashable) -> list[Operation]:
-        """List what waits under *key*, whose __eq__ is the user's code: it must not end the clock task (I11)."""
-        try:
-            return self._watchers.waiting(key)
-        except (Exception, CancelledError) as exc:
-            self._loop.report(None, exc, "a key cannot be compared")
-            return []
 
     def _end_last(self) -> None:
         """Finish the check that _begin_next() began."""
@@ -247,14 +281,14 @@ class Checks:
                 if id(op) not in tried:
                     tried.add(id(op))
                     ended += self._try_one(key, op)
-            entry = self._watchers.by_key.get(key)
+            entry = self._entry_of(key)
         return ended
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
         """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""
         if is_pending(op):
             if is_trying(op):  # by its deadline or by watch(): a try inside that try could take a second result
-                self._mark(keys_of(op)[0] if key is EVERY_KEY else key, ALL)
+                self._postpone(keys_of(op)[0] if key is EVERY_KEY else key, ALL)
                 return 0
             state = attempt(op)
             ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled
@@ -262,7 +296,7 @@ class Checks:
             state = state_of(op)
             ended = 0
         if self._drops_stale and state != PENDING:
-            self._watchers.drop(op, key)
+            self._watchers.remove(op, (key,))
         return ended
 
 

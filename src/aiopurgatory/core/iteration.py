@@ -14,10 +14,10 @@ from .purging import Purging
 class Iteration:
     """Args: budget: seconds that one iteration may take."""
 
-    __slots__ = ("_budget", "_checks", "_deadlines", "_loop", "_purging", "longest")
+    __slots__ = ("_checks", "_deadlines", "_loop", "_purging", "budget", "longest")
 
     def __init__(self, budget: float, loop: Loop, deadlines: Deadlines, checks: Checks, purging: Purging) -> None:
-        self._budget: Final = budget
+        self.budget: Final = budget
         self._loop: Final = loop
         self._deadlines: Final = deadlines
         self._checks: Final = checks
@@ -27,8 +27,9 @@ class Iteration:
 
     def run(self) -> bool:
         """Expire, check and purge, within the budget. Returns: whether work is left."""
+        self._loop.is_here()  # the loop may go on in another thread than before: that is noted
         begin = self._loop.turn_time()
-        share = self._budget / (1 + self._checks.has_work() + self._purging.has_work())
+        share = self.budget / (1 + self._checks.has_work() + self._purging.has_work())
         more = self._deadlines.expire_due(share)
         more = self._checks.work(share) or more
         more = self._purging.work(share) or more

@@ -98,14 +98,13 @@ class Loop:
 
     def is_foreign_thread(self) -> bool:
         """Does the loop run in another thread than the caller's?"""
+        if self._by_ident and self._get_ident() == self._ident:
+            return False
         return self._is_running() and not self.is_here()
 
     def check_thread(self) -> None:
         """Refuse a call from another thread: the loop might not notice it until it next wakes, seconds later (I15)."""
-        if self._by_ident:
-            if self._get_ident() == self._ident:
-                return
-        elif self._current_loop() is self.running:
+        if not self._by_ident and self._current_loop() is self.running:
             return
         if self.is_foreign_thread():
             raise RuntimeError(self.wrong_thread())

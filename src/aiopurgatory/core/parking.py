@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio.exceptions import CancelledError
 from collections.abc import Hashable, Iterable
 from typing import Any, Final, final
 
 from mypy_extensions import u8
 
+from ..arguments import require_hashable
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from .check_counts import Undecided
 from .checks import Checks
@@ -162,8 +164,11 @@ class Parking(Owner):
         self._deadlines.arm(op, now)
         return attempt(op) != PENDING
 
-    def reschedule(self, op: Operation, seconds: float) -> bool:
-        """Restart the timeout of *op*. Returns: False if it has ended."""
+    def reschedule(self, candidate: Any, seconds: float) -> bool:
+        """Restart the timeout of an operation. Returns: False if it has ended."""
+        if not isinstance(candidate, Operation):
+            raise not_an_operation(candidate)
+        op = candidate
         if not is_pending(op):
             return False
         if owner_of(op) is not self:
@@ -239,7 +244,10 @@ class Parking(Owner):
         self._deadlines.disarm(op)
         self._watchers.has_ended()
         if every_key or self._purging.interval == 0:
-            self._watchers.remove(op, keys_of(op))
+            raised = self._watchers.remove(op, keys_of(op))
+            if raised is not None:  # the operation ends even so; a sweep finds the entry by its stored key
+                self._purging.schedule()
+                self.loop.report(op, raised, "a key cannot be compared")
         if self._purging.interval > 0:
             self._purging.schedule_if_due()
 
@@ -268,7 +276,13 @@ class Parking(Owner):
         self.undelivered_results += 1
 
     def missed_trigger(self, op: Operation) -> bool:
-        return not (self._deadlines.is_expiring_all or self._checks.is_about_to_check(op))
+        if self._deadlines.is_expiring_all:
+            return False
+        try:
+            return not self._checks.is_about_to_check(op)
+        except (Exception, CancelledError) as exc:
+            self.loop.report(op, exc, "a key cannot be compared")
+            return False
 
     def call_for_read(self, op: Operation) -> None:
         self._checks.call_for_read(op)
@@ -325,7 +339,7 @@ def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
     """Return *keys* as a tuple of distinct hashables; *keys* itself if it is one."""
     if isinstance(keys, tuple):
         found = keys
-    elif isinstance(keys, (str, bytes)):
+    elif isinstance(keys, (str, bytes, bytearray)):
         raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
     elif not hasattr(keys, "__iter__"):
         raise TypeError(f"keys must be an iterable of keys, got {keys!r}; pass [{keys!r}]")
@@ -333,7 +347,12 @@ def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
         found = tuple(keys)
     if not found:
         raise ValueError("keys must name at least one key, got none")
-    return tuple(dict.fromkeys(found)) if may_repeat(found) else found
+    try:
+        return tuple(dict.fromkeys(found)) if may_repeat(found) else found
+    except TypeError as exc:
+        for key in found:
+            require_hashable("each of keys", key)
+        raise exc
 
 
 def may_repeat(keys: tuple[Hashable, ...]) -> bool:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
+from ..arguments import unhashable
 from ..statistics import Statistics
 from .alarm import AWAKE, Alarm
 from .checks import ALL, Checks
 from .deadlines import Deadlines
 from .iteration import Iteration
 from .loop import Loop
+from .misses import Misses
 from .nanoseconds import timeout_seconds
 from .observer import Observer
-from .operation import Operation
 from .outcome import AnyOperation
 from .parking import OPEN, Parking
 from .purging import Purging
@@ -35,6 +36,7 @@ class Parts:
         "deadlines",
         "iteration",
         "loop",
+        "misses",
         "parking",
         "purging",
         "reports",
@@ -51,6 +53,7 @@ class Parts:
         turn_budget: float,
         observers: tuple[Observer, ...],
         warn: Callable[[str], object],
+        is_debug: Callable[[], bool],
     ) -> None:
         self.loop: Final = Loop(name)
         self.alarm: Final = Alarm()
@@ -58,7 +61,8 @@ class Parts:
         self.reports: Final = Reports(self.loop, observers, turn_budget, warn)
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)
         self.purging: Final = Purging(purge_interval, self.loop, self.alarm, self.watchers)
-        self.checks: Final = Checks(self.loop, self.alarm, self.watchers, purge_interval > 0)
+        self.misses: Final = Misses(self.loop, self.watchers, warn, is_debug)
+        self.checks: Final = Checks(self.loop, self.alarm, self.watchers, self.misses, purge_interval > 0)
         self.iteration: Final = Iteration(turn_budget, self.loop, self.deadlines, self.checks, self.purging)
         self.parking: Final = Parking(
             self.loop, self.watchers, self.deadlines, self.checks, self.purging, self.reports, max_pending
@@ -80,6 +84,7 @@ class Parts:
             undelivered=parking.undelivered_results,
             checks=checks.counts.checks,
             checks_without_effect=checks.counts.without_effect,
+            twin_keys=self.misses.twin_keys,
             cascaded=timer.cascaded,
             wakeups=self.alarm.wakeups,
             purges=purging.purges,
@@ -109,13 +114,16 @@ class SyncPurgatory:
     """
 
     # Without a __dict__ to search first, Python 3.13 calls the entry points faster: a check by a fifth.
-    __slots__ = ("_by_key", "_checks", "_parking", "_parts")
+    __slots__ = ("_by_key", "_checks", "_misses", "_parking", "_parts", "_until_examined")
 
     def __init__(self, parts: Parts) -> None:
         self._parts: Final = parts
         self._by_key: Final = parts.watchers.by_key
         self._checks: Final = parts.checks
+        self._misses: Final = parts.misses
         self._parking: Final = parts.parking
+        #: Checks of unwatched keys until the next one to be examined.
+        self._until_examined: i64 = 1
 
     @property
     def name(self) -> str:
@@ -196,14 +204,26 @@ class SyncPurgatory:
                 watched during the check may be tried, too.)
 
         Returns: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
-        Raises: RuntimeError: called from another thread, while something waits there.
+
+        Raises:
+            TypeError: *key* is not hashable.
+            RuntimeError: called from another thread, while something waits for the key. While nothing does, that is
+                logged as a warning, as is a key whose twin is watched ("7" for 7).
 
         Cost: one dict look-up if nothing waits, else a try_complete() for each that does. Invariants: I7, I11, I12.
         Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: an exception ends one operation only.
         """
         most = ALL if limit is None else checked_limit(limit)
-        entry = self._by_key.get(key)
-        return 0 if entry is None else self._checks.check(key, entry, most)
+        try:
+            entry = self._by_key.get(key)
+        except TypeError as exc:
+            raise unhashable("key", key, exc) from None
+        if entry is not None:
+            return self._checks.check(key, entry, most)
+        self._until_examined -= 1
+        if self._until_examined <= 0:
+            self._until_examined = self._misses.examine(key)
+        return 0
 
     def check_and_complete_soon(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Same as check_and_complete(), but on the next loop iteration, in slices of at most ``turn_budget``.
@@ -265,7 +285,7 @@ class SyncPurgatory:
         """
         return self._parking.fail_for_key(key, exc)
 
-    def reschedule(self, op: Operation, timeout: SupportsFloat | None) -> bool:
+    def reschedule(self, op: AnyOperation, timeout: SupportsFloat | None) -> bool:
         """Restart the timeout of *op*, from now.
 
         Called from the final try_complete(), it keeps the operation alive instead of expiring it.
@@ -277,7 +297,7 @@ class SyncPurgatory:
         Returns: False if *op* has ended.
 
         Raises:
-            TypeError: *timeout* is not a number.
+            TypeError: *op* is not an operation, or *timeout* is not a number.
             ValueError: *timeout* is negative or NaN, or *op* is not watched here.
             RuntimeError: called from another thread.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from math import inf
 from typing import Final, final
@@ -55,8 +56,12 @@ class Purging:
         """Schedule a sweep by Kafka's rule: by the estimate, more than *interval* operations ended since the last."""
         if self.estimated - self._watchers.pending > self.interval:
             self.estimated = self._watchers.pending
-            self.is_due = True
-            self._alarm.wake()
+            self.schedule()
+
+    def schedule(self) -> None:
+        """Sweep from the next iteration on."""
+        self.is_due = True
+        self._alarm.wake()
 
     def has_work(self) -> bool:
         return self.is_due or bool(self._keys) or bool(self._ops)
@@ -77,13 +82,17 @@ class Purging:
                 op = self._ops.pop()
                 if not is_pending(op):
                     before = watchers.entries
-                    watchers.drop(op, self._key)
+                    # A stored key is found without comparing it, unless others have its hash: it stays, then.
+                    watchers.remove(op, (self._key,))
                     self.purged += before - watchers.entries
                 if turn_time() >= stop:
                     return True
             if self._keys:
                 self._key = self._keys.pop()
-                self._ops = watchers.waiting(self._key)
+                try:
+                    self._ops = watchers.waiting(self._key)
+                except (Exception, CancelledError):
+                    self._ops = []
             elif self.is_due:
                 self._begin()
             else:

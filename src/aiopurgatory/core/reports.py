@@ -118,6 +118,6 @@ def described(thing: object) -> str:
 
 def kind_of(key: Any) -> Any:
     """The kind of *key*: its type; for a tuple also its length and the text it begins with."""
-    if isinstance(key, tuple) and key and isinstance(key[0], str):
+    if isinstance(key, tuple) and key and type(key[0]) is str:
         return type(key), len(key), key[0]
     return type(key)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from itertools import islice
 from typing import cast, final
 
+from ..arguments import unhashable
 from .operation import Operation, is_pending, number_of, set_number
 
 
@@ -56,10 +58,18 @@ class Watchers:
         """Note that a pending operation has ended."""
         self.pending -= 1
 
-    def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
-        """Drop *op* under each of *keys*, and keys without watchers (I6). Cost: O(1) per key."""
+    def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> BaseException | None:
+        """Drop *op* under each of *keys*, and keys without watchers (I6). Cost: O(1) per key.
+
+        Returns: None; or what a key raised that could not be compared. *op* stays listed under that key.
+        """
+        raised: BaseException | None = None
         for key in keys:
-            self.drop(op, key)
+            try:
+                self.drop(op, key)
+            except (Exception, CancelledError) as exc:
+                raised = exc
+        return raised
 
     def drop(self, op: Operation, key: Hashable) -> None:
         """Drop *op* under *key*, if it is there. Cost: O(1)."""
@@ -83,9 +93,16 @@ class Watchers:
         self.by_key.clear()
         self.entries = 0
 
+    def entry_of(self, key: Hashable) -> object:
+        """Return the entry of *key*, or None. Raises: TypeError: *key* is not hashable."""
+        try:
+            return self.by_key.get(key)
+        except TypeError as exc:
+            raise unhashable("key", key, exc) from None
+
     def waiting(self, key: Hashable) -> list[Operation]:
         """Return the operations under *key* now, oldest first, stale ones included. Cost: O(waiters)."""
-        return listed(self.by_key.get(key))
+        return listed(self.entry_of(key))
 
     def all_pending(self) -> list[Operation]:
         """Every operation that has not ended, once. Cost: O(entries)."""

@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Final, Generic, cast
 
-from ..arguments import require_int
+from ..arguments import require_hashable, require_int, require_text
+from ..core.checks import EVERY_KEY
 from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..handover import Handover
 from ..purgatory import Purgatory
 from ..waits import Checks, read_until
 from .asgi import Receive
@@ -23,11 +24,11 @@ from .headers import ANY, entity_tags, wait_in_query, wait_preference
 from .outages import Outages, SourceBusyError
 from .places import Places
 from .policy import Policy
-from .polls import EventStream, Linger, LingerAll, LongPoll, Newcomers, ReadingPoll, ReadingStream
+from .polls import EventStream, Linger, LongPoll, Newcomers, ReadingPoll, ReadingStream
 from .reads import Reading, Reads
 from .refusals import REFUSALS, Refusals
 from .signals import SERVER_STOPS, on_stop_signal
-from .sources import AsyncSource, Bodies, GoneError, K, NotFoundError, Source, require_version
+from .sources import AsyncSource, Bodies, GoneError, K, NotFoundError, Source, is_async_source, require_version
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -86,7 +87,10 @@ class LongPolling(Generic[K]):
         max_body_bytes: bytes of a Source's bodies to cache for other polls that want the same; default 4 MiB.
         max_reads: how many calls of an AsyncSource may run at a time; default 10.
 
-    Raises: TypeError, ValueError: *max_body_bytes* is not an int >= 0, or *max_reads* not an int >= 1.
+    Raises:
+        TypeError: an argument has the wrong type; *source* is a class, lacks a method, or has one method that is an
+            ``async def`` and one that is not.
+        ValueError: *max_body_bytes* is not >= 0, or *max_reads* not >= 1.
     """
 
     def __init__(
@@ -99,11 +103,16 @@ class LongPolling(Generic[K]):
         max_body_bytes: int = 4 << 20,
         max_reads: int = 10,
     ) -> None:
+        _require_purgatory(purgatory, source)
+        is_async = is_async_source(source)
+        if policy is not None and not isinstance(policy, Policy):
+            raise TypeError(f"policy must be a Policy or None, got {policy!r}")
+        require_text("media_type", media_type)
         require_int("max_body_bytes", max_body_bytes, 0)
         require_int("max_reads", max_reads, 1)
         self.purgatory: Final = purgatory
-        self.policy: Final = policy or Policy()
-        self._async_source = cast("AsyncSource[K]", source) if iscoroutinefunction(source.version) else None
+        self.policy: Final = Policy() if policy is None else policy
+        self._async_source = cast("AsyncSource[K]", source) if is_async else None
         self._max_reads = max_reads
         self._reads: Reads[K] | None = None
         self._outages = Outages()
@@ -113,6 +122,7 @@ class LongPolling(Generic[K]):
         self._bodies = Bodies(memory, max_body_bytes)
         self._media_type = (b"content-type", media_type.encode("latin-1"))
         self._newcomers = Newcomers()
+        self._handover = Handover(parts_of(purgatory).iteration.budget)
         self._places = Places(self.policy.max_per_group)
         self._streams = 0
         self._answered: Counter[int] = Counter()
@@ -248,13 +258,11 @@ class LongPolling(Generic[K]):
         """
         if parts_of(self.purgatory).loop.is_foreign_thread():
             raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if self.policy.linger and self.purgatory.waiting(key):
-            lingering = (self, key)
-            if self.purgatory.waiting(lingering):
-                return 0
-            with suppress(PurgatoryClosedError, PurgatoryFullError):
-                self.purgatory.watch(Linger(self.purgatory, key, self.policy.linger), [lingering])
-                return 0
+        if not self.purgatory.is_open:  # not an error: the first poll starts it
+            require_hashable("key", key)
+            return 0
+        if self.policy.linger and self.purgatory.waiting(key) and self._linger((self, key), key):
+            return 0
         return self.purgatory.check_and_complete(key)
 
     def notify_all(self) -> None:
@@ -264,14 +272,8 @@ class LongPolling(Generic[K]):
 
         Raises: RuntimeError: called from another thread.
         """
-        if self.policy.linger and self.purgatory.num_delayed > 0:
-            lingering = (self,)
-            if self.purgatory.waiting(lingering):
-                return
-            with suppress(PurgatoryClosedError, PurgatoryFullError):
-                self.purgatory.watch(LingerAll(self.purgatory, self.policy.linger), [lingering])
-                return
-        self.purgatory.check_all_soon()
+        if not (self.policy.linger and self.purgatory.num_delayed > 0 and self._linger((self,), EVERY_KEY)):
+            self.purgatory.check_all_soon()
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Do what notify() does, from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
@@ -281,17 +283,26 @@ class LongPolling(Generic[K]):
 
         Raises: TypeError: *key* is not hashable.
         """
-        if not self.policy.linger:
+        if not self.policy.linger and self.purgatory.is_open:
             self.purgatory.check_and_complete_threadsafe(key)
             return
-        hash(key)  # an unhashable one fails here, not in the loop
+        require_hashable("key", key)  # here, not in the loop
         if self.purgatory.is_open:
-            loop = parts_of(self.purgatory).loop.running
-            try:
-                loop.call_soon_threadsafe(self.notify, key)
-            except RuntimeError:
-                if not loop.is_closed():
-                    raise
+            self._handover.put(key, parts_of(self.purgatory).loop.running, self.notify)
+
+    def _linger(self, lingering: Hashable, key: Hashable) -> bool:
+        """Check *key* after ``Policy.linger``. Returns: False if the purgatory is full or closed.
+
+        Args: lingering: the key under which that waits.
+        """
+        if self.purgatory.waiting(lingering):
+            return True
+        checks = parts_of(self.purgatory).checks
+        with suppress(PurgatoryClosedError, PurgatoryFullError):
+            self.purgatory.watch(Linger(checks, key, self.policy.linger), [lingering])
+            checks.announce(key)
+            return True
+        return False
 
     async def _enter(self) -> None:
         """Prepare for the first poll in a loop. By then every server has installed its signal handlers."""
@@ -300,7 +311,9 @@ class LongPolling(Generic[K]):
             await self.purgatory.start()
         self._loop = loop
         self._places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
-        self._newcomers = Newcomers()  # its timer belongs to a loop, as reads do
+        # These belong to a loop, as reads do.
+        self._newcomers = Newcomers()
+        self._handover = Handover(parts_of(self.purgatory).iteration.budget)
         if self._async_source is not None:
             self._reads = Reads(self._async_source, self._max_reads, self._outages)
         on_stop_signal(self.purgatory.close)
@@ -410,6 +423,13 @@ class LongPolling(Generic[K]):
     def count(self, status: int) -> None:
         """Count an answer when it begins."""
         self._answered[status] += 1
+
+
+def _require_purgatory(purgatory: object, source: object) -> None:
+    if isinstance(source, Purgatory):
+        raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
+    if not isinstance(purgatory, Purgatory):
+        raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}")
 
 
 def _headers(version: str) -> list[RawHeader]:

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from ..core.check_counts import Undecided
+from ..core.checks import Checks as KeyChecks
 from ..core.operation import is_due, mark_retrieved, owner_of
 from ..core.purgatory import parts_of
 from ..operation import DelayedOperation
@@ -291,32 +292,19 @@ class Newcomers:
 
 
 class Linger(DelayedOperation[None]):
-    """Checks *key* at its deadline, once for all its polls. A poll with an earlier deadline still expires on time."""
+    """Checks *key* at its deadline, once for all its polls. A poll with an earlier deadline still expires on time.
 
-    __slots__ = ("_key", "_purgatory")
+    EVERY_KEY stands for every key.
+    """
 
-    def __init__(self, purgatory: Purgatory, key: Hashable, timeout: float) -> None:
+    __slots__ = ("_checks", "_key")
+
+    def __init__(self, checks: KeyChecks, key: Hashable, timeout: float) -> None:
         super().__init__(timeout)
-        self._purgatory, self._key = purgatory, key
+        self._checks, self._key = checks, key
 
     def try_complete(self) -> bool:
         return False
 
     def on_complete(self) -> None:
-        self._purgatory.check_and_complete_soon(self._key)
-
-
-class LingerAll(DelayedOperation[None]):
-    """Checks every key at its deadline."""
-
-    __slots__ = ("_purgatory",)
-
-    def __init__(self, purgatory: Purgatory, timeout: float) -> None:
-        super().__init__(timeout)
-        self._purgatory = purgatory
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        self._purgatory.check_all_soon()
+        self._checks.mark_announced(self._key)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from ..arguments import require_methods
 from ..errors import PurgatoryError
 from .headers import is_entity_tag
 
@@ -83,6 +85,22 @@ class AsyncSource(Protocol[K_contra]):
         Raises: GoneError: a client cannot resume from *since*. NotFoundError: there is no such resource.
         """
         ...
+
+
+def is_async_source(source: Source[K] | AsyncSource[K]) -> bool:
+    """Return whether the methods of *source* are to be awaited.
+
+    Raises: TypeError: it is a class, or lacks a method; or one method is an ``async def`` and the other is not.
+    """
+    require_methods("source", source, ("version", "read"), "Source")
+    is_async, reads_async = iscoroutinefunction(source.version), iscoroutinefunction(source.read)
+    if is_async != reads_async:
+        one, other = ("version", "read") if is_async else ("read", "version")
+        raise TypeError(
+            f"source must have two plain methods or two async ones, got {source!r}: {one}() is an async def and "
+            f"{other}() is not"
+        )
+    return is_async
 
 
 def is_answer(exc: Exception) -> bool:

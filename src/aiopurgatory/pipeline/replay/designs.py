@@ -113,7 +113,9 @@ class New(Target):
         self._visited = 0
         self._clock = clock
         tick_ns, wheel_size = round(setting.tick * NS), cast(int, setting.wheel_size)
-        self._parts = Parts("simulated", tick_ns, wheel_size, setting.purge_interval, None, inf, (), warnings.warn)
+        self._parts = Parts(
+            "simulated", tick_ns, wheel_size, setting.purge_interval, None, inf, (), warnings.warn, bool
+        )
         self.watch = SyncPurgatory(self._parts).watch
 
     async def start(self) -> None:

@@ -1,0 +1,198 @@
+"""Misses: checks of keys that nothing watches. Most are normal; some are a mistake that nothing else would show."""
+
+from __future__ import annotations
+
+import sys
+from asyncio.exceptions import CancelledError
+from collections.abc import Callable, Hashable
+from typing import Any, Final, final
+
+from .loop import Loop
+from .operation import keys_of
+from .reports import described, kind_of
+from .watchers import Watchers, oldest
+
+#: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
+FIRST: Final = 1_000
+EVERY: Final = 512
+#: The same while nothing waits: then there is little to examine.
+EVERY_IDLE: Final = 64
+#: The most warnings of a purgatory. The first text of a key is part of its shape, and may be anything.
+MAX_WARNINGS: Final = 20
+#: Longer keys, and tuples of more items, are not examined: that would take too long.
+MAX_LENGTH: Final = 200
+MAX_ITEMS: Final = 8
+#: The length of a UUID. Longer texts are not taken for a number.
+MAX_PARSED: Final = 36
+
+
+@final
+class Misses:
+    """Finds the mistakes behind misses: a key of the wrong type, a call from a wrong thread, or before the start.
+
+    The first misses are all examined, later ones at random distances, so that no rhythm of the keys hides one. In
+    asyncio's debug mode, all are.
+
+    Args:
+        warn: called with a line for the log.
+        is_debug: whether asyncio's debug mode is on, before the purgatory is started.
+    """
+
+    __slots__ = (
+        "_idle",
+        "_is_debug",
+        "_loop",
+        "_random",
+        "_warn",
+        "_warned",
+        "_warned_of_start",
+        "_warned_of_thread",
+        "_watchers",
+        "examined",
+        "twin_keys",
+    )
+
+    def __init__(
+        self, loop: Loop, watchers: Watchers, warn: Callable[[str], object], is_debug: Callable[[], bool]
+    ) -> None:
+        self._loop: Final = loop
+        self._watchers: Final = watchers
+        self._warn: Final = warn
+        self._is_debug: Final = is_debug
+        #: Misses examined while something waited, and those of them that had a twin.
+        self.examined = 0
+        self.twin_keys = 0
+        self._idle = 0
+        self._random = 1
+        self._warned: set[Any] = set()
+        self._warned_of_start = False
+        self._warned_of_thread = False
+
+    def examine(self, key: Hashable) -> int:
+        """Look for a mistake behind the check of *key*, which nothing watches. Never raises.
+
+        Returns: which miss from now on is to be examined next. A caller that counts them spares most calls.
+        """
+        try:
+            if self._loop.running is None:
+                self._examine_start(key)
+            elif not self._warned_of_thread and self._loop.is_foreign_thread():
+                self._warned_of_thread = True
+                self._warn(
+                    f"purgatory {self._loop.name!r}: check_and_complete({shown(key)}) was called outside the thread "
+                    "of the purgatory's event loop. It raises RuntimeError as soon as something waits for the key; "
+                    "use check_and_complete_threadsafe(key)"
+                )
+            if self._watchers.by_key:
+                self.examined += 1
+                self._examine_key(key)
+            else:
+                self._idle += 1
+        except (Exception, CancelledError):
+            pass  # of the key's own methods: they must not break a check
+        return self._distance()
+
+    def _distance(self) -> int:
+        """Misses until the next one to be examined."""
+        if self._loop.debug:
+            return 1
+        if not self._watchers.by_key:
+            return 1 if self._idle <= FIRST else EVERY_IDLE
+        if self.examined < FIRST:
+            return 1
+        self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        return 1 + (self._random >> 16) % (2 * EVERY)
+
+    def _examine_start(self, key: Hashable) -> None:
+        if not self._warned_of_start and self._is_debug():
+            self._warned_of_start = True
+            self._warn(
+                f"purgatory {self._loop.name!r}: the check of {shown(key)} did nothing, since the purgatory is not "
+                "started; use 'async with' or await start() first"
+            )
+
+    def _examine_key(self, key: Hashable) -> None:
+        by_key = self._watchers.by_key
+        for twin in twins_of(key):
+            if twin in by_key:
+                self.twin_keys += 1
+                self._warn_of(
+                    (kind_of(key), kind_of(twin)),
+                    f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
+                    f"something waits for {shown(twin)}, which is another key. Use one type for both: convert it in "
+                    "the route, as {id:int} does, or check and publish str(id)",
+                )
+                return
+        if isinstance(key, tuple) and self._is_watched_in_parts(key):
+            self.twin_keys += 1
+            self._warn_of(
+                (kind_of(key), None),
+                f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
+                "something waits for each of its parts, as keys of their own. Watch it as one key: "
+                f"watch(op, [{shown(key)}])",
+            )
+
+    def _is_watched_in_parts(self, key: tuple[Any, ...]) -> bool:
+        """Does an operation wait for the items of *key*, because watch() took the tuple for an iterable of keys?"""
+        if len(key) < 2:
+            return False
+        first = oldest(self._watchers.by_key.get(key[0]), 1)
+        return bool(first) and keys_of(first[0]) == key
+
+    def _warn_of(self, shape: Any, text: str) -> None:
+        if shape not in self._warned and len(self._warned) < MAX_WARNINGS:
+            self._warned.add(shape)
+            self._warn(text)
+
+
+def twins_of(key: Any) -> list[Any]:
+    """Return the keys that *key* may be mistaken for: 7 for "7" and b"7", and the same within a tuple."""
+    if not isinstance(key, tuple):
+        return [twin for twin in (as_text(key), as_value(key), as_bytes(key)) if twin is not key]
+    found: list[Any] = []
+    if len(key) > MAX_ITEMS:
+        return found
+    for convert in (as_text, as_value, as_bytes):
+        items = [convert(item) for item in key]
+        changed = [place for place, item in enumerate(items) if item is not key[place]]
+        if changed:
+            found.append(tuple(items))
+        if len(changed) > 1:
+            found += [(*key[:place], items[place], *key[place + 1 :]) for place in changed]
+    return found
+
+
+def as_text(key: Any) -> Any:
+    """Return *key* as text, or itself."""
+    if isinstance(key, int):
+        return str(int(key))
+    if isinstance(key, bytes):
+        return key.decode() if len(key) <= MAX_LENGTH else key
+    return str(key) if type(key).__name__ == "UUID" else key
+
+
+def as_bytes(key: Any) -> Any:
+    """Return *key* as bytes, or itself."""
+    if isinstance(key, int):
+        return str(int(key)).encode()
+    return key.encode() if isinstance(key, str) and len(key) <= MAX_LENGTH else key
+
+
+def as_value(key: Any) -> Any:
+    """Return the int or UUID that the text of *key* stands for, or itself."""
+    if not isinstance(key, (str, bytes)) or len(key) > MAX_PARSED:
+        return key
+    text = key.decode() if isinstance(key, bytes) else key
+    if text.isdecimal() or (text.startswith("-") and text[1:].isdecimal()):
+        return int(text)
+    if len(text) == MAX_PARSED and text[8] == "-":
+        module: Any = sys.modules.get("uuid")  # whoever watches a UUID has imported it
+        if module is not None:
+            return module.UUID(text)
+    return key
+
+
+def shown(key: object) -> str:
+    """Return the repr of *key*, shortened."""
+    text = described(key)
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."

@@ -1,0 +1,77 @@
+"""Common mistakes in making a LongPolling: each is answered by an error that names the argument and the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web import LongPolling, Policy
+
+from .polls import Counters
+
+
+class AsyncVersion(Counters):
+    async def version(self, resource: str) -> str:  # type: ignore[override]
+        return "1"
+
+
+class AsyncRead(Counters):
+    async def read(self, resource: str, since: str | None, version: str) -> bytes:  # type: ignore[override]
+        return b""
+
+
+class Misspelt:
+    def version(self, resource: str) -> str:
+        return "1"
+
+    def raed(self, resource: str, since: str | None, version: str) -> bytes:
+        return b""
+
+
+class NoMethod:
+    def version(self, resource: str) -> str:
+        return "1"
+
+    read = b"body"
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "swapped": ({"purgatory": Counters(), "source": Purgatory()}, r"purgatory .*LongPolling\(purgatory, source\)"),
+    "no purgatory": ({"purgatory": "polls"}, "purgatory must be a Purgatory, got 'polls'"),
+    "purgatory class": ({"purgatory": Purgatory}, "purgatory must be .*Purgatory"),
+    "source class": ({"source": Counters}, "source must be an instance .*class Counters"),
+    "no source": ({"source": None}, r"source must have a method version\(\)"),
+    "misspelt": ({"source": Misspelt()}, r"source must have a method read\(\).*raed"),
+    "no method": ({"source": NoMethod()}, r"source must have a method read\(\)"),
+    "async version, plain read": (
+        {"source": AsyncVersion()},
+        r"source must .*version\(\) is an async def and read\(\)",
+    ),
+    "plain version, async read": ({"source": AsyncRead()}, r"source must .*read\(\) is an async def and version\(\)"),
+    "policy": ({"policy": 30.0}, "policy must be a Policy or None, got 30.0"),
+    "false policy": ({"policy": 0}, "policy must be a Policy or None, got 0"),
+    "media_type": ({"media_type": b"text/plain"}, "media_type must be a str"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_long_polling_of_a_wrong_argument_names_it(name: str) -> None:
+    arguments, message = MISTAKES[name]
+    with pytest.raises(TypeError, match=message):
+        LongPolling(**{"purgatory": Purgatory(), "source": Counters(), **arguments})
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+@pytest.mark.parametrize("opened", [False, True])
+async def test_notify_of_an_unhashable_key_names_it(linger: float, opened: bool) -> None:
+    purgatory = Purgatory()
+    if opened:
+        await purgatory.start()
+    polling = LongPolling(purgatory, Counters(), policy=Policy(linger=linger))
+    key: Any = ["n"]
+    for notify in (polling.notify, polling.notify_threadsafe):
+        with pytest.raises(TypeError, match=r"key must be hashable, got \['n'\]"):
+            notify(key)
+    await purgatory.aclose()
