@@ -90,6 +90,7 @@ async def test_scrape_shows_what_statistics_say(
         found = scraped(registry)
     found.pop("longest_turn_seconds{purgatory=fetch}")
     assert found.pop("wakeups_total{purgatory=fetch}") > 0
+    assert found.pop("worker_pid{}") == os.getpid()
     assert found.pop("cascaded_operations_total{purgatory=fetch}") > 0
     assert found.pop("wait_seconds_sum{kind=Fetch,outcome=completed,purgatory=fetch}") == pytest.approx(1.01)
     assert found.pop("wait_seconds_sum{kind=Fetch,outcome=expired,purgatory=fetch}") == pytest.approx(1.005)
@@ -147,6 +148,13 @@ async def test_awaited_conditions_count_like_any_other(
         await asyncio.gather(*waits)
         await look()
     assert seen == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 3]]
+
+
+async def test_scrape_counts_checks_of_a_twin(metrics: Metrics, registry: CollectorRegistry) -> None:
+    async with Purgatory("fetch", observers=[metrics]) as purgatory:
+        purgatory.watch(Fetch(), ["7"])
+        purgatory.check_and_complete(7)
+        assert scraped(registry)["twin_keys_total{purgatory=fetch}"] == 1
 
 
 async def test_histograms_count_each_wait_in_its_bucket(
@@ -339,6 +347,7 @@ async def test_scrape_shows_what_a_bus_says(metrics: Metrics, registry: Collecto
         await bus.gap()
         found = scraped(registry)
         assert found.pop("bus_since_echo_seconds{bus=aiopurgatory}", 0.0) < 5
+        assert found.pop("worker_pid{}") == os.getpid()
         assert found == {
             "bus_connected{bus=aiopurgatory}": 1,
             "bus_gaps_total{bus=aiopurgatory}": 1,

@@ -114,6 +114,11 @@ _FAMILIES: Final = (
     _Family("refused_operations", "Operations not parked, because of max_pending", _plain("refused")),
     _Family("undelivered_results", "Results that no task received, because all were cancelled", _plain("undelivered")),
     _Family("checks", "Checks of a watched key, by whether they ended an operation", _checks, ("result",)),
+    _Family(
+        "twin_keys",
+        "Examined checks of a key that nothing watched, while something watched it with another type, as 7 and '7'",
+        _plain("twin_keys"),
+    ),
     _Family("cascaded_operations", "Moves to a finer level of the timing wheel", _plain("cascaded")),
     _Family("wakeups", "Wake-ups of the clock task", _plain("wakeups")),
     _Family("purges", "Sweeps of all watch entries", _plain("purges")),
@@ -145,6 +150,11 @@ _WAIT: Final = ("aiopurgatory_wait_seconds", "Time from watch to the end", ("pur
 _LATENESS: Final = ("aiopurgatory_lateness_seconds", "Time from deadline to expiration", ("purgatory", "kind"))
 _REFUSED_POLLS: Final = ("aiopurgatory_refused_polls", "Long polls answered 503, by reason", ("purgatory", "reason"))
 
+_WORKER: Final = (
+    "aiopurgatory_worker_pid",
+    "Process that these metrics are of: of this worker only. PROMETHEUS_MULTIPROC_DIR adds up all workers",
+)
+
 #: No Metrics refers to its registry, so the entry goes when the registry does.
 _made: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
 _making: Final = Lock()
@@ -160,6 +170,9 @@ class Metrics(HistogramObserver):
     Counts of refused polls stay after a purgatory has closed.
 
     There is one per registry: a second call returns the same object.
+
+    The metrics are of this process only; aiopurgatory_worker_pid tells which. With several workers behind one port,
+    each scrape reaches another one.
 
     With PROMETHEUS_MULTIPROC_DIR set, for workers that are scraped as one, gauges and counters are up to a second old,
     an operation costs 2 us more, and the counts of a closed purgatory stay. Call prometheus_client's
@@ -253,6 +266,7 @@ class Metrics(HistogramObserver):
         for family in (*_FAMILIES, *_BUS_FAMILIES):
             yield (GaugeMetricFamily if family.gauge else CounterMetricFamily)(family.full_name, family.about)
         yield CounterMetricFamily(*_REFUSED_POLLS[:2])
+        yield GaugeMetricFamily(*_WORKER)
         for name, about, _ in (_WAIT, _LATENESS):
             yield HistogramMetricFamily(name, about)
 
@@ -268,6 +282,10 @@ class Metrics(HistogramObserver):
         for labels, count in list(self._refused_polls.items()):
             refused.add_metric(labels, count)
         yield refused
+        worker = GaugeMetricFamily(*_WORKER, labels=())
+        if open_ or self._buses:
+            worker.add_metric((), os.getpid())
+        yield worker
         waits: list[_Labelled] = []
         lateness: list[_Labelled] = []
         for statistics, by_kind in open_:

@@ -82,12 +82,17 @@ _SETTINGS: Final = {
     "purge_interval": "ended operations per purge; 0: their entries are removed at once",
 }
 
+#: Columns that came later, null in files of older versions.
+_LATER: Final = {
+    "twin_keys": "examined checks of an unwatched key of which a twin was watched, as 7 and '7'",
+}
+
 STATISTICS: Final = pa.schema(
     [
         *_WHOSE,
         _field("at", _INSTANT, "time of the snapshot"),
         *(_field(name, pa.int64(), about) for name, about in _COUNTS.items()),
-        *(_field(name, pa.int64(), about, True) for name, about in _SETTINGS.items()),
+        *(_field(name, pa.int64(), about, True) for name, about in (_SETTINGS | _LATER).items()),
     ],
     metadata={"aiopurgatory.schema_version": str(SCHEMA_VERSION)},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import time
 from collections import deque
@@ -137,7 +138,8 @@ class Views:
 
     async def read(self, number: int, since: str | None, version: str) -> bytes:
         # Not by JSONResponse, which fails if a name is not valid UTF-8.
-        return json.dumps(self._common | self._views[number].since(since), allow_nan=False).encode()
+        common = self._common | {"pid": os.getpid()}
+        return json.dumps(common | self._views[number].since(since), allow_nan=False).encode()
 
     async def _follow(self) -> None:
         """Notify the polls of due snapshots, until no poll waits."""
