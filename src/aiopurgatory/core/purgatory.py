@@ -213,13 +213,14 @@ class SyncPurgatory:
         Cost: one dict look-up if nothing waits, else a try_complete() for each that does. Invariants: I7, I11, I12.
         Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: an exception ends one operation only.
         """
-        most = ALL if limit is None else checked_limit(limit)
         try:
             entry = self._by_key.get(key)
         except TypeError as exc:
             raise unhashable("key", key, exc) from None
         if entry is not None:
-            return self._checks.check(key, entry, most)
+            return self._checks.check(key, entry, ALL if limit is None else checked_limit(limit))
+        if limit is not None:
+            checked_limit(limit)
         self._until_examined -= 1
         if self._until_examined <= 0:
             self._until_examined = self._misses.examine(key)
