@@ -23,8 +23,7 @@ class Member:
     def __init__(self, network: Network, kind: type[Rules], name: str, max_outbox: int) -> None:
         self.network = network
         self.seen = dict.fromkeys(KEYS, 0)
-        self.rules = kind(self.check, self.check_all, HEARTBEAT, TIMEOUT, max_outbox)
-        self.rules.begin(name)
+        self.rules = kind(name, self.check, self.check_all, HEARTBEAT, TIMEOUT, max_outbox)
         self.is_linked = False
         self.is_subscribed = False
         #: The server has subscribed it, but it does not know yet.
@@ -83,6 +82,7 @@ class Member:
             self.rules.hear(self.incoming.pop(0), self.network.now)
 
     def tick(self) -> None:
+        self.rules.tick(self.network.now)
         if self.is_subscribed and self.rules.echo.is_overdue(self.network.now):
             self.break_off()
 
@@ -126,7 +126,7 @@ class Network:
         if random.random() < 0.2:
             key = random.choice(KEYS)
             self.versions[key] += 1
-            member.rules.publish(key, encode(key))
+            member.rules.publish(key, encode(key), self.now)
         if random.random() < 0.02:
             self.fault(member)
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.bus import Bus, BusClosedError, BusConnectError
+from aiopurgatory.bus import Bus, BusClosedError, BusConnectError, Link
+from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.testing.bus import MemoryEngine
 
@@ -310,6 +311,186 @@ async def test_flush_cancelled_anywhere_leaves_nothing(server: MemoryServer, tur
         await asyncio.wait([task])
         await bus.flush()
         assert bus.statistics().outbox == 0
+
+
+# start and close at once, and ends that nobody asked for
+
+
+class Silent:
+    """An engine whose server hangs at a place."""
+
+    def __init__(self, place: str = "open") -> None:
+        self.place = place
+
+    async def open(self, hear: Hear, lost: Lost) -> Link:
+        if self.place == "open":
+            await asyncio.sleep(3600.0)
+        return self
+
+    async def send(self, messages: list[str]) -> None:
+        """No echo."""
+
+    def abort(self) -> None:
+        pass
+
+    def explain(self, exc: Exception) -> str:
+        return f"what is wrong: {exc!r}"
+
+
+@pytest.mark.parametrize("place", ["open", "echo"])
+@pytest.mark.parametrize("turns", range(5))
+async def test_aclose_during_start_ends_it(place: str, turns: int) -> None:
+    bus = Bus(Silent(place), [], timeout=30.0)
+    starts = [asyncio.create_task(bus.start()) for _ in range(3)]
+    for _ in range(turns + 1):
+        await asyncio.sleep(0)
+    await asyncio.wait_for(bus.aclose(), 5.0)
+    done, _ = await asyncio.wait(starts, timeout=5.0)
+    assert {type(task.exception()) for task in done} == {BusClosedError}
+    assert len(done) == 3
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_start_three_at_once_share_their_failure() -> None:
+    bus = Bus(Silent("echo"), [], timeout=0.05)
+    raised = await asyncio.gather(*(bus.start() for _ in range(3)), return_exceptions=True)
+    assert [type(exc) for exc in raised] == [BusConnectError] * 3
+    assert "EchoLostError" in str(raised[2])
+    with pytest.raises(BusClosedError):
+        bus.publish("key")
+
+
+async def test_start_three_at_once_return_when_up(server: MemoryServer) -> None:
+    bus = MemoryBus(server, [])
+    await asyncio.gather(*(bus.start() for _ in range(3)))
+    assert bus.statistics().connected
+    await bus.aclose()
+
+
+async def test_start_first_one_cancelled_ends_the_others() -> None:
+    bus = Bus(Silent(), [], timeout=30.0)
+    first, second = (asyncio.create_task(bus.start()) for _ in range(2))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    with pytest.raises(BusClosedError):
+        await asyncio.wait_for(second, 5.0)
+    assert first.cancelled()
+
+
+async def test_start_second_one_cancelled_harms_nobody(server: MemoryServer) -> None:
+    bus = MemoryBus(server, [])
+    first, second = (asyncio.create_task(bus.start()) for _ in range(2))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    second.cancel()
+    await first
+    assert bus.statistics().connected
+    await bus.aclose()
+
+
+async def test_start_during_aclose_is_a_life_of_its_own(server: MemoryServer) -> None:
+    """What the first one still sends and hears must not disturb the second."""
+    there = Recorder()
+    bus = MemoryBus(server, [])
+    async with MemoryBus(server, [there]):
+        await bus.start()
+        bus.publish("old")
+        closing = asyncio.create_task(bus.aclose())
+        await asyncio.sleep(0)
+        await bus.start()
+        bus.publish("new")
+        await closing
+        await bus.flush()
+        assert bus.statistics().connected
+        assert bus.statistics().published == 1
+        await until(lambda: there.keys == ["old", "new"])
+        await bus.aclose()
+
+
+def its_task() -> asyncio.Task[Any]:
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiopurgatory bus")
+    return task
+
+
+async def test_task_cancelled_by_others_says_so(server: MemoryServer, caplog: pytest.LogCaptureFixture) -> None:
+    told, here = Told(), Recorder()
+    async with MemoryBus(server, [here], observers=[told]) as bus:
+        flush = asyncio.create_task(bus.flush())
+        bus.publish("key")
+        its_task().cancel()
+        await until(lambda: not bus.statistics().connected)
+        assert "cancelled, but not by aclose()" in str(bus.statistics().error)
+        with pytest.raises(BusClosedError, match="call aclose"):
+            bus.publish("key")
+        await asyncio.wait([flush])
+        assert here.everything == 2  # it hears nothing more
+        assert told.what == ["opened"]  # its metrics say that it is not connected
+        assert "cancelled, but not by aclose()" in caplog.text
+    assert told.what == ["opened", "closed"]
+    assert bus.statistics().error is None
+    async with bus:
+        assert bus.statistics().connected
+
+
+async def test_task_ended_by_an_exception_fails_start() -> None:
+    class Ends(Silent):
+        async def open(self, hear: Hear, lost: Lost) -> Link:
+            raise GeneratorExit
+
+    bus = Bus(Ends(), [])
+    with pytest.raises(BusClosedError):
+        await asyncio.wait_for(bus.start(), 5.0)
+    with pytest.raises(GeneratorExit):
+        await bus._task  # type: ignore[misc]
+
+
+async def test_link_cancelled_from_within_is_a_gap(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client library may cancel a future that the bus awaits."""
+    async with MemoryBus(server, []) as bus:
+
+        async def send(self: object, messages: list[str]) -> None:
+            monkeypatch.undo()
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr("aiopurgatory.testing.bus._MemoryLink.send", send)
+        bus.publish("key")
+        await asyncio.wait_for(bus.flush(), 5.0)
+        assert bus.statistics().gaps == 1
+
+
+async def test_aclose_in_an_outage_says_what_is_lost(server: MemoryServer, caplog: pytest.LogCaptureFixture) -> None:
+    async with MemoryBus(server, []) as bus:
+        bus.publish("sent")
+        await bus.flush()
+        server.is_down = True
+        await until(lambda: not bus.statistics().connected)
+        for number in range(30_000):
+            bus.publish(number)
+        await asyncio.sleep(0.02)
+        assert bus.statistics().outbox == 30_000
+        assert bus.statistics().outbox_age >= 0.02
+    assert "ended with 30000 keys that the server has not acknowledged" in caplog.text
+    caplog.clear()
+    server.is_down = False
+    async with bus:
+        bus.publish("sent")
+    assert caplog.text == ""
+
+
+async def test_statistics_in_a_forked_child_says_so(server: MemoryServer) -> None:
+    async with MemoryBus(server, []) as bus:
+        assert bus.statistics().since_echo is not None
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            found = bus.statistics()
+            os.write(write, f"{found.connected} {found.since_echo} {found.error} {bus!r}".encode())
+            os._exit(0)
+        said = (await asyncio.to_thread(os.read, read, 1000)).decode()
+        await asyncio.to_thread(os.waitpid, child, 0)
+        assert said.startswith("False None the bus was started before a fork")
+        assert "disconnected" in said
+        assert bus.statistics().connected
 
 
 # observers

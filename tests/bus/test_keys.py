@@ -213,10 +213,11 @@ def test_decode_any_text_is_a_key_or_malformed(line: str) -> None:
 
 @given(st.lists(st.integers(1, MAX_LINE).map(lambda length: "x" * length), max_size=20))
 def test_pack_splits_and_keeps_order(lines: list[str]) -> None:
-    messages = pack("@0123456789abcdef 123456", lines)
+    messages = pack("@0123456789abcdef 123456", 9, lines)
     assert all(len(message) <= MAX_MESSAGE for message in messages)
     assert [line for message in messages for line in message.split("\n")[1:]] == lines
-    assert all(message.startswith("@0123456789abcdef 123456") for message in messages)
+    heads = [message.split("\n")[0] for message in messages]
+    assert heads == [f"@0123456789abcdef 123456 {number}" for number in range(9, 9 + len(messages))]
 
 
 def test_encode_too_deep_is_refused_whatever_is_innermost() -> None:

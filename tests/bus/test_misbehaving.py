@@ -10,8 +10,10 @@ import pytest
 
 from aiopurgatory.bus import Bus, BusConnectError, drive
 from aiopurgatory.bus.engine import Hear, Link, Lost
+from aiopurgatory.bus.rules import Rules
+from aiopurgatory.testing import MemoryBus, MemoryServer
 
-from .waits import until
+from .waits import Recorder, until
 
 
 class Stubborn:
@@ -140,3 +142,59 @@ async def test_control_without_grace_it_is_a_gap(monkeypatch: pytest.MonkeyPatch
         await until(lambda: bus.statistics().gaps == 1)
         engine.is_slow = False
         await until(lambda: bus.statistics().connected and bus.statistics().outbox == 0)
+
+
+class Forgetful:
+    """An engine that loses a cancellation: send() returns, though the server has acknowledged nothing."""
+
+    async def open(self, hear: Hear, lost: Lost) -> Link:
+        class _Link:
+            async def send(self, messages: list[str]) -> None:
+                try:
+                    if is_down := "\n" in messages[0] and not sent:
+                        sent.append(messages[0])
+                        lost(ConnectionResetError("cut"))
+                        await asyncio.sleep(30.0)
+                except asyncio.CancelledError:
+                    return
+                if not is_down:
+                    sent.append(messages[0])
+                    hear(messages[0])
+
+            def abort(self) -> None:
+                pass
+
+        sent = self.sent
+        return _Link()
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def explain(self, exc: Exception) -> str:
+        return repr(exc)
+
+
+async def test_send_lost_cancellation_is_no_acknowledgement() -> None:
+    engine = Forgetful()
+    async with Bus(engine, []) as bus:
+        engine.sent.clear()
+        bus.publish("key")
+        await asyncio.wait_for(bus.flush(), 5.0)
+        assert [message.split("\n")[1] for message in engine.sent] == ['"key"', '"key"']
+
+
+async def test_hear_that_fails_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client library may log it and go on: the keys of the message would be lost."""
+    server, there = MemoryServer(), Recorder()
+    async with MemoryBus(server, []) as one, MemoryBus(server, [there]) as other:
+        before = there.everything
+
+        def fail(self: Rules, message: str, now: float) -> None:
+            monkeypatch.undo()
+            raise MemoryError
+
+        monkeypatch.setattr(Rules, "hear", fail)
+        server.deliver(['"key"'])
+        await until(lambda: one.statistics().gaps + other.statistics().gaps == 1)
+        await until(lambda: one.statistics().connected and other.statistics().connected)
+        assert "key" in there.keys or there.everything > before

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from aiopurgatory.bus.rules import Echo, Outbox, Rules
+from aiopurgatory.bus.outbox import Outbox
+from aiopurgatory.bus.rules import Echo, Rules
 
 from .network import Hiding, stuck
 
@@ -32,6 +33,7 @@ class NoCheckAtConfirmation(Rules):
         self._confirmed = True
         self._link += 1
         self.echo.reset()
+        self._arrivals.reset(self._origin, self._link)
 
 
 class ForgetsAtBreak(Outbox):
@@ -44,9 +46,9 @@ class ForgetsAtBreak(Outbox):
 class SendsOnce(Outbox):
     """Without the second half of R2: a key in flight is not sent again."""
 
-    def put(self, key: Hashable, line: str) -> None:
+    def put(self, key: Hashable, line: str, now: float) -> None:
         if key not in self._in_flight:
-            super().put(key, line)
+            super().put(key, line, now)
 
 
 class Ping(Echo):
@@ -54,7 +56,7 @@ class Ping(Echo):
 
     def acknowledged(self) -> None:
         super().acknowledged()
-        self._asked_at = float("inf")
+        self._unechoed.clear()
 
 
 class NoTimeout(Echo):
@@ -67,9 +69,9 @@ class NoTimeout(Echo):
 class DropsWhatIsTooMuch(Outbox):
     """Without R5."""
 
-    def put(self, key: Hashable, line: str) -> None:
+    def put(self, key: Hashable, line: str, now: float) -> None:
         if len(self) < self._most:
-            super().put(key, line)
+            super().put(key, line, now)
 
 
 class _WithOutbox(Rules):
@@ -78,8 +80,8 @@ class _WithOutbox(Rules):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
-        self.outbox = self.outbox_kind(args[4])  # type: ignore[misc, arg-type]
-        self.echo = self.echo_kind(args[2], args[3])  # type: ignore[misc, arg-type]
+        self.outbox = self.outbox_kind(args[5])  # type: ignore[misc, arg-type]
+        self.echo = self.echo_kind(args[3], args[4])  # type: ignore[misc, arg-type]
 
 
 def with_parts(outbox: type[Outbox] = Outbox, echo: type[Echo] = Echo) -> type[Rules]:
@@ -102,9 +104,21 @@ def test_control_without_the_rule_leaves_some_parked(rule: str) -> None:
     assert stuck(kind, range(400 if "R2" in rule else 60), max_outbox=max_outbox) > 0
 
 
+class Unnumbered(Rules):
+    """Without R6: nobody asks for the numbers of others."""
+
+    def confirmed(self) -> None:
+        super().confirmed()
+        self._arrivals.is_gap = lambda *_: False  # type: ignore[method-assign]
+
+
 def test_control_hidden_reconnects_leave_some_parked() -> None:
-    """Without R4."""
-    assert stuck(Rules, range(400), member=Hiding) > 0
+    """Without R4 and R6."""
+    assert stuck(Unnumbered, range(400), member=Hiding) > 0
+
+
+def test_rules_hidden_reconnects_are_noticed_by_the_numbers() -> None:
+    assert stuck(Rules, range(100), member=Hiding) == 0
 
 
 def test_control_with_unchanged_parts_leaves_nobody_parked() -> None:

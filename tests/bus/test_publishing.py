@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.bus.rules import Outbox
+from aiopurgatory.bus.outbox import Outbox
 from aiopurgatory.testing.servers import Server
 
 from .proxy import Proxy

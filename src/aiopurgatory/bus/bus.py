@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from ..arguments import require_seconds
 from .engine import CHANNEL, BusClosedError, BusConnectError, Engine, require_channel
 from .keys import encode
+from .outbox import Outbox
 from .reconnecting import Reconnecting
 from .rules import Rules
 from .targets import Target, Targets
+
+logger = logging.getLogger("aiopurgatory")
 
 #: Seconds to wait for a cancelled task to end, and how often to cancel it: a library may lose a cancellation.
 _PATIENCE: Final = 0.5
@@ -29,13 +35,16 @@ class BusStatistics:
     Args:
         name: the bus's name: its channel.
         connected: whether it has received an echo of its own message since it last connected.
-        gaps: how often a subscription was lost. After each loss, every key was checked.
-        since_echo: seconds since the last echo; None if there was none since it last connected.
-        outbox: keys that the server has not acknowledged.
+        gaps: how often messages may have been lost: with a subscription, or by a missing number. After each, every key
+            was checked.
+        since_echo: seconds since the newest own message that came back was sent: so old is the newest state of others
+            that it knows of. None if none came back since it last connected.
+        outbox: keys that the server has not acknowledged, those replaced by "check everything" included.
+        outbox_age: seconds since the oldest of these was published; 0.0 if there is none.
         published: keys given to publish().
         received: keys received from others, ``*`` included.
         malformed: lines that are not keys, and messages that are too long. Both are skipped.
-        error: why it is not connected, and what to do; None if it is connected or closed.
+        error: why it is not connected, and what to do; None if it is connected, or was closed by aclose().
     """
 
     name: str
@@ -43,6 +52,7 @@ class BusStatistics:
     gaps: int
     since_echo: float | None
     outbox: int
+    outbox_age: float
     published: int
     received: int
     malformed: int
@@ -58,7 +68,10 @@ class BusObserver(Protocol):
         ...
 
     def bus_closed(self, bus: Any, /) -> None:
-        """Called when *bus* is closed, or failed to connect at its start."""
+        """Called when *bus* is closed, or failed to connect at its start.
+
+        A bus whose task ends by itself while others run on is not closed: its statistics say why it is disconnected.
+        """
         ...
 
 
@@ -80,7 +93,7 @@ class Bus:
     Args:
         engine: the server.
         targets: what to check here: purgatories, long polls, and other objects with notify() and notify_all().
-        heartbeat: seconds without an echo after which the bus sends a message to itself; default 5. Every process
+        heartbeat: seconds without a publish after which the bus sends a message to itself; default 5. Every process
             receives all of these: with 100 idle processes and 5 s, each receives 20 a second.
         timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo;
             default 5.
@@ -109,67 +122,79 @@ class Bus:
             if not isinstance(observer, BusObserver):
                 raise TypeError(f"observers must have bus_opened(bus) and bus_closed(bus), got {observer!r}")
         self._timeout = timeout
-        fan = Targets(targets, self._report)
-        self._rules = Rules(fan.check, fan.check_all, heartbeat, timeout)
+        self._targets = Targets(targets, self._report)
+        self._heartbeat = heartbeat
+        self._rules = self._new_rules()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._reconnecting: Reconnecting | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_open = False
+        #: Whether the observers count it as open. They do after its task has ended by itself.
+        self._is_observed = False
+        #: Why its task has ended by itself.
+        self._died: str | None = None
 
     def __repr__(self) -> str:
-        state = "connected" if self._rules.connected else "disconnected" if self._is_open else "closed"
+        state = "connected" if self._is_connected() else "disconnected" if self._is_open else "closed"
         return f"<{type(self).__name__} {self.name!r} {state} outbox={len(self._rules.outbox)} gaps={self._rules.gaps}>"
 
     # life
 
     async def start(self) -> None:
-        """Connect, in the running loop. Return when the first echo has arrived. A second call does nothing.
+        """Connect, in the running loop. Return when the first echo has arrived.
+
+        A call during another start() shares its outcome. Once connected, a call does nothing.
 
         Raises:
             BusConnectError: it cannot connect; the message says why and what to do.
+            BusClosedError: aclose() was called meanwhile, or the other start() was cancelled.
             RuntimeError: the bus runs in another loop, or was started before a fork.
         """
         loop = asyncio.get_running_loop()
         if self._is_open:
-            if self._loop is loop and self._pid == os.getpid():
-                return
-            raise RuntimeError(self._why_not_here())
-        self._loop, self._pid = loop, os.getpid()
-        self._rules.begin(secrets.token_hex(8))
-        self._reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
-        self._is_open = True
+            if self._loop is not loop or self._pid != os.getpid():
+                raise RuntimeError(self._why_not_here())
+            if self._reconnecting is not None:
+                await self._until_up(self._reconnecting)
+            return
+        self._shut()
+        self._loop, self._pid, self._died = loop, os.getpid(), None
+        # All new, since an earlier life may still be ending.
+        self._rules = self._new_rules()
+        self._reconnecting = reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
+        self._is_open = self._is_observed = True
         self._tell(lambda observer: observer.bus_opened(self))
-        self._task = task = loop.create_task(self._reconnecting.run(), name="aiopurgatory bus")
-        task.add_done_callback(self._ended)
+        self._task = task = loop.create_task(reconnecting.run(), name="aiopurgatory bus")
+        task.add_done_callback(partial(self._ended, self._rules.outbox))
         try:
-            await self._reconnecting.up
-        except BaseException as exc:
-            await self._stop(task)
-            if isinstance(exc, Exception):
-                raise BusConnectError(self._engine.explain(exc)) from exc
+            await self._until_up(reconnecting)
+        except BaseException:
+            await self._stop(task, reconnecting)
             raise
 
     async def aclose(self) -> None:
         """Flush for up to ``timeout`` seconds if the bus is connected, then disconnect.
 
-        Ends within ``timeout`` + 2 s, whatever the server does. Keys that are not acknowledged by then are dropped. A
-        second call does nothing. In a forked child process, it leaves the connections to the parent.
+        Ends within ``timeout`` + 2 s, whatever the server does. Keys that are not acknowledged by then are dropped,
+        and a warning is logged. A second call does nothing. In a forked child process, it leaves the connections to
+        the parent.
         """
-        task = self._task
-        if not self._is_open or task is None or self._reconnecting is None:
-            return
+        task, reconnecting, self._died = self._task, self._reconnecting, None
+        is_open = self._is_open
         self._shut()
+        if not is_open or task is None or reconnecting is None:
+            return
         if self._pid != os.getpid():  # removing their sockets from the shared epoll would deafen the parent
             return
         try:
             if self._loop is asyncio.get_running_loop() and self._rules.connected:
                 async with asyncio.timeout(self._timeout):
-                    await self._reconnecting.flush()
+                    await reconnecting.flush()
         except (TimeoutError, BusClosedError):
             pass
         finally:
-            await self._stop(task)
+            await self._stop(task, reconnecting)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -197,8 +222,8 @@ class Bus:
 
         Cost: 2 to 4 us, plus the check.
         """
-        reconnecting = self._here()
-        self._rules.publish(key, encode(key))
+        reconnecting, now = self._here()
+        self._rules.publish(key, encode(key), now)
         reconnecting.wake()
 
     async def flush(self) -> None:
@@ -210,36 +235,64 @@ class Bus:
             BusClosedError: the bus is closed, or was closed meanwhile.
             RuntimeError: called in another thread, event loop or process.
         """
-        await self._here().flush()
+        reconnecting, _ = self._here()
+        await reconnecting.flush()
 
     def statistics(self) -> BusStatistics:
-        """Return a snapshot of the bus. May be called at any time."""
-        rules, error = self._rules, self._reconnecting.error if self._reconnecting else None
-        since = self._loop.time() - rules.echo.heard_at if self._loop and rules.connected else None
+        """Return a snapshot of the bus. May be called at any time, in any thread.
+
+        In a forked child process, a bus of the parent is not connected.
+        """
+        rules, connected = self._rules, self._is_connected()
+        now = self._loop.time() if self._loop is not None and self._is_open else -inf
         return BusStatistics(
             name=self.name,
-            connected=rules.connected,
+            connected=connected,
             gaps=rules.gaps,
-            since_echo=since,
+            since_echo=now - rules.echo.echoed_at if connected else None,
             outbox=len(rules.outbox),
+            outbox_age=max(0.0, now - rules.outbox.oldest_at()),
             published=rules.published,
             received=rules.received,
             malformed=rules.malformed,
-            error=None if error is None or rules.connected or not self._is_open else self._engine.explain(error),
+            error=None if connected else self._why_not_connected(),
         )
 
     # inside
 
-    def _here(self) -> Reconnecting:
+    def _new_rules(self) -> Rules:
+        fan = self._targets
+        return Rules(secrets.token_hex(8), fan.check, fan.check_all, self._heartbeat, self._timeout)
+
+    def _is_connected(self) -> bool:
+        return self._rules.connected and self._is_open and self._pid == os.getpid()
+
+    async def _until_up(self, reconnecting: Reconnecting) -> None:
+        try:
+            await reconnecting.wait_until_up()
+        except BusClosedError:
+            raise
+        except Exception as exc:
+            raise BusConnectError(self._engine.explain(exc)) from exc
+
+    def _here(self) -> tuple[Reconnecting, float]:
+        """Returns: what to wake, and the time. Raises: the bus cannot be used, or not here."""
         if not self._is_open or self._reconnecting is None:
             what = "closed" if self._reconnecting else "not started: use `async with`, or await start()"
-            raise BusClosedError(f"the bus is {what}")
+            raise BusClosedError(f"the bus is {what}" if self._died is None else self._died)
         try:
-            if asyncio.get_running_loop() is self._loop:
-                return self._reconnecting
+            loop = asyncio.get_running_loop()
         except RuntimeError:
-            pass
-        raise RuntimeError(self._why_not_here())
+            loop = None
+        if loop is None or loop is not self._loop:
+            raise RuntimeError(self._why_not_here())
+        return self._reconnecting, loop.time()
+
+    def _why_not_connected(self) -> str | None:
+        if self._is_open and self._pid != os.getpid():
+            return self._why_not_here()
+        error = self._reconnecting.error if self._reconnecting is not None and self._is_open else None
+        return self._died if error is None else self._engine.explain(error)
 
     def _why_not_here(self) -> str:
         if self._pid != os.getpid():
@@ -254,11 +307,11 @@ class Bus:
             message = f"aiopurgatory: a target or an observer of {self!r} raised"
             self._loop.call_exception_handler({"message": message, "exception": exc})
 
-    async def _stop(self, task: asyncio.Task[None]) -> None:
+    async def _stop(self, task: asyncio.Task[None], reconnecting: Reconnecting) -> None:
         """End *task* in bounded time. Its connections are dropped before the first await, even if this is cancelled."""
-        self._shut()
-        if self._reconnecting is not None:
-            self._reconnecting.stop()
+        if task is self._task:  # not of a later start()
+            self._shut()
+        reconnecting.stop()
         for _ in range(_ATTEMPTS):
             task.cancel()
             done, _ = await asyncio.wait([task], timeout=_PATIENCE)
@@ -267,15 +320,29 @@ class Bus:
         message = f"aiopurgatory: a task of {self!r} did not end when cancelled, and was abandoned"
         task.get_loop().call_exception_handler({"message": message, "task": task})
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Count the bus as closed if *task* was cancelled from outside, as asyncio.run() does at its end."""
-        if task is self._task:
+    def _ended(self, outbox: Outbox, task: asyncio.Task[None]) -> None:
+        """Say what is lost, and count the bus as closed if *task* was cancelled by others.
+
+        As asyncio.run() does at its end; or by mistake, while others run on: then its metrics must not disappear.
+        """
+        if len(outbox):
+            keys = f"{len(outbox)} keys that the server has not acknowledged"
+            logger.warning("bus %r ended with %s: other processes may not check them", self.name, keys)
+        if task is not self._task or not self._is_open or self._reconnecting is None or not self._reconnecting.was_up():
+            return
+        why = "was cancelled" if task.cancelled() else f"ended with {task.exception()!r}"
+        self._died = f"the bus' task {why}, but not by aclose(): call aclose() and start() to connect again"
+        if all(other.cancelling() for other in asyncio.all_tasks(task.get_loop())):
             self._shut()
+            return
+        self._is_open = False
+        logger.error("bus %r: %s", self.name, self._died)
 
     def _shut(self) -> None:
         """Count the bus as closed from here on. Idempotent."""
-        if self._is_open:
-            self._is_open = False
+        self._is_open = False
+        if self._is_observed:
+            self._is_observed = False
             if self._pid == os.getpid():  # in a forked child, the bus is the parent's
                 self._tell(lambda observer: observer.bus_closed(self))
 

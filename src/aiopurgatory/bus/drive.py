@@ -46,7 +46,7 @@ class Drive:
         self._scope: asyncio.Timeout | None = None
         #: What the task awaits when there is nothing to send.
         self._sleeper: asyncio.Future[None] | None = None
-        #: The timer for _tick(), and its time: uvloop's handle for a past time has no when().
+        #: The timer for _tick(), and its time, or infinity: uvloop's handle for a past time has no when().
         self._timer: asyncio.Handle | None = None
         self._due = inf
         self._why: Exception | None = None
@@ -103,6 +103,7 @@ class Drive:
             self._arm()
             if messages:
                 await link.send(messages)
+                self._raise_if_broken()  # a lost cancellation is no acknowledgement
                 self._rules.acknowledged()
                 self._told()
             else:
@@ -121,16 +122,24 @@ class Drive:
             link.abort()
 
     def _hear(self, message: str) -> None:
-        if not self._is_over:
+        if self._is_over:
+            return
+        try:
             self._rules.hear(message, self._loop.time())
             self._told()
+            self._arm()
+        except Exception as exc:  # a client library may only log it, and the keys would be lost
+            self.lose(exc)
 
     # time
 
     def _arm(self) -> None:
-        """Schedule _tick() for the next time the rules need it. An earlier timer is kept: it arms again itself."""
-        when = self._rules.echo.next_at()
-        if self._timer is None or when < self._due:
+        """Schedule _tick() for when the rules need it. To be called after each change of the rules.
+
+        An earlier timer is kept: it arms again itself.
+        """
+        when = self._rules.next_at()
+        if when < self._due and not self._is_over:
             if self._timer is not None:
                 self._timer.cancel()
             self._due = when
@@ -138,14 +147,15 @@ class Drive:
             self._timer = self._loop.call_at(when + 0.001, self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer, self._due = None, inf
         now = self._loop.time()
+        self._rules.tick(now)
         if self._rules.echo.is_overdue(now):
             self._judge(GRACE)
-        elif self._rules.echo.is_probe_due(now):
-            self.wake()  # which arms again
-        else:
-            self._arm()
+            return
+        if self._rules.echo.is_probe_due(now):
+            self.wake()
+        self._arm()  # whatever the task does: it may be in the middle of sending
 
     def _judge(self, iterations: int) -> None:
         if self._is_over:

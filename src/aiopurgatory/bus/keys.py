@@ -5,8 +5,9 @@
     UUID("0000...")             {"$uuid":"0000..."}
     every key                   *
 
-A message has one key per line. Its first line may name the sending process, as ``@origin``. A key has no canonical
-form: receivers compare decoded keys as a dict does, so 1, 1.0 and True are one key.
+A message has one key per line. Its first line may be ``@origin link number``: the sending process, which of its
+connections, and the message's number there, from 1 on. A key has no canonical form: receivers compare decoded keys as
+a dict does, so 1, 1.0 and True are one key.
 """
 
 from __future__ import annotations
@@ -100,15 +101,20 @@ def decode_all(lines: list[str]) -> list[Hashable]:
         raise MalformedError(str(exc)) from None
 
 
-def pack(head: str, lines: Iterable[str]) -> list[str]:
-    """Pack *lines* into as few messages as possible, each headed by the line *head*."""
-    messages = []
-    text, room = [head], MAX_MESSAGE - len(head)
+def pack(head: str, number: int, lines: Iterable[str]) -> list[str]:
+    """Pack *lines* into as few messages as possible. The first line of each is *head* and its number.
+
+    Args: number: of the first message; each further one has the next.
+    """
+    messages: list[str] = []
+    text = [f"{head} {number}"]
+    room = MAX_MESSAGE - len(text[0])
     for line in lines:
         room -= len(line) + 1
         if room < 0:
             messages.append("\n".join(text))
-            text, room = [head], MAX_MESSAGE - len(head) - len(line) - 1
+            text = [f"{head} {number + len(messages)}"]
+            room = MAX_MESSAGE - len(text[0]) - len(line) - 1
         text.append(line)
     messages.append("\n".join(text))
     return messages

@@ -4,61 +4,74 @@ from __future__ import annotations
 
 import asyncio
 from random import random
-from typing import final
+from typing import Final, final
 
 from .drive import Drive
-from .engine import BusClosedError, Engine
-from .rules import Rules, pause
+from .engine import BusClosedError, EchoLostError, Engine
+from .pauses import Pauses
+from .rules import Rules
 
 
 @final
 class Reconnecting:
-    """Opens a new link whenever one breaks.
+    """One life of a bus, from its start to its close: opens a new link whenever one breaks.
 
-    Args: timeout: seconds that connecting may take.
+    Args:
+        rules: new ones for each life.
+        timeout: seconds that connecting may take.
     """
 
     __slots__ = (
-        "_attempt",
         "_drive",
         "_engine",
         "_flushes",
         "_is_stopped",
         "_loop",
+        "_pauses",
         "_rules",
         "_timeout",
+        "_up",
+        "_up_at",
         "error",
-        "up",
     )
 
     def __init__(self, engine: Engine, rules: Rules, timeout: float) -> None:
         self._engine, self._rules, self._timeout = engine, rules, timeout
         self._loop = asyncio.get_running_loop()
+        self._pauses: Final = Pauses(timeout)
         self._drive: Drive | None = None
-        #: Attempts to connect since the bus was last up. A connection alone does not reset it: an echo does.
-        self._attempt = 0
+        #: When the link had its first echo. None: it had none yet.
+        self._up_at: float | None = None
         self._is_stopped = False
         #: For each waiting flush(), the number of its last key.
         self._flushes: dict[asyncio.Future[None], int] = {}
         #: Why the last link broke or could not be opened.
         self.error: Exception | None = None
         #: Done at the first echo, or fails with the reason why there was none.
-        self.up: asyncio.Future[None] = self._loop.create_future()
+        self._up: asyncio.Future[None] = self._loop.create_future()
+
+    def was_up(self) -> bool:
+        """Whether the first echo has arrived."""
+        return self._up.done() and self._up.exception() is None
+
+    async def wait_until_up(self) -> None:
+        """Wait for the first echo. Raises: why there was none, or BusClosedError: stop() was called before."""
+        await asyncio.shield(self._up)  # several may wait, and one of them be cancelled
 
     async def run(self) -> None:
         """Connect, and reconnect after each break. Returns after stop(), or if the first link did not come up."""
         try:
             while not self._is_stopped:
+                self._up_at = None
                 self._drive = Drive(self._engine, self._rules, self._timeout, self._look)
-                try:
-                    await self._drive.run()
-                except Exception as exc:
-                    self.error = exc
-                if not self.up.done():
-                    self.up.set_exception(self.error or AssertionError())
+                error = await self._broken(self._drive)
+                self.error = error
+                if not self._up.done():
+                    self._fail(error)
                     return
-                self._attempt += 1
-                await asyncio.sleep(pause(self._attempt, random()))
+                up_for = 0.0 if self._up_at is None else self._loop.time() - self._up_at
+                timed_out = isinstance(error, TimeoutError | EchoLostError)
+                await asyncio.sleep(self._pauses.after(up_for, timed_out, random()))
         finally:
             self.stop()
 
@@ -68,7 +81,7 @@ class Reconnecting:
             self._drive.wake()
 
     def stop(self) -> None:
-        """Drop the connections now, and fail the waiting flushes. Idempotent."""
+        """Drop the connections now, and fail all that wait. Idempotent."""
         self._is_stopped = True
         if self._drive is not None:
             self._drive.abort()
@@ -76,6 +89,8 @@ class Reconnecting:
             if not flush.done():
                 flush.set_exception(BusClosedError("the bus was closed before the server acknowledged every key"))
         self._flushes.clear()
+        if not self._up.done():
+            self._fail(BusClosedError("the bus was closed before it was connected"))
 
     async def flush(self) -> None:
         mark = self._rules.outbox.mark()
@@ -88,12 +103,30 @@ class Reconnecting:
         finally:
             self._flushes.pop(flush, None)
 
+    async def _broken(self, drive: Drive) -> Exception:
+        """Serve a link until it breaks. Returns: why it did."""
+        try:
+            await drive.run()
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if self._is_stopped or task is None or task.cancelling():
+                raise
+            # From within the client library, of a task or future of its own: only the link is over.
+            return ConnectionError(f"the connection was cancelled: {exc!r}")
+        except Exception as exc:
+            return exc
+        raise AssertionError("a link ends with an exception")
+
+    def _fail(self, why: Exception) -> None:
+        self._up.set_exception(why)
+        self._up.exception()  # nobody may be waiting any more
+
     def _look(self) -> None:
-        """Update `up` and the flushes after an echo or an acknowledgement."""
-        if self._rules.connected:
-            self._attempt = 0
-            if not self.up.done():
-                self.up.set_result(None)
+        """Update what waits, after an echo or an acknowledgement."""
+        if self._rules.connected and self._up_at is None:
+            self._up_at = self._loop.time()
+            if not self._up.done():
+                self._up.set_result(None)
         if self._flushes:
             acknowledged = self._rules.outbox.acknowledged_up_to()
             for flush, mark in self._flushes.items():

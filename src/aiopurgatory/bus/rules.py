@@ -3,186 +3,157 @@
 R1 After every confirmed subscription, the first included, everything is checked: earlier messages were not received.
 R2 A key leaves the outbox when the server has acknowledged it. Keys in flight are sent again after a break. A key that
    is published while it is in flight is sent again.
-R3 A process must receive its own messages, sent on the other connection. After a heartbeat without one, it sends a
-   probe. A missing echo or acknowledgement within the timeout is a gap: the link is given up, and everything is
-   checked. The bus is up after its first echo.
-R4 The bus reconnects by itself, after growing and partly random pauses.
+R3 A process must receive its own messages, sent on the other connection. It sends one at least once per heartbeat. Each
+   must be acknowledged, and its echo received, within the timeout. Otherwise that is a gap: the link is given up, and
+   everything is checked. Messages are numbered, so that an echo answers no message sent later. The bus is up after its
+   first echo.
+R4 The bus reconnects by itself, after partly random pauses. They grow with each break, and shrink with the time that a
+   link was up.
 R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Over its bound it collapses into `*`: check
    everything, everywhere.
+R6 A number missing among the messages of another process's link is a gap, too: everything is checked.
+R7 A message from the channel costs a bounded time. Checks of everything that messages cause are at least SPACING apart.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from typing import Final, final
+from typing import Final
 
 from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, pack
+from .outbox import MAX_OUTBOX, Outbox
 
-#: The most keys in the outbox before it collapses.
-MAX_OUTBOX: Final = 10_000
-#: Characters of keys to send before the next acknowledgement.
-MAX_BATCH: Final = 250_000
-#: Seconds between two attempts to connect: the first pause, which doubles, and the longest.
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 2.0
-
-
-class Outbox:
-    """Keys that the server has not acknowledged, in the order in which they were published (R2, R5)."""
-
-    __slots__ = ("_in_flight", "_most", "_serial", "_waiting")
-
-    def __init__(self, most: int = MAX_OUTBOX) -> None:
-        self._most: Final = most
-        #: For each key its serial number and its line. The numbers rise along both dicts.
-        self._waiting: dict[Hashable, tuple[int, str]] = {}
-        self._in_flight: dict[Hashable, tuple[int, str]] = {}
-        self._serial = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._in_flight)
-
-    def put(self, key: Hashable, line: str) -> None:
-        # Others may have checked a key in flight before its state changed again, so it is sent once more.
-        if key in self._waiting or _All in self._waiting:
-            return
-        self._serial += 1
-        self._waiting[key] = (self._serial, line)
-        if len(self) > self._most:
-            self._collapse()
-
-    def take(self) -> list[str]:
-        """Move the next keys in flight. Returns: the lines in flight."""
-        size = 0
-        for key, entry in self._waiting.items():
-            if size > MAX_BATCH:
-                break
-            self._in_flight[key] = entry
-            size += len(entry[1])
-        for key in self._in_flight:
-            del self._waiting[key]
-        return [line for _, line in self._in_flight.values()]
-
-    def acknowledge(self) -> None:
-        """Drop the keys in flight: the server has them."""
-        self._in_flight.clear()
-
-    def put_back(self) -> None:
-        """Queue the keys in flight again: the link broke, and they may not have arrived."""
-        waiting, self._waiting = self._waiting, self._in_flight
-        for key, entry in waiting.items():
-            self._waiting.setdefault(key, entry)  # the older number: flush() must not pass it
-        self._in_flight = {}
-        if _All in self._waiting:
-            self._collapse()
-
-    def clear(self) -> None:
-        self._waiting.clear()
-        self._in_flight.clear()
-
-    def mark(self) -> int:
-        """The serial number of the last key."""
-        return self._serial
-
-    def acknowledged_up_to(self) -> float:
-        """The highest mark() up to which every key is acknowledged; infinity if all are."""
-        for entries in (self._in_flight, self._waiting):
-            for serial, _ in entries.values():
-                return serial - 1
-        return inf
-
-    def _collapse(self) -> None:
-        first = next(iter(self._waiting.values()))[0]
-        self._waiting = {_All: (first, EVERY_KEY)}
-
-
-@final
-class _All:
-    """Stands for every key in a collapsed outbox."""
+#: Malformed lines after which the rest of a message is skipped.
+MAX_MALFORMED: Final = 10
+#: Seconds between two checks of everything that were asked for by messages.
+SPACING: Final = 0.25
+#: Processes whose last message is remembered.
+MAX_ORIGINS: Final = 1_000
 
 
 class Echo:
     """Tracks which acknowledgements and echoes the server owes (R3). Times are in seconds."""
 
-    __slots__ = ("_asked_at", "_heartbeat", "_sent_at", "_timeout", "heard_at")
+    __slots__ = ("_heartbeat", "_number", "_sent_at", "_timeout", "_unacknowledged_since", "_unechoed", "echoed_at")
 
     def __init__(self, heartbeat: float, timeout: float) -> None:
         self._heartbeat: Final = heartbeat
         self._timeout: Final = timeout
-        self.heard_at = -inf
-        #: When the first message after the last echo was sent, and when the unacknowledged batch was.
-        self._asked_at = inf
-        self._sent_at = inf
+        #: For each batch whose echo is missing: the number of its last message, and when it was sent.
+        self._unechoed: deque[tuple[int, float]] = deque()
+        self.reset()
 
     def reset(self) -> None:
         """Start over for a new link: nothing is owed, and a probe is due at once."""
-        self.heard_at, self._asked_at, self._sent_at = -inf, inf, inf
+        self._unechoed.clear()
+        self._number = 0
+        self._sent_at = -inf
+        self._unacknowledged_since = inf
+        #: When the newest message that came back was sent.
+        self.echoed_at = -inf
 
-    def sent(self, now: float) -> None:
-        self._asked_at = min(self._asked_at, now)
-        self._sent_at = now
+    def next_number(self) -> int:
+        """The number of the next message."""
+        return self._number + 1
+
+    def sent(self, count: int, now: float) -> None:
+        self._number += count
+        self._unechoed.append((self._number, now))
+        self._sent_at = self._unacknowledged_since = now
 
     def acknowledged(self) -> None:
-        self._sent_at = inf
+        self._unacknowledged_since = inf
 
     def is_unacknowledged(self) -> bool:
-        return self._sent_at < inf
+        return self._unacknowledged_since < inf
 
-    def heard(self, now: float) -> None:
-        self.heard_at, self._asked_at = now, inf
+    def heard(self, number: int) -> None:
+        """Note the echo of a message. The last one of a batch answers it, and every earlier batch."""
+        while self._unechoed and self._unechoed[0][0] <= number <= self._number:
+            self.echoed_at = self._unechoed.popleft()[1]
 
     def is_probe_due(self, now: float) -> bool:
-        return self._asked_at == inf and now >= self.heard_at + self._heartbeat
+        return now >= self._probe_at()
 
     def is_overdue(self, now: float) -> bool:
-        return now >= min(self._asked_at, self._sent_at) + self._timeout
+        return now >= self._overdue_at()
 
     def next_at(self) -> float:
         """When a probe is due or an answer is overdue."""
-        overdue = min(self._asked_at, self._sent_at) + self._timeout
-        return overdue if overdue < inf else self.heard_at + self._heartbeat
+        return min(self._probe_at(), self._overdue_at())
+
+    def _probe_at(self) -> float:
+        # Counted from the last message, not from its echo: echoes that come later and later must not put it off.
+        return inf if self.is_unacknowledged() else self._sent_at + self._heartbeat
+
+    def _overdue_at(self) -> float:
+        unechoed_since = self._unechoed[0][1] if self._unechoed else inf
+        return min(unechoed_since, self._unacknowledged_since) + self._timeout
+
+
+class Arrivals:
+    """Notices missing numbers among the messages of each process's link (R6)."""
+
+    def __init__(self) -> None:
+        #: For each origin: its last link, and the last number there.
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def reset(self, origin: str, link: int) -> None:
+        """Start over for a new link, the own one: what others have sent before is not known."""
+        self._last = {origin: (link, 0)}
+
+    def is_gap(self, origin: str, link: int, number: int) -> bool:
+        """Note a message. Returns: whether an earlier one is missing."""
+        last = self._last.get(origin, (link, number - 1))
+        if (link, number) <= last:  # repeated, or late
+            return False
+        if origin not in self._last and len(self._last) >= MAX_ORIGINS:
+            del self._last[next(iter(self._last))]
+        self._last[origin] = link, number
+        return number != (last[1] + 1 if link == last[0] else 1)
 
 
 class Rules:
-    """One process's side of a bus.
+    """One process's side of a bus, from its start to its close.
 
     Args:
+        origin: an id that no other process and no other start has, not even in a fork.
         check: called with the keys to check here.
         check_all: called to check every key here.
-        heartbeat: seconds without an echo after which a probe is sent.
+        heartbeat: seconds without a message of this process after which it sends a probe.
         timeout: seconds that the server may take to acknowledge and to echo.
         max_outbox: the most keys in the outbox before it collapses.
     """
 
     def __init__(
         self,
+        origin: str,
         check: Callable[[Sequence[Hashable]], object],
         check_all: Callable[[], object],
         heartbeat: float,
         timeout: float,
         max_outbox: int = MAX_OUTBOX,
     ) -> None:
+        self._origin: Final = origin
         self._check: Final = check
         self._check_all: Final = check_all
         self.outbox: Final = Outbox(max_outbox)
         self.echo: Final = Echo(heartbeat, timeout)
-        self._origin = ""
+        self._arrivals: Final = Arrivals()
         self._link = 0
         #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
         self.connected = False
+        #: When a message last had everything checked, and when it will have the next time.
+        self._all_checked_at = -inf
+        self._all_due_at = inf
         self.gaps = self.published = self.received = self.malformed = 0
 
-    def begin(self, origin: str) -> None:
-        """Start, or start again. Args: origin: a new id that no other process has, not even a fork."""
-        self._origin = origin
-        self.outbox.clear()
-        self.gaps = self.published = self.received = self.malformed = 0
-
-    def publish(self, key: Hashable, line: str) -> None:
+    def publish(self, key: Hashable, line: str, now: float) -> None:
         self.published += 1
-        self.outbox.put(key, line)
+        self.outbox.put(key, line, now)
         self._check((key,))
 
     def confirmed(self) -> None:
@@ -190,7 +161,8 @@ class Rules:
         self._confirmed = True
         self._link += 1
         self.echo.reset()
-        self._check_all()
+        self._arrivals.reset(self._origin, self._link)
+        self._check_everything()
 
     def messages(self, now: float) -> list[str]:
         """Return what to send now: nothing while the last batch is unacknowledged."""
@@ -199,8 +171,9 @@ class Rules:
         lines = self.outbox.take()
         if not lines and not self.echo.is_probe_due(now):
             return []
-        self.echo.sent(now)
-        return pack(f"@{self._origin} {self._link}", lines)
+        messages = pack(f"@{self._origin} {self._link}", self.echo.next_number(), lines)
+        self.echo.sent(len(messages), now)
+        return messages
 
     def acknowledged(self) -> None:
         """Note that the server has the last messages()."""
@@ -209,38 +182,60 @@ class Rules:
 
     def hear(self, message: str, now: float) -> None:
         """Handle a message from the channel."""
-        lines = message.split("\n")
-        is_of_a_bus = message.startswith("@")
-        if is_of_a_bus:
-            origin, _, link = lines.pop(0)[1:].partition(" ")
-            if origin == self._origin:
-                self._hear_echo(link, now)
-                return
-        if len(message) > MAX_MESSAGE:  # not from a bus, and slow to decode
+        if len(message) > MAX_MESSAGE:  # not from a bus, and slow to read
             self.malformed += 1
-            return
-        if not (is_of_a_bus and self._hear_keys(lines)):
-            for line in lines:
-                self._hear_line(line.strip())
+        elif message.startswith("@"):
+            head, _, body = message.partition("\n")
+            origin, link, number = _parse(head)
+            if number and self._arrivals.is_gap(origin, link, number):
+                self.gaps += 1
+                self._hear_everything(now)
+            if origin == self._origin:
+                self._hear_echo(link, number)
+            elif body and not self._hear_keys(body.split("\n")):
+                self._hear_lines(body, now, True)
+        else:
+            self._hear_lines(message, now, False)
+
+    def next_at(self) -> float:
+        """When tick() must be called, at the latest. Any other call may change it."""
+        return min(self.echo.next_at() if self._confirmed else inf, self._all_due_at)
+
+    def tick(self, now: float) -> None:
+        """Check everything if that is due. Probes are sent by messages(); see Echo for what is overdue."""
+        if now >= self._all_due_at:
+            self._all_checked_at = now
+            self._check_everything()
 
     def broken(self) -> None:
         """Note that the link is given up, for whatever reason (R2, R3)."""
         was_confirmed = self._confirmed
-        self.closed()
         if was_confirmed:
             self.gaps += 1
-            self._check_all()
+            self._all_due_at = -inf
+        self.closed()
 
     def closed(self) -> None:
         """Note that the link is given up because the bus closes: this is not a gap."""
         self.outbox.put_back()
         self.connected = self._confirmed = False
+        if self._all_due_at < inf:
+            self._check_everything()
 
-    def _hear_echo(self, link: str, now: float) -> None:
+    def _check_everything(self) -> None:
+        self._all_due_at = inf
+        self._check_all()
+
+    def _hear_everything(self, now: float) -> None:
+        """Check everything now, or soon after the last time: each time tries every operation (R7)."""
+        self._all_due_at = min(self._all_due_at, max(now, self._all_checked_at + SPACING))
+        self.tick(now)
+
+    def _hear_echo(self, link: int, number: int) -> None:
         """Note an echo of this link; one of an earlier link says nothing. Its keys were checked when published."""
-        if self._confirmed and link == str(self._link):
-            self.echo.heard(now)
-            self.connected = True
+        if self._confirmed and link == self._link:
+            self.echo.heard(number)
+            self.connected = self.echo.echoed_at > -inf
 
     def _hear_keys(self, lines: list[str]) -> bool:
         """Check the keys on *lines*. Returns: False if a line is not a key."""
@@ -252,25 +247,33 @@ class Rules:
         self._check(keys)
         return True
 
-    def _hear_line(self, line: str) -> None:
-        if line == EVERY_KEY:
-            self.received += 1
-            self._check_all()
-        elif line:
-            try:
-                key = decode(line)
-            except MalformedError:
-                self.malformed += 1
-                return
-            self.received += 1
-            self._check((key,))
+    def _hear_lines(self, text: str, now: float, is_of_a_bus: bool) -> None:
+        """Check the keys in *text* line by line: not all of them are well-formed keys."""
+        keys: list[Hashable] = []
+        malformed = 0
+        for line in map(str.strip, text.split("\n")):
+            if line == EVERY_KEY:
+                self.received += 1
+                self._hear_everything(now)
+            elif line:
+                try:
+                    keys.append(decode(line))
+                except MalformedError:
+                    malformed += 1
+                    if malformed == MAX_MALFORMED:
+                        if is_of_a_bus:  # the rest may hold keys: it is of a newer version
+                            self._hear_everything(now)
+                        break
+        self.malformed += malformed
+        self.received += len(keys)
+        self._check(keys)
 
 
-def pause(attempt: int, chance: float) -> float:
-    """Seconds to wait before the connection is tried again (R4).
-
-    Args:
-        attempt: 1 for the first one after a link that was up.
-        chance: a random number from 0 to 1, so that processes don't return in a herd.
-    """
-    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempt - 1, 10)) * (0.5 + chance / 2))
+def _parse(head: str) -> tuple[str, int, int]:
+    """Return origin, link and number. Link and number are 0 if it has none, as in earlier versions."""
+    match head[1:].split(" "):
+        case [origin, link, number] if len(head) < 100 and link.isdecimal() and number.isdecimal():
+            return origin, int(link), int(number)
+        case [origin, *_]:
+            return origin, 0, 0
+    raise AssertionError("split() returns at least one part")

@@ -1,0 +1,105 @@
+"""The keys that a bus has still to send, and those the server has not acknowledged yet (R2, R5 of rules.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import inf
+from typing import Final, TypeAlias, final
+
+from .keys import EVERY_KEY
+
+#: The most keys in the outbox before it collapses.
+MAX_OUTBOX: Final = 10_000
+#: Characters of keys to send before the next acknowledgement.
+MAX_BATCH: Final = 250_000
+
+#: The serial number of a key, when it was published, and its line.
+_Entry: TypeAlias = tuple[int, float, str]
+
+
+class Outbox:
+    """Keys that the server has not acknowledged, in the order in which they were published (R2, R5)."""
+
+    __slots__ = ("_collapsed", "_collapsed_in_flight", "_in_flight", "_most", "_serial", "_waiting")
+
+    def __init__(self, most: int = MAX_OUTBOX) -> None:
+        self._most: Final = most
+        #: The serial numbers rise along both dicts.
+        self._waiting: dict[Hashable, _Entry] = {}
+        self._in_flight: dict[Hashable, _Entry] = {}
+        self._serial = 0
+        #: Keys that the `*` in each dict stands for, but for one.
+        self._collapsed = self._collapsed_in_flight = 0
+
+    def __len__(self) -> int:
+        """The number of keys, each that collapsed included."""
+        return len(self._waiting) + len(self._in_flight) + self._collapsed + self._collapsed_in_flight
+
+    def put(self, key: Hashable, line: str, now: float) -> None:
+        # Others may have checked a key in flight before its state changed again, so it is sent once more.
+        if key in self._waiting:
+            return
+        if _All in self._waiting:
+            self._collapsed += 1
+            return
+        self._serial += 1
+        self._waiting[key] = (self._serial, now, line)
+        if len(self._waiting) + len(self._in_flight) > self._most:
+            self._collapse()
+
+    def take(self) -> list[str]:
+        """Move the next keys in flight. Returns: the lines in flight."""
+        size = 0
+        for key, entry in self._waiting.items():
+            if size > MAX_BATCH:
+                break
+            self._in_flight[key] = entry
+            size += len(entry[2])
+        for key in self._in_flight:
+            del self._waiting[key]
+        self._collapsed_in_flight, self._collapsed = self._collapsed, 0
+        return [line for _, _, line in self._in_flight.values()]
+
+    def acknowledge(self) -> None:
+        """Drop the keys in flight: the server has them."""
+        self._in_flight.clear()
+        self._collapsed_in_flight = 0
+
+    def put_back(self) -> None:
+        """Queue the keys in flight again: the link broke, and they may not have arrived."""
+        waiting, self._waiting = self._waiting, self._in_flight
+        for key, entry in waiting.items():
+            self._waiting.setdefault(key, entry)  # the older number: flush() must not pass it
+        self._in_flight = {}
+        self._collapsed += self._collapsed_in_flight
+        self._collapsed_in_flight = 0
+        if _All in self._waiting:
+            self._collapse()
+
+    def mark(self) -> int:
+        """The serial number of the last key."""
+        return self._serial
+
+    def acknowledged_up_to(self) -> float:
+        """The highest mark() up to which every key is acknowledged; infinity if all are."""
+        for entries in (self._in_flight, self._waiting):
+            for serial, _, _ in entries.values():
+                return serial - 1
+        return inf
+
+    def oldest_at(self) -> float:
+        """When the oldest key was published; infinity if there is none. May be called in any thread."""
+        for entries in (self._in_flight, self._waiting):
+            for _, published_at, _ in list(entries.values())[:1]:  # a copy: the loop's thread may go on publishing
+                return published_at
+        return inf
+
+    def _collapse(self) -> None:
+        serial, published_at, _ = next(iter(self._waiting.values()))
+        self._collapsed += len(self._waiting) - 1
+        self._waiting = {_All: (serial, published_at, EVERY_KEY)}
+
+
+@final
+class _All:
+    """Stands for every key in a collapsed outbox."""

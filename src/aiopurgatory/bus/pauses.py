@@ -1,0 +1,50 @@
+"""How long a bus waits before it connects again (R4 of rules.py). No I/O."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+#: Seconds: the first pause, which doubles with each break, and the longest.
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 2.0
+#: Seconds up that undo one doubling.
+STEADY: Final = 5.0
+#: Breaks after which the pause grows no more.
+_MOST_BREAKS: Final = 7.0
+#: Attempts in a row that timed out, after which the pause grows no more.
+_MOST_TIMED_OUT: Final = 4
+
+
+@final
+class Pauses:
+    """Doubles the pause with each break, and halves it with every STEADY seconds that a link was up.
+
+    An echo alone does not shorten the pause: a link that breaks after each echo would have everything checked at each.
+    An attempt that timed out may go on at the server. So after the second in a row, pauses grow from one timeout to
+    four.
+
+    Args: timeout: seconds that an attempt may take.
+    """
+
+    __slots__ = ("_breaks", "_timed_out", "_timeout")
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout: Final = timeout
+        self._breaks = 0.0
+        self._timed_out = 0
+
+    def after(self, up_for: float, timed_out: bool, chance: float) -> float:
+        """Seconds to wait after a link broke, or could not be opened.
+
+        Args:
+            up_for: seconds since its first echo; 0.0 if there was none.
+            timed_out: whether the server did not answer in time.
+            chance: a random number from 0 to 1, so that processes don't return in a herd.
+        """
+        self._breaks = min(max(0.0, self._breaks - up_for / STEADY) + 1.0, _MOST_BREAKS)
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (self._breaks - 1.0))
+        before = 0 if up_for else self._timed_out
+        self._timed_out = min(before + 1, _MOST_TIMED_OUT) if timed_out else 0
+        if self._timed_out > 1:
+            pause = max(pause, self._timeout * 2.0 ** (self._timed_out - 2))
+        return float(pause * (0.5 + chance / 2))

@@ -1,0 +1,192 @@
+"""Buses on an event loop whose time is a number, and a network between them of which every message can go wrong.
+
+No I/O, and no real time: the loop jumps to its next timer. So thousands of faults take seconds, always the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from aiopurgatory.bus import Bus
+from aiopurgatory.bus.engine import Hear, Lost
+
+T = TypeVar("T")
+
+#: Seconds on the way, each way.
+WAY = 0.001
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Never waits: the time passes instead."""
+
+    now = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        found = super().select(0)
+        if not found:
+            assert timeout is not None, "nothing will ever happen"
+            self.now += timeout
+        return found
+
+
+def run_simulated(main: Coroutine[Any, Any, T]) -> T:
+    """Run *main* in simulated time."""
+    selector = _Jumping()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main)
+
+
+@dataclass
+class Fault:
+    """What happens to a message: it is dropped, repeated, delayed, delayed with all after it on its connection, or it
+    and all after it there are swallowed.
+    """
+
+    kind: str = "none"
+    #: The number of the message, over the whole network, from strike() on.
+    number: int = -1
+    seconds: float = 0.0
+
+
+@dataclass
+class Network:
+    """The server, and its connections. It notes what each message is."""
+
+    fault: Fault = field(default_factory=Fault)
+    sent: list[str] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    is_silent: bool = False
+    attempts: int = 0
+    #: An acknowledgement comes before the echo, or after it.
+    answer_way: float = WAY / 2
+
+    def strike(self, fault: Fault) -> None:
+        self.sent.clear()
+        self.fault = fault
+
+    def deliver(self, message: str) -> None:
+        for link in self.links[:]:
+            link.listening.send("notification", link.hear, message)
+
+
+class Connection:
+    """One direction of a connection: messages arrive in order."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.loop = asyncio.get_running_loop()
+        self.is_open = True
+        self.is_swallowing = False
+        #: Nothing arrives before.
+        self.until = 0.0
+        self.way = WAY
+        #: Seconds that each message takes, one after another.
+        self.slowness = 0.0
+
+    def send(self, what: str, arrive: Callable[..., object], *args: Any) -> None:
+        fault = self.network.fault
+        is_struck = len(self.network.sent) == fault.number
+        self.network.sent.append(what)
+        at = max(self.loop.time() + self.way, self.until) + self.slowness
+        if is_struck:
+            self.is_swallowing = fault.kind == "swallow"
+            if fault.kind == "drop":
+                return
+            if fault.kind.startswith("delay"):
+                at += fault.seconds
+        if self.is_swallowing or self.network.is_silent:
+            return
+        if not is_struck or fault.kind != "delay one":
+            self.until = at
+        for _ in range(2 if is_struck and fault.kind == "repeat" else 1):
+            self.loop.call_at(at, self._arrive, arrive, *args)
+
+    def _arrive(self, arrive: Callable[..., object], *args: Any) -> None:
+        if self.is_open:
+            arrive(*args)
+
+
+class Link:
+    """Two connections, three directions of which matter."""
+
+    def __init__(self, network: Network, hear: Hear, lost: Lost) -> None:
+        self.network, self.hear, self.lost = network, hear, lost
+        self.listening, self.publishing, self.answering = (Connection(network) for _ in range(3))
+        self.answering.way = network.answer_way
+
+    async def subscribe(self) -> None:
+        confirmed = asyncio.get_running_loop().create_future()
+        self.listening.send("subscription", self._subscribed, confirmed)
+        await confirmed
+
+    def _subscribed(self, confirmed: asyncio.Future[None]) -> None:
+        if self not in self.network.links:
+            self.network.links.append(self)
+        self.listening.send("confirmation", _finish, confirmed)
+
+    async def send(self, messages: list[str]) -> None:
+        owed = []
+        for message in messages:
+            acknowledged = asyncio.get_running_loop().create_future()
+            owed.append(acknowledged)
+            self.publishing.send("notify", self._publish, message, acknowledged)
+        for acknowledged in owed:
+            await acknowledged
+
+    def _publish(self, message: str, acknowledged: asyncio.Future[None]) -> None:
+        self.network.deliver(message)
+        self.answering.send("acknowledgement", _finish, acknowledged)
+
+    def abort(self) -> None:
+        for connection in (self.listening, self.publishing, self.answering):
+            connection.is_open = False
+        if self in self.network.links:
+            self.network.links.remove(self)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Engine:
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    async def open(self, hear: Hear, lost: Lost) -> Link:
+        link = Link(self.network, hear, lost)
+        self.network.attempts += 1
+        try:
+            await link.subscribe()
+        except BaseException:
+            link.abort()
+            raise
+        return link
+
+    def explain(self, exc: Exception) -> str:
+        return repr(exc)
+
+
+class Process:
+    """A bus, and when it has last checked each key, and everything."""
+
+    def __init__(self, network: Network, heartbeat: float, timeout: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.bus = Bus(Engine(network), [self], heartbeat=heartbeat, timeout=timeout)
+        self.checks: list[tuple[Hashable, float]] = []
+
+    def notify(self, key: Hashable) -> None:
+        self.checks.append((key, self.loop.time()))
+
+    def notify_all(self) -> None:
+        self.checks.append(("*", self.loop.time()))
+
+    def checked_after(self, key: Hashable, since: float) -> float:
+        """Seconds from *since* to the next check of *key*, or of everything."""
+        return min((at - since for what, at in self.checks if what in (key, "*") and at >= since), default=float("inf"))

@@ -1,0 +1,49 @@
+"""The pauses between attempts to connect, with time as a number."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiopurgatory.bus.pauses import FIRST_PAUSE, LONGEST_PAUSE, STEADY, Pauses
+
+
+def pauses(count: int, up_for: float, timed_out: bool, timeout: float = 5.0) -> list[float]:
+    made = Pauses(timeout)
+    return [made.after(up_for, timed_out, 1.0) for _ in range(count)]
+
+
+def test_pause_server_down_doubles_up_to_a_bound() -> None:
+    assert pauses(3, 0.0, False) == [0.05, 0.1, 0.2]
+    assert pauses(100, 0.0, False)[-1] == LONGEST_PAUSE
+
+
+def test_pause_is_random() -> None:
+    assert Pauses(5.0).after(0.0, False, 0.0) == Pauses(5.0).after(0.0, False, 1.0) / 2
+
+
+def test_pause_broken_after_each_echo_grows_all_the_same() -> None:
+    assert pauses(100, 0.03, False)[-1] == LONGEST_PAUSE
+    assert sum(pauses(5, 0.03, False)) > 1.0
+
+
+def test_pause_of_a_link_that_was_steady_is_the_first() -> None:
+    made = Pauses(5.0)
+    for _ in range(100):
+        made.after(0.0, False, 1.0)
+    assert made.after(STEADY, False, 1.0) == LONGEST_PAUSE
+    assert made.after(3 * STEADY, False, 1.0) < LONGEST_PAUSE / 2
+    assert made.after(7 * STEADY, False, 1.0) == FIRST_PAUSE
+
+
+def test_pause_after_attempts_that_timed_out_grows_by_timeouts() -> None:
+    assert pauses(6, 0.0, True) == [0.05, 5.0, 10.0, 20.0, 20.0, 20.0]
+
+
+@pytest.mark.parametrize(("up_for", "timed_out"), [(0.0, False), (1.0, True)])
+def test_pause_after_an_answer_forgets_what_timed_out(up_for: float, timed_out: bool) -> None:
+    made = Pauses(5.0)
+    for _ in range(5):
+        made.after(0.0, True, 1.0)
+    assert made.after(up_for, timed_out, 1.0) <= LONGEST_PAUSE
+    made.after(0.0, False, 1.0)
+    assert made.after(0.0, True, 1.0) <= LONGEST_PAUSE

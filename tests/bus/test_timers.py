@@ -1,0 +1,243 @@
+"""Every timer of R3, in simulated time: whatever happens to any one message, everybody hears of every key in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import pytest
+
+from aiopurgatory.bus.drive import GRACE, Drive
+from aiopurgatory.bus.pauses import FIRST_PAUSE
+from aiopurgatory.bus.rules import Arrivals, Echo
+
+from .simulated import Fault, Network, Process, run_simulated
+
+#: Heartbeat and timeout, in each order.
+each_order = pytest.mark.parametrize(("heartbeat", "timeout"), [(0.5, 2.5), (1.0, 1.0), (2.5, 0.5)])
+#: Seconds between the keys of a process: often and rarely, and no multiple of the times above.
+each_period = pytest.mark.parametrize("period", [0.73, 3.7], ids=["busy", "idle"])
+KINDS = ("drop", "repeat", "swallow", "delay", "delay one")
+PROCESSES = 3
+
+
+async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float) -> tuple[float, Network]:
+    """Seconds from a publish to its check by the slowest of the other processes, over all keys."""
+    network = Network(answer_way=0.0005 if fault.number % 2 else 0.002)
+    processes = [Process(network, heartbeat, timeout) for _ in range(PROCESSES)]
+    for process in processes:
+        await process.bus.start()
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(1.1 * heartbeat)  # each has heard each
+    network.strike(fault)
+    published: list[tuple[str, float, Process]] = []
+    for number in range(8 if period < 1.0 else 3):
+        for place, process in enumerate(processes):
+            await asyncio.sleep(period / PROCESSES)
+            published.append((f"{number} of {place}", loop.time(), process))
+            process.bus.publish(published[-1][0])
+    await asyncio.sleep(3.0 * (heartbeat + timeout))
+    found = max(
+        other.checked_after(key, at) for key, at, process in published for other in processes if other is not process
+    )
+    for process in processes:
+        await process.bus.aclose()
+    return found, network
+
+
+def bound(heartbeat: float, timeout: float) -> float:
+    """What is promised, the pause before connecting again, and the ways of the messages."""
+    return 1.5 * heartbeat + timeout + FIRST_PAUSE + 0.02
+
+
+def faults(kinds: Sequence[str], messages: int, timeout: float, step: int) -> Iterator[Fault]:
+    for kind in kinds:
+        for number in range(0, messages, step):
+            for share in (0.3, 0.95, 3.0) if "delay" in kind else (0.0,):
+                yield Fault(kind, number, share * timeout)
+
+
+def late(
+    heartbeat: float, timeout: float, period: float, step: int, kinds: Sequence[str] = KINDS
+) -> list[tuple[str, Fault, float]]:
+    """The faults after which a key was checked too late, or never; each with what it struck.
+
+    Args: step: strikes each step-th message; no multiple of 5, since each publish makes five.
+    """
+    found, network = run_simulated(slowest(Fault(), heartbeat, timeout, period))
+    assert found < 0.01
+    assert set(network.sent) >= {"notify", "acknowledgement", "notification"}
+    results = []
+    for fault in faults(kinds, len(network.sent), timeout, step):
+        found, struck = run_simulated(slowest(fault, heartbeat, timeout, period))
+        if found > bound(heartbeat, timeout):
+            results.append((struck.sent[fault.number], fault, found))
+    return results
+
+
+@each_period
+@each_order
+def test_any_one_message_goes_wrong_all_hear(heartbeat: float, timeout: float, period: float) -> None:
+    assert late(heartbeat, timeout, period, step=53) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+@each_period
+@each_order
+def test_chaos_each_message_goes_wrong_all_hear(heartbeat: float, timeout: float, period: float) -> None:
+    assert late(heartbeat, timeout, period, step=1) == []
+
+
+def test_control_timer_lost_in_a_send_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer as it was: with heartbeat < timeout, it woke the task in the middle of sending, and was gone."""
+
+    def next_at(self: Echo) -> float:
+        return self._overdue_at() if self._overdue_at() < inf else self._probe_at()
+
+    def hear(self: Drive, message: str) -> None:
+        self._rules.hear(message, self._loop.time())
+        self._told()
+
+    def tick(self: Drive) -> None:
+        self._timer, self._due = None, inf
+        now = self._loop.time()
+        if self._rules.echo.is_overdue(now):
+            self._judge(GRACE)
+        elif not self._rules.echo._unechoed and now >= self._rules.echo.echoed_at + 0.5:
+            self.wake()
+        else:
+            self._arm()
+
+    monkeypatch.setattr(Drive, "_hear", hear)
+    monkeypatch.setattr(Drive, "_tick", tick)
+    monkeypatch.setattr(Echo, "next_at", next_at)
+    monkeypatch.setattr(Echo, "_probe_at", lambda self: inf if self._unechoed else self.echoed_at + 0.5)
+    assert {what for what, _, seconds in late(0.5, 2.5, 0.73, 3, ["swallow"]) if seconds == inf} == {"acknowledgement"}
+
+
+def test_control_numbers_unread_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without R6, a single notification can be lost unnoticed."""
+    monkeypatch.setattr(Arrivals, "is_gap", lambda *_: False)
+    assert [seconds for _, _, seconds in late(1.0, 1.0, 0.73, 7, ["drop"]) if seconds == inf]
+
+
+def test_control_no_timeout_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Echo, "_overdue_at", lambda _: inf)
+    assert [seconds for _, _, seconds in late(1.0, 1.0, 0.73, 7, ["swallow"]) if seconds == inf]
+
+
+# a connection that trickles
+
+
+async def oldest_news(heartbeat: float, timeout: float, seconds: float, own_keys: bool) -> tuple[float, int]:
+    """One process's listening connection gets slower than what is sent.
+
+    Returns: how long the slowest check of its keys took, and the gaps.
+    """
+    network = Network()
+    one, other = (Process(network, heartbeat, timeout) for _ in range(2))
+    await one.bus.start()
+    await other.bus.start()
+    await asyncio.sleep(1.1 * heartbeat)
+    network.links[-1].listening.slowness = seconds
+    loop = asyncio.get_running_loop()
+    published = []
+    for number in range(200):
+        await asyncio.sleep(0.1)
+        published.append((f"{number}", loop.time()))
+        one.bus.publish(f"{number}")
+        if own_keys:
+            other.bus.publish(f"own {number}")
+    await asyncio.sleep(3.0 * (heartbeat + timeout))
+    gaps = other.bus.statistics().gaps
+    await one.bus.aclose()
+    await other.bus.aclose()
+    return max(other.checked_after(*each) for each in published), gaps
+
+
+@pytest.mark.parametrize("own_keys", [False, True], ids=["others_publish", "all_publish"])
+@pytest.mark.parametrize("seconds", [0.105, 0.15, 0.5])
+@each_order
+def test_trickle_news_are_never_too_old(heartbeat: float, timeout: float, seconds: float, own_keys: bool) -> None:
+    oldest, gaps = run_simulated(oldest_news(heartbeat, timeout, seconds, own_keys))
+    assert oldest < bound(heartbeat, timeout)
+    assert gaps == 1 or seconds < 0.15
+
+
+def test_control_any_echo_counts_news_get_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def heard(self: Echo, number: int) -> None:
+        self.echoed_at = self._unechoed[-1][1] if self._unechoed else self.echoed_at
+        self._unechoed.clear()
+
+    monkeypatch.setattr(Echo, "heard", heard)
+    oldest, gaps = run_simulated(oldest_news(1.0, 1.0, 0.3, own_keys=True))
+    assert oldest > 2 * bound(1.0, 1.0)
+    assert gaps == 0
+
+
+# a network that breaks again and again
+
+
+async def gaps_in(seconds: float, after_echo: float) -> int:
+    """How many gaps there are if each connection is cut *after_echo* seconds after its first echo."""
+    network = Network()
+    process = Process(network, 1.0, 1.0)
+    await process.bus.start()
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        while not process.bus.statistics().connected:  # noqa: ASYNC110 simulated
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(after_echo)
+        for link in network.links[:]:
+            link.lost(ConnectionResetError("cut"))
+        await asyncio.sleep(0.001)
+    gaps = process.bus.statistics().gaps
+    await process.bus.aclose()
+    return gaps
+
+
+def test_flapping_cut_after_each_echo_has_few_gaps() -> None:
+    assert run_simulated(gaps_in(30.0, 0.03)) < 35
+
+
+def test_flapping_rare_cuts_are_mended_at_once() -> None:
+    assert run_simulated(gaps_in(60.0, 5.9)) == 11
+
+
+# a server that does not answer
+
+
+async def attempts_in(seconds: float, timeout: float) -> int:
+    """How many attempts to connect a silent server gets from a bus that was up."""
+    network = Network()
+    process = Process(network, timeout, timeout)
+    await process.bus.start()
+    network.is_silent = True
+    before = network.attempts
+    await asyncio.sleep(seconds)
+    await process.bus.aclose()
+    return network.attempts - before
+
+
+def test_silent_server_gets_few_attempts_and_never_none() -> None:
+    assert 3 <= run_simulated(attempts_in(75.0, 5.0)) <= 6
+    assert run_simulated(attempts_in(1200.0, 5.0)) >= 1200 / 25
+
+
+# the same on a real loop
+
+
+async def test_acknowledgement_swallowed_is_a_gap_in_time() -> None:
+    """Heartbeat < timeout, and an echo in between."""
+    network = Network()
+    one, other = (Process(network, 0.04, 0.2) for _ in range(2))
+    async with one.bus, other.bus:
+        network.links[0].answering.is_swallowing = True
+        one.bus.publish("key")
+        await asyncio.sleep(0.1)
+        one.bus.publish("later")
+        await asyncio.wait_for(one.bus.flush(), 10.0)
+        assert ("later" in dict(other.checks), one.bus.statistics().gaps) == (True, 1)
