@@ -361,7 +361,20 @@ async def test_scrape_shows_what_a_bus_says(metrics: Metrics, registry: Collecto
         down = scraped(registry)
         assert down["bus_outbox_keys{bus=aiopurgatory}"] == 1
         assert down["bus_since_echo_seconds{bus=aiopurgatory}"] == math.inf
+        assert 0.005 < down["bus_outbox_age_seconds{bus=aiopurgatory}"] < 5
         assert "bus_connected{bus=aiopurgatory}" not in down
+    assert scraped(registry) == {}
+
+
+async def test_bus_cancelled_by_others_stays_in_the_scrape(metrics: Metrics, registry: CollectorRegistry) -> None:
+    """So that alerts see it."""
+    async with MemoryBus(MemoryServer(), [], observers=[metrics]) as bus:
+        for task in asyncio.all_tasks():
+            if task.get_name() == "aiopurgatory bus":
+                task.cancel()
+        await asyncio.sleep(0.01)
+        assert not bus.statistics().connected
+        assert scraped(registry)["bus_since_echo_seconds{bus=aiopurgatory}"] == math.inf
     assert scraped(registry) == {}
 
 

@@ -216,7 +216,8 @@ async def test_page_shows_buses_and_what_is_wrong_with_them(page: Page) -> None:
         bus.publish("key")
         await asyncio.to_thread(page.until, "#buses tbody", lambda text: "the MemoryServer is down" in text)
         outbox = "return [...document.querySelectorAll('#buses td')].map(cell => cell.textContent).slice(2)"
-        assert await asyncio.to_thread(page.run, outbox) == ["", "1", "1", "1", "0", "0"]
+        last_echo, keys, oldest, *others = await asyncio.to_thread(page.run, outbox)
+        assert (last_echo, keys, bool(oldest), others) == ("", "1", True, ["1", "1", "0", "0"])
         server.is_down = False
         await asyncio.to_thread(page.until, "#buses tbody", lambda text: "connected" in text and "down" not in text)
         assert await asyncio.to_thread(page.problems) == []
