@@ -355,7 +355,7 @@ async def test_start_three_at_once_share_their_failure() -> None:
     bus = Bus(Silent("echo"), [], timeout=0.05)
     raised = await asyncio.gather(*(bus.start() for _ in range(3)), return_exceptions=True)
     assert [type(exc) for exc in raised] == [BusConnectError] * 3
-    assert "EchoLostError" in str(raised[2])
+    assert "what is wrong: NeverEchoed" in str(raised[2])
     with pytest.raises(BusClosedError):
         bus.publish("key")
 
