@@ -122,7 +122,7 @@ async def test_start_replica_is_refused(server: AclRedis, user: str) -> None:
 
 
 async def replicate(master: ClusterRedis, replica: ClusterRedis) -> None:
-    """Make a cluster of two."""
+    """Make a cluster of two, and wait until each has a link to the other: what it publishes before is not forwarded."""
     async with redis.Redis.from_url(master.url()) as one, redis.Redis.from_url(replica.url()) as other:
         await one.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
         await other.execute_command("CLUSTER", "MEET", "127.0.0.1", str(master.port), str(master.bus_port))
@@ -131,10 +131,19 @@ async def replicate(master: ClusterRedis, replica: ClusterRedis) -> None:
             while True:
                 try:
                     await other.execute_command("CLUSTER", "REPLICATE", node)
+                    break
                 except redis.ResponseError:  # they have not met yet
                     await asyncio.sleep(0.1)
-                else:
-                    return
+            for client in (one, other):
+                while {b"connected"} != {line.split()[7] for line in (await nodes_of(client)).splitlines()}:
+                    await asyncio.sleep(0.1)
+
+
+async def nodes_of(client: redis.Redis) -> bytes:
+    """One line for each node that *client* knows; the eighth word is the state of its link."""
+    reply = await client.execute_command("CLUSTER", "NODES", NEVER_DECODE=True)
+    assert isinstance(reply, bytes), reply
+    return reply
 
 
 async def test_start_replica_of_a_cluster_works() -> None:
