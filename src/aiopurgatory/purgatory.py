@@ -283,7 +283,7 @@ class Purgatory(SyncPurgatory):
         require_hashable("key", key)  # here, not in the loop
         if self.is_open:
             self._handover.put(key, self._parts.loop.running, self.check_and_complete_soon)
-        else:
+        elif self._parts.loop.running is None:  # never started, and not only closed before its worker threads ended
             self._misses.examine(key)
 
     # the clock task

@@ -46,6 +46,14 @@ TWINS: list[tuple[Hashable, Hashable]] = [
 ]
 
 
+async def test_threadsafe_after_close_says_nothing(warned: Callable[[], list[str]]) -> None:
+    """A worker thread may outlive the purgatory. It did what the other warnings advise."""
+    async with Purgatory() as purgatory:
+        pass
+    await asyncio.to_thread(purgatory.check_and_complete_threadsafe, "key")
+    assert warned() == []
+
+
 @pytest.mark.parametrize(("one", "other"), [*TWINS, *[(other, one) for one, other in TWINS]], ids=repr)
 async def test_check_of_the_twin_of_a_watched_key_is_said(
     purgatory: Purgatory, warned: Callable[[], list[str]], one: Hashable, other: Hashable
