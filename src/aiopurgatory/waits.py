@@ -123,10 +123,14 @@ class ReadWait(DelayedOperation[None]):
         return False
 
 
-async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[[], Awaitable[R | None]]) -> R | None:
+async def read_until(
+    op: DelayedOperation[None], checks: Checks, read: Callable[[], Awaitable[R | None]], *, once: bool = False
+) -> R | None:
     """Call *read* until it returns a true value: now, after each check, and once more at the deadline of *op*.
 
     *op* stays pending until the last read is done. If it ends before that, as by close(), the read is cancelled.
+
+    Args: once: the first read is the last.
 
     Returns: the first true value, after completing *op*; None if there was none in time.
     Raises: what *read* raises, or *op* failed with; CancelledError: it was cancelled.
@@ -135,12 +139,13 @@ async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[
     assert owner is not None
     try:
         while True:
-            is_last = op.done() or is_due(op)
+            is_last = once or op.done() or is_due(op)
             checks.begin()
             calls = owner.take_calls(op)
             ends = False
             try:
-                value = await until_ended(op, read)
+                # Completed from outside, by force_complete(): nothing is left to interrupt its last read.
+                value = await (read() if op.done() else until_ended(op, read))
                 ends = bool(value) and not op.done()
             except Exception as exc:
                 ends = op.fail(exc)
@@ -152,7 +157,7 @@ async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[
                 op.result()  # raises if it failed or was cancelled
             elif value:
                 checks.end(op, is_last)
-            elif is_last and is_due(op):  # otherwise reschedule() has given it more time
+            elif is_last and (once or is_due(op)):  # otherwise reschedule() has given it more time
                 checks.expire(op)
             if value or (is_last and op.done()):
                 return value or None
@@ -168,8 +173,6 @@ async def read_until(op: DelayedOperation[None], checks: Checks, read: Callable[
 
 async def until_ended(op: DelayedOperation[None], call: Callable[[], Awaitable[R]]) -> R | None:
     """Await *call()*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
-    if op.done():  # completed from outside, by force_complete(): nothing is left to interrupt its last read
-        return await call()
     scope = asyncio.timeout(None)
     scopes = [scope]
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from contextvars import ContextVar
 from statistics import median
 from typing import Any
 
@@ -78,6 +79,61 @@ async def test_leaving_ends_a_poll_during_its_read(polls: Polls) -> None:
     assert await status_of(poll) == (499, None)
     assert polls.polling.statistics().groups == 0
     assert polls.database.under_way == 0  # nobody else wanted it
+
+
+async def test_poll_that_may_not_wait_ends_like_any_other(polls: Polls, purgatory: Purgatory) -> None:
+    hang(polls)
+    client = Leaving()
+    leaves, older = (polls.start(query={"wait": "0"}, receive=client, client=name) for name in ("ann", "bob"))
+    await settle()
+    newer = polls.start(query={"wait": "0"}, client="bob")
+    assert await status_of(older) == (409, None)
+    client.left.set()
+    assert await status_of(leaves) == (499, None)
+    purgatory.close()
+    assert await status_of(newer) == (503, "closed")
+    assert polls.database.under_way == 0
+
+
+async def test_poll_that_may_not_wait_reads_once(polls: Polls, purgatory: Purgatory) -> None:
+    for known, status in (('"0"', 304), (None, 200)):
+        assert await status_of(polls.start(known=known, query={"wait": "0"})) == (status, None)
+    assert (polls.database.reads_of("n"), purgatory.num_delayed) == (2, 0)
+    statistics = purgatory.statistics()
+    assert (statistics.expired, statistics.completed, statistics.missed_triggers) == (1, 1, 0)
+
+
+async def test_read_has_the_context_of_a_poll_that_wants_it(purgatory: Purgatory) -> None:
+    tenant: ContextVar[str] = ContextVar("tenant")
+
+    class Tenants:
+        async def version(self, resource: str) -> str:
+            await asyncio.sleep(0)
+            return tenant.get()
+
+        async def read(self, resource: str, since: str | None, version: str) -> bytes:
+            return tenant.get().encode()
+
+    polling = LongPolling(purgatory, Tenants(), policy=POLICY, max_reads=1)
+
+    async def ask(name: str) -> Answer:
+        tenant.set(name)
+        return await polling.answer(name, {})
+
+    names = ["ann", "bob", "cy"]
+    answers = await asyncio.gather(*[asyncio.create_task(ask(name)) for name in names])
+    assert [(answer.headers["etag"].strip('"'), answer.body.decode()) for answer in answers] == [
+        (name, name) for name in names
+    ]
+
+
+async def test_source_that_is_cancelled_has_failed(purgatory: Purgatory) -> None:
+    class Pool(Database):
+        async def version(self, resource: str) -> str:
+            raise asyncio.CancelledError  # as one that was closed
+
+    answer = await LongPolling(purgatory, Pool(), policy=POLICY).answer("n", {})
+    assert (answer.status, answer.headers["refused"]) == (503, "source")
 
 
 async def test_leaving_ends_a_poll_during_its_body(polls: Polls) -> None:

@@ -255,6 +255,25 @@ async def test_client_that_never_reads_loses_its_place(streams: Streams, clock: 
     assert (ids(client), client.complete) == (["0"], False)
 
 
+class NeverReads(Client):
+    async def _send(self, message: Any) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("resource", ["n", "gone"])
+async def test_client_that_never_reads_the_headers_loses_its_place(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock, resource: str
+) -> None:
+    streams = Streams(purgatory, counters, policy=Policy(max_per_group=1), group=lambda scope: "all")
+    client = NeverReads(streams.route, resource)
+    await settle()
+    await clock.advance(30.0)
+    await settle()
+    assert (streams.polling.statistics().streams, streams.polling.statistics().groups) == (0, 0)
+    client.task.cancel()
+    await asyncio.wait([client.task])
+
+
 async def test_client_that_never_reads_a_heartbeat_loses_its_place(streams: Streams, clock: ManualClock) -> None:
     client = await streams.start()
     client.reads.clear()

@@ -170,11 +170,6 @@ async def test_poll_without_news_reads_once_more_at_its_deadline(polls: Polls, c
     assert ((await silent).status, (await told).status) == (304, 200)
 
 
-async def test_poll_that_may_not_wait_parks_nothing(polls: Polls, purgatory: Purgatory) -> None:
-    answer = await polls.start(query={"wait": "0"})
-    assert (answer.status, purgatory.statistics().expired, polls.database.reads_of("n")) == (304, 0, 1)
-
-
 async def test_poll_too_far_behind_is_gone(polls: Polls) -> None:
     assert (await polls.start(known='"old"')).status == 410
 

@@ -443,6 +443,32 @@ async def test_poll_that_ended_needs_no_garbage_collector(
         gc.enable()
 
 
+async def test_poll_that_was_closed_needs_no_garbage_collector(route: LongPollRoute[str], purgatory: Purgatory) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        poll = Exchange(route).start()
+        await settle()
+        purgatory.close()
+        await poll
+        await settle()
+        assert [left for left in gc.get_objects() if isinstance(left, LongPoll)] == []
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
+async def test_receive_that_fails_ends_its_poll(
+    route: LongPollRoute[str], purgatory: Purgatory, failure: type[BaseException]
+) -> None:
+    async def receive() -> Message:
+        raise failure
+
+    exchange = Exchange(route)
+    await route(exchange.scope, receive, exchange.send)
+    assert (exchange.status, purgatory.num_delayed) == (499, 0)
+
+
 async def test_poll_that_is_answered_soon_is_not_listened_to(
     route: LongPollRoute[str], polling: LongPolling[str], counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
+import aiohttp.web
+import django.core.exceptions
+import django.db
+import django.http
+import fastapi
+import litestar.exceptions
 import pytest
+import werkzeug.exceptions
 
 from aiopurgatory import Purgatory
 from aiopurgatory.web import Answer, EventRoute, GoneError, LongPolling, NotFoundError
@@ -42,18 +49,26 @@ def returned(given: Any) -> Any:
     return given
 
 
-class HTTPException(Exception):  # noqa: N818 their name
-    """As of Starlette, FastAPI and Litestar."""
-
-    def __init__(self, status_code: int, detail: str) -> None:
-        super().__init__(status_code, detail)
-        self.status_code, self.detail = status_code, detail
-
-
 class DatabaseError(Exception):
     """As of some clients of databases that speak HTTP."""
 
     status_code = 502
+    headers: ClassVar[dict[str, str]] = {}
+
+
+class NotYours(fastapi.HTTPException):
+    """An app's own."""
+
+
+ANSWERS = [
+    fastapi.HTTPException(404, "no n"),
+    NotYours(403),
+    litestar.exceptions.NotFoundException("no n"),
+    aiohttp.web.HTTPNotFound(),
+    werkzeug.exceptions.NotFound(),
+    django.http.Http404(),
+    django.core.exceptions.PermissionDenied(),
+]
 
 
 @pytest.fixture(params=[Given, AsyncGiven])
@@ -133,15 +148,19 @@ async def test_resource_that_vanishes_answers_its_polls(purgatory: Purgatory, gi
     assert (await poll).status == 404
 
 
-async def test_exception_of_the_framework_is_raised(purgatory: Purgatory, given: type[Given]) -> None:
-    for source in (given(HTTPException(404, "no n")), given("1", HTTPException(403, "not yours"))):
-        with pytest.raises(HTTPException):
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__module__)
+async def test_exception_of_the_framework_is_raised(
+    purgatory: Purgatory, given: type[Given], answer: Exception
+) -> None:
+    for source in (given(answer), given("1", answer)):
+        with pytest.raises(type(answer)):
             await ask(purgatory, source)
     assert (purgatory.num_delayed, purgatory.statistics().failed) == (0, 2 if given is AsyncGiven else 0)
 
 
-async def test_exception_with_a_status_alone_is_a_failure(purgatory: Purgatory) -> None:
-    assert (await ask(purgatory, AsyncGiven(DatabaseError()))).headers["refused"] == "source"
+@pytest.mark.parametrize("failure", [DatabaseError(), aiohttp.ClientError(), django.db.OperationalError()], ids=repr)
+async def test_exception_of_a_client_is_a_failure(purgatory: Purgatory, failure: Exception) -> None:
+    assert (await ask(purgatory, AsyncGiven(failure))).headers["refused"] == "source"
 
 
 async def test_stream_of_no_resource_is_answered_404(purgatory: Purgatory, given: type[Given]) -> None:

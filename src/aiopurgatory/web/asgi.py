@@ -25,9 +25,8 @@ async def deliver(message: Message, send: Send) -> bool:
     except OSError:
         return False
     except RuntimeError as exc:
-        if str(exc).endswith(
-            "the handler is closed"
-        ):  # uvloop's closed transport, which uvicorn does not always notice
+        # uvloop's closed transport, which uvicorn does not always notice.
+        if str(exc).endswith("the handler is closed"):
             return False
         raise
     return True
@@ -73,6 +72,11 @@ async def _listen(receive: Receive, heard: Callable[[Message | Exception], bool]
     while go_on:
         try:
             message = await receive()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            message = ConnectionError("receive() was cancelled")  # within the server
         except Exception as exc:
             message = exc
         go_on = heard(message)
@@ -113,6 +117,8 @@ class _Stepped:
                 future = self._coroutine.send(None)
             except StopIteration as stop:
                 self._next(stop.value)
+            except asyncio.CancelledError:
+                self._next(ConnectionError("receive() was cancelled"))  # by the server: cancel() closes it instead
             except Exception as exc:
                 self._next(exc)
             else:

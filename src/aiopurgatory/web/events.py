@@ -12,6 +12,7 @@ from typing import Final, Generic, final
 
 from ..arguments import require_seconds
 from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..waits import until_ended
 from .asgi import Receive, Scope, Send, deliver
 from .exchange import Answer, PollRequest
 from .longpoll import LongPolling
@@ -68,7 +69,7 @@ class EventRoute(Generic[K]):
       when the last client has disconnected. Use uvloop there.)
     - It reaches *max_age*: it ends COMPLETED. EventSource reconnects, and resumes from the last id. The age varies at
       random by ``Policy.jitter``, so that clients don't return in a herd.
-    - The request has a body in 64 parts or more: it ends as when the purgatory closes, since servers report a
+    - The request has a body in more than 64 parts: it ends as when the purgatory closes, since servers report a
       disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
       with the reason. Close the EventSource on that event; otherwise it reconnects after a day. (The page on proxies
@@ -141,7 +142,9 @@ class EventRoute(Generic[K]):
             last = await self._serve(stream, request.since, send)
         finally:
             self._polling.close_stream(stream)
-        if last is not None:
+        if isinstance(last, Answer):
+            await send_answer(last, send)
+        elif last is not None:
             await self._send_last(last, send)
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
@@ -162,30 +165,28 @@ class EventRoute(Generic[K]):
         """Seconds that a stream may last: not the same for all, so that clients don't return in a herd."""
         return self._max_age and self._max_age * (1 - random() * self._polling.policy.jitter)
 
-    async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> bytes | None:
+    async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> Answer | bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing."""
         polling = self._polling
         try:
-            first = await stream.run(self._news(stream, since))
+            first = await until_ended(stream, lambda: self._news(stream, since))
             failure = stream.exception() if first is None else None
             if first is None and not isinstance(failure, ReplacedError):  # a client learns that from an event
                 raise failure or ReadFailedError("the source did not answer in time")
         except _REFUSALS as exc:
-            await send_answer(polling.refuse(exc), send)
-            return None
+            return polling.refuse(exc)
         except asyncio.CancelledError:  # otherwise the server stops
-            closed = PurgatoryClosedError("the server stops")
-            await send_answer(polling.leave() if stream.left else polling.refuse(closed), send)
-            return None
+            return polling.leave() if stream.left else polling.refuse(PurgatoryClosedError("the server stops"))
         polling.count(200)
-        if not await deliver({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}, send):
-            return None
         if first is None:
-            return self._why_ended(stream)
+            return Answer(200, self._why_ended(stream) or b"", list(_HEADERS))
         version, events = first
-        return await self._last_words(stream, self._send_events(stream, version, self._retry() + events, send))
+        return await self._last_words(stream, lambda: self._send_events(stream, version, self._retry() + events, send))
 
     async def _send_events(self, stream: EventStream[K], version: str, events: bytes, send: Send) -> None:
+        if not await deliver({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}, send):
+            stream.leave()
+            return
         while True:
             if not await deliver({"type": _BODY, "body": events or _HEARTBEAT, "more_body": True}, send):
                 stream.leave()
@@ -200,10 +201,10 @@ class EventRoute(Generic[K]):
             async with asyncio.timeout(self._stall):
                 await deliver({"type": _BODY, "body": last}, send)
 
-    async def _last_words(self, stream: EventStream[K], sending: Awaitable[None]) -> bytes | None:
+    async def _last_words(self, stream: EventStream[K], sending: Callable[[], Awaitable[None]]) -> bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing, since nobody reads it."""
         try:
-            await stream.run(sending)
+            await until_ended(stream, sending)
             return self._why_ended(stream)
         except asyncio.CancelledError:
             return None if stream.left else self._retry()

@@ -72,7 +72,7 @@ class LongPolling(Generic[K]):
         404  NotFoundError: there is no such resource
         409  replaced by a newer poll of the same client, as in Telegram
         410  GoneError: start over, without If-None-Match
-        413  the request has a body in 64 parts or more
+        413  the request has a body in more than 64 parts
         503  refused: with Retry-After, and the reason in the header ``refused``: full, group, closed or source
 
     The first poll in an event loop starts the purgatory, if it is not open. From then on, SIGINT and SIGTERM
@@ -203,18 +203,19 @@ class LongPolling(Generic[K]):
         if self._loop is not asyncio.get_running_loop():
             await self._enter()
         poll: LongPoll[K] | None = None
+        waiting: ReadingPoll[K] | None = None
         resource = request.resource
         nothing_new = 304 if request.since is None else 204
         try:
             wait, told = self._wait(request)
             if self._reads is not None:
                 reading = Reading(self._reads, resource, _known(request, ""), wait <= 0)
-                if wait > 0:
-                    timeout = self.policy.timeout(wait)
+                if wait > 0 or self.purgatory.is_open:
+                    timeout = self.policy.timeout(wait) if wait > 0 else None
                     poll = waiting = ReadingPoll(resource, timeout, request.client, request.group, reading.hurry)
                     self._park_poll(request, poll)
                     checks = waiting.checks
-                    found = await read_until(waiting, checks, lambda: self._read_news(reading, checks))
+                    found = await read_until(waiting, checks, lambda: self._read_news(reading, checks), once=wait <= 0)
                 else:
                     found = await self._read_news(reading, None)
                 answer = found or Answer(nothing_new, b"", _headers(reading.version))
@@ -244,6 +245,7 @@ class LongPolling(Generic[K]):
         finally:
             if poll is not None:
                 self._leave(poll)
+            poll = waiting = None  # what is raised keeps this frame
         self._answered[answer.status] += 1
         return answer
 
@@ -331,8 +333,8 @@ class LongPolling(Generic[K]):
     def _leave(self, poll: LongPoll[K]) -> None:
         poll.cancel()  # it is still pending if parking raised half-way
         self._newcomers.remove(poll)
-        poll.stop_listening()
         self._places.leave(poll)
+        poll.stop_listening()  # raises in a loop that was closed before its tasks ended
 
     def _wait(self, request: PollRequest[K]) -> tuple[float, int | None]:
         """Returns: the seconds that the poll may wait, and what Preference-Applied says, or None."""
@@ -396,9 +398,9 @@ class LongPolling(Generic[K]):
 
     def close_stream(self, stream: EventStream[K]) -> None:
         """Release the place of *stream*."""
+        self._streams -= 1
         self._leave(stream)
         stream.stop_counting()
-        self._streams -= 1
 
     async def latest(self, resource: K) -> str:
         """Do what version() does, for an AsyncSource, too."""

@@ -37,18 +37,21 @@ class Outages:
         """Await *read()*. Raises: ReadFailedError: it failed; an answer such as GoneError is no failure."""
         try:
             found = await read()
-        except Exception as exc:
-            if is_answer(exc):
-                raise
+        except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise the latter
             task = asyncio.current_task()
-            if task is None or task.cancelling() == 0:  # otherwise no poll waits for it, and it fails since it ends
+            is_wanted = (
+                task is None or task.cancelling() == 0
+            )  # otherwise no poll waits for it, and it fails since it ends
+            if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
+                raise
+            if is_wanted:
                 self._has_failed(exc)
             raise ReadFailedError("the source could not be read") from exc
         if self._failed:
             self._has_answered()
         return found
 
-    def _has_failed(self, exc: Exception) -> None:
+    def _has_failed(self, exc: BaseException) -> None:
         self._failed += 1
         now = asyncio.get_running_loop().time()
         if now >= self._next:

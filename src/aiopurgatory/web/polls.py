@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from contextvars import Context, copy_context
 from math import inf
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
 from ..core.check_counts import Undecided
 from ..core.checks import Checks as KeyChecks
@@ -18,8 +18,6 @@ from ..purgatory import Purgatory
 from ..waits import Checks
 from .asgi import Listener, Message, Receive, listen
 from .sources import K
-
-R = TypeVar("R")
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -45,7 +43,13 @@ class LongPoll(DelayedOperation[None], Generic[K]):
     __slots__ = ("_after", "_known", "_listener", "_parts", "_version", "client", "group", "left", "resource")
 
     def __init__(
-        self, resource: K, version: Callable[[K], str], known: str, timeout: float, client: Hashable, group: Hashable
+        self,
+        resource: K,
+        version: Callable[[K], str],
+        known: str,
+        timeout: float | None,
+        client: Hashable,
+        group: Hashable,
     ) -> None:
         super().__init__(timeout)
         self.resource, self.client, self.group = resource, client, group
@@ -85,7 +89,7 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         if message.get("more_body"):
             self._parts += 1
             if self._parts == MAX_MESSAGES:  # nobody would hear this client leave
-                self.fail(UnreadBodyError(f"the request has a body in {MAX_MESSAGES} parts or more; send none"))
+                self.fail(UnreadBodyError(f"the request has a body in more than {MAX_MESSAGES} parts; send none"))
             return self._parts < MAX_MESSAGES
         # A test's stand-in for a server may send the same message at every call: then it never sends a disconnect.
         self._after += 1
@@ -100,7 +104,7 @@ class ReadingPoll(LongPoll[K]):
     def __init__(
         self,
         resource: K,
-        timeout: float,
+        timeout: float | None,
         client: Hashable,
         group: Hashable,
         on_due: Callable[[], object] | None = None,
@@ -126,7 +130,7 @@ class EventStream(LongPoll[K]):
     *age* seconds, it completes.
     """
 
-    __slots__ = ("_calls", "_end", "_heartbeat", "_purgatory", "_scope", "_stall", "_woken", "is_reading")
+    __slots__ = ("_calls", "_end", "_heartbeat", "_purgatory", "_stall", "_woken", "is_reading")
 
     def __init__(
         self,
@@ -146,8 +150,6 @@ class EventStream(LongPoll[K]):
         self._end = inf if age is None else parts_of(purgatory).loop.time() + age
         #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
-        #: Interrupts its task, which may be waiting for a client that does not read.
-        self._scope: asyncio.Timeout | None = None
         #: Checks whose effect depends on the version that is read now.
         self._calls: Undecided | None = None
         self.is_reading = False
@@ -196,22 +198,6 @@ class EventStream(LongPoll[K]):
         if owner is not None:
             owner.call_for_read(self)
 
-    async def run(self, task: Awaitable[R]) -> R | None:
-        """Await *task*, and interrupt it when this ends. Returns: its result, or None if this ended first."""
-        scope = asyncio.timeout(None)
-        try:
-            async with scope:
-                self._scope = scope
-                self.add_done_callback(self._interrupt)
-                return await task
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            return None
-        finally:
-            self._scope = None
-            self.remove_done_callback(self._interrupt)
-
     async def news(self, known: str) -> bool:
         """Wait until the version is not *known*, or until a heartbeat is due. Returns: False if this is too old."""
         left = self._end - parts_of(self._purgatory).loop.time()
@@ -228,10 +214,6 @@ class EventStream(LongPoll[K]):
             self._woken = woken = asyncio.get_running_loop().create_future()
             await woken
         return True
-
-    def _interrupt(self, _: object) -> None:
-        if self._scope is not None:
-            self._scope.reschedule(0.0)
 
 
 class ReadingStream(EventStream[K]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from contextvars import copy_context
 from typing import Any, Final, Generic, final
 
 from .headers import ANY
@@ -19,17 +20,18 @@ MAX_QUEUE = 0.5
 class Call:
     """A call of the source, and the polls that wait for it."""
 
-    __slots__ = ("_call", "_polls", "task")
+    __slots__ = ("_call", "_context", "_polls", "task")
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call = call
+        self._context = copy_context()  # of the first poll that asks, not of the one whose call has just ended
         self._polls: set[asyncio.Future[Any]] = set()
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
 
     def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
         # Not create_task(): the app's own task factory may begin it at once.
-        self.task = asyncio.Task(self._call(), loop=asyncio.get_running_loop())
+        self.task = asyncio.Task(self._call(), loop=asyncio.get_running_loop(), context=self._context)
         self.task.add_done_callback(self._pass_on)
         self.task.add_done_callback(done)
 
@@ -112,6 +114,7 @@ class Reads(Generic[K]):
                     call.task.cancel()
                 elif queue.get(wanted) is call:
                     del queue[wanted]
+            del call, poll, asked  # what is raised keeps this frame
 
     def _begin_soon(self) -> None:
         """Begin calls on the next loop iteration: polls that are woken in this one share them."""

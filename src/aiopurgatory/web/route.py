@@ -36,9 +36,10 @@ class LongPollRoute(Generic[K]):
         Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
 
     When the client disconnects, the poll ends within 50 ms, whatever the middleware. Handlers of other requests are not
-    affected. When the server's shutdown time is over and it cancels a poll, the client is answered 503.
+    affected. When the server's shutdown time is over and it cancels a poll, the client is answered 503; behind a
+    BaseHTTPMiddleware, which is cancelled first, 500.
 
-    A poll is answered 413 if its request has a body in 64 parts or more: servers report a disconnect only after the
+    A poll is answered 413 if its request has a body in more than 64 parts: servers report a disconnect only after the
     body. Prefer and If-None-Match are ignored if longer than 8,192 bytes, all lines together.
 
     All arguments but *polling* are functions of the ASGI scope.

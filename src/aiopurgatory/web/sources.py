@@ -22,6 +22,11 @@ MAX_VERSION: Final = 1_000
 _ENTRY: Final = 500
 
 
+#: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
+_ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
+_FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
+
+
 class GoneError(PurgatoryError):
     """Raise this if a client cannot resume from its version. The answer is 410, as in Kubernetes."""
 
@@ -61,12 +66,16 @@ class AsyncSource(Protocol[K_contra]):
     Polls that want the same share a call, unless it began before the poll asked: then it may have missed a change.
 
     Give each call a timeout: a poll waits for a call that has begun, even beyond its own wait. A call must begin within
-    that wait, or 0.5 s after it was asked for. A poll whose call did not is answered 304 if it has read the version
-    before and no check came since, and otherwise 503. A poll that ends because its client leaves, or because the
-    purgatory closes, does not wait for its call. A call that no poll waits for any more is cancelled.
+    that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version before
+    and no check came since, or 503 if not. A poll that ends because its client leaves, or because the purgatory closes,
+    does not wait for its call. A call that no poll waits for any more is cancelled. A poll that may not wait takes a
+    place in the purgatory, too, while it reads.
 
-    An exception answers the polls of that call with 503, but for GoneError, NotFoundError and the framework's own
-    HTTPException, which are raised as from a Source. The first failure is logged with its traceback, then one a minute,
+    A call has the context variables of the first poll that asked for it.
+
+    An exception answers the polls of that call with 503. Exceptions that stand for an answer are raised, as from a
+    Source: GoneError, NotFoundError, HTTPException of Starlette, FastAPI, Litestar, Quart or aiohttp, and Http404 and
+    PermissionDenied of Django. The first failure is logged with its traceback, then one a minute,
     and at the end how many there were.
     """
 
@@ -103,12 +112,11 @@ def is_async_source(source: Source[K] | AsyncSource[K]) -> bool:
     return is_async
 
 
-def is_answer(exc: Exception) -> bool:
-    """Is *exc* an answer to the client, not a failure? Frameworks' HTTPExceptions have a status code."""
-    if isinstance(exc, (GoneError, NotFoundError)):
-        return True
-    has_more = hasattr(exc, "detail") or hasattr(exc, "headers")  # database clients' errors have the code alone
-    return has_more and isinstance(getattr(exc, "status_code", None), int)
+def is_answer(exc: BaseException) -> bool:
+    """Is *exc* an answer to the client, and no failure of the source? Clients of databases raise status codes, too."""
+    return isinstance(exc, (GoneError, NotFoundError)) or any(
+        base.__name__ in _ANSWERS and base.__module__.partition(".")[0] in _FRAMEWORKS for base in type(exc).__mro__
+    )
 
 
 def require_version(source: str, version: Any) -> str:
