@@ -425,9 +425,32 @@ async def test_task_cancelled_by_others_says_so(server: MemoryServer, caplog: py
         await asyncio.wait([flush])
         assert here.everything == 2  # it hears nothing more
         assert told.what == ["opened"]  # its metrics say that it is not connected
-        assert "cancelled, but not by aclose()" in caplog.text
+        (record,) = (record for record in caplog.records if "cancelled, but not by aclose()" in record.getMessage())
+        assert record.levelname == "WARNING"  # an ordinary shutdown may do so
     assert told.what == ["opened", "closed"]
     assert bus.statistics().error is None
+    async with bus:
+        assert bus.statistics().connected
+
+
+async def test_task_cancelled_its_keys_get_older(server: MemoryServer) -> None:
+    async with MemoryBus(server, []) as bus:
+        bus.publish("key")
+        its_task().cancel()
+        await until(lambda: not bus.statistics().connected)
+        before = bus.statistics()
+        await until(lambda: bus.statistics().outbox_age > before.outbox_age)
+        assert (before.outbox, before.outbox_age > 0.0) == (1, True)
+
+
+async def test_task_cancelled_at_once_fails_start(server: MemoryServer) -> None:
+    """Before its first step: nothing of its code runs then."""
+    bus = MemoryBus(server, [])
+    starting = asyncio.create_task(bus.start())
+    await asyncio.sleep(0)
+    its_task().cancel()
+    with pytest.raises(BusClosedError):
+        await asyncio.wait_for(starting, 5.0)
     async with bus:
         assert bus.statistics().connected
 

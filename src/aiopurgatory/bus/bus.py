@@ -70,7 +70,7 @@ class BusObserver(Protocol):
     def bus_closed(self, bus: Any, /) -> None:
         """Called when *bus* is closed, or failed to connect at its start.
 
-        A bus whose task ends by itself while others run on is not closed: its statistics say why it is disconnected.
+        A bus whose task others have cancelled is not closed: its statistics say why it is disconnected.
         """
         ...
 
@@ -166,7 +166,7 @@ class Bus:
         self._is_open = self._is_observed = True
         self._tell(lambda observer: observer.bus_opened(self))
         self._task = task = loop.create_task(reconnecting.run(), name="aiopurgatory bus")
-        task.add_done_callback(partial(self._ended, self._rules.outbox))
+        task.add_done_callback(partial(self._ended, self._rules.outbox, reconnecting))
         try:
             await self._until_up(reconnecting)
         except BaseException:
@@ -244,7 +244,8 @@ class Bus:
         In a forked child process, a bus of the parent is not connected.
         """
         rules, connected = self._rules, self._is_connected()
-        now = self._loop.time() if self._loop is not None and self._is_open else -inf
+        is_alive = self._is_open or self._died is not None
+        now = self._loop.time() if self._loop is not None and is_alive and not self._loop.is_closed() else -inf
         return BusStatistics(
             name=self.name,
             connected=connected,
@@ -320,23 +321,21 @@ class Bus:
         message = f"aiopurgatory: a task of {self!r} did not end when cancelled, and was abandoned"
         task.get_loop().call_exception_handler({"message": message, "task": task})
 
-    def _ended(self, outbox: Outbox, task: asyncio.Task[None]) -> None:
-        """Say what is lost, and count the bus as closed if *task* was cancelled by others.
+    def _ended(self, outbox: Outbox, reconnecting: Reconnecting, task: asyncio.Task[None]) -> None:
+        """Say what is lost, and whether others cancelled *task*: at the loop's end, or by mistake.
 
-        As asyncio.run() does at its end; or by mistake, while others run on: then its metrics must not disappear.
+        Then the bus does not count as closed: its metrics must not disappear.
         """
+        reconnecting.stop()  # a task that is cancelled before its first step has not done so
         if len(outbox):
             keys = f"{len(outbox)} keys that the server has not acknowledged"
             logger.warning("bus %r ended with %s: other processes may not check them", self.name, keys)
-        if task is not self._task or not self._is_open or self._reconnecting is None or not self._reconnecting.was_up():
+        if task is not self._task or not self._is_open or not reconnecting.was_up():
             return
         why = "was cancelled" if task.cancelled() else f"ended with {task.exception()!r}"
         self._died = f"the bus' task {why}, but not by aclose(): call aclose() and start() to connect again"
-        if all(other.cancelling() for other in asyncio.all_tasks(task.get_loop())):
-            self._shut()
-            return
         self._is_open = False
-        logger.error("bus %r: %s", self.name, self._died)
+        logger.warning("bus %r: %s", self.name, self._died)
 
     def _shut(self) -> None:
         """Count the bus as closed from here on. Idempotent."""
