@@ -172,3 +172,29 @@ async def test_resolve_answered_asks_again(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(2):
         await names.resolve()
     assert asked == ["a.invalid"] * 2
+
+
+async def test_resolve_thread_did_not_start_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Thread(threading.Thread):
+        failures = 1
+
+        def start(self) -> None:
+            if Thread.failures:
+                Thread.failures -= 1
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr("aiopurgatory.bus.addresses.Thread", Thread)
+    names = Names(["localhost"])
+    with pytest.raises(RuntimeError, match="can't start"):
+        await names.resolve()
+    await asyncio.wait_for(names.resolve(), 5.0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_resolve_that_fails_in_any_way_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    await asyncio.wait_for(Names(["a.invalid"]).resolve(), 5.0)

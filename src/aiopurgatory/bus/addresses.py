@@ -86,19 +86,22 @@ class Names:
     def _lookup(self, host: str) -> Future[bool]:
         lookup = self._lookups.get(host)
         if lookup is None or lookup.done():
-            lookup = self._lookups[host] = Future()
+            lookup = Future()
             lookup.set_running_or_notify_cancel()  # so that an abandoned attempt does not cancel it for the next one
             Thread(target=_look_up, args=(host, lookup), name=f"aiopurgatory DNS: {host}", daemon=True).start()
+            self._lookups[host] = lookup  # not before: a thread that cannot start would never answer
         return lookup
 
 
 def _look_up(host: str, lookup: Future[bool]) -> None:
+    is_known = False
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        is_known = True
     except (OSError, UnicodeError):
-        lookup.set_result(False)
-    else:
-        lookup.set_result(True)
+        pass
+    finally:
+        lookup.set_result(is_known)
 
 
 def _is_ip(host: str) -> bool:
