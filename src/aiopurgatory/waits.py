@@ -44,7 +44,7 @@ class PredicateWait(DelayedOperation[R]):
 class Checks:
     """Tells the task of an awaited condition that a check, or the deadline, calls for another read."""
 
-    __slots__ = ("_due_at", "_on_due", "_woken", "is_called", "is_excused", "is_unread")
+    __slots__ = ("_due_at", "_is_deadline_unread", "_on_due", "_woken", "is_called", "is_excused", "is_unread")
 
     def __init__(self, on_due: Callable[[], object] | None = None) -> None:
         """Args: on_due: called at the deadline (default: nothing)."""
@@ -52,6 +52,8 @@ class Checks:
         self.is_unread = False
         #: A check called for the read that is under way; or no check was due: expire_all() came before the deadline.
         self.is_called = self.is_excused = False
+        #: The deadline has come since the last read began.
+        self._is_deadline_unread = False
         self._due_at = 0.0
         self._on_due = on_due
         self._woken: asyncio.Future[None] | None = None
@@ -62,6 +64,7 @@ class Checks:
         assert owner is not None
         if begin_last_read(op):
             self.is_excused = not owner.missed_trigger(op)
+            self._is_deadline_unread = True
             self._due_at = owner.loop.time()
             if self._on_due is not None:
                 self._on_due()
@@ -73,6 +76,11 @@ class Checks:
     def begin(self) -> None:
         """A read begins: from here on, a check calls for another one."""
         self.is_called, self.is_unread = self.is_unread, False
+        self._is_deadline_unread = False
+
+    def is_through(self, op: DelayedOperation[Any]) -> bool:
+        """Was the read that is done begun after the deadline of *op*? reschedule() may have set another meanwhile."""
+        return is_due(op) and not self._is_deadline_unread
 
     def end(self, op: DelayedOperation[Any], is_last: bool) -> None:
         """Complete *op*: its read has found something. It missed a trigger if no check had called for that."""
@@ -157,7 +165,7 @@ async def read_until(
                 op.result()  # raises if it failed or was cancelled
             elif value:
                 checks.end(op, is_last)
-            elif is_last and (once or is_due(op)):  # otherwise reschedule() has given it more time
+            elif once or (is_last and checks.is_through(op)):
                 checks.expire(op)
             if value or (is_last and op.done()):
                 return value or None

@@ -167,6 +167,30 @@ async def test_reschedule_during_the_last_read_goes_on(
     assert outcomes(purgatory) == {"completed": 1} | ({} if more is None else {"missed_triggers": 1})
 
 
+@pytest.mark.parametrize("found", [True, False])
+async def test_new_deadline_in_the_last_read_has_its_own(
+    purgatory: Purgatory, table: Table, clock: ManualClock, found: bool
+) -> None:
+    """I10: one read begins at the new deadline or later."""
+    waiting = start(purgatory, table)
+    await settle()
+    table.gate.clear()
+    await clock.advance(5.0)
+    await settle()
+    purgatory.reschedule(purgatory.waiting("key")[0], 1.0)
+    if found:
+        table.row = "row"
+    await clock.advance(1.0)
+    await settle()
+    assert (waiting.done(), table.reads) == (False, 2)
+    table.gate.set()
+    await settle()
+    check_invariants(purgatory)
+    assert (waiting.done(), table.reads) == (True, 3)
+    assert outcomes(purgatory) == ({"completed": 1, "missed_triggers": 1} if found else {"expired": 1})
+    assert (await waiting if found else waiting.exception()) is not None
+
+
 @pytest.mark.parametrize("end", ["close", "cancel", "fail"])
 async def test_end_during_the_last_read_cancels_it(
     purgatory: Purgatory, table: Table, clock: ManualClock, end: str
