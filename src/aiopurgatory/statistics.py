@@ -28,7 +28,7 @@ class Statistics:
         checks: checks of a watched key. Checks of a key that nothing watches do not count. One that only woke awaited
             conditions (``wait_until()``, an AsyncSource) counts when their reads are done.
         checks_without_effect: checks of a watched key that ended nothing, not even by the reads that they led to, and
-            sent no event to a stream.
+            sent no event to a stream. Checks that wait for the same read are decided together.
         twin_keys: examined checks of a key that nothing watched while something watched its twin: 7 and "7", "7" and
             b"7", a UUID and its text, or the same within a tuple. Of the checks of unwatched keys, the first 1,000 are
             examined, then about one in 500: any count above 0 is a mistake.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Observer, Outcome, Purgatory
+from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .test_wait_until import Table, settle
@@ -360,6 +360,131 @@ async def test_checks_of_a_purgatory_that_closes_had_no_effect(purgatory: Purgat
     purgatory.close()
     await settle()
     assert (waiting.done(), checks(purgatory)) == (True, (1, 1))
+
+
+class Acts(DelayedOperation[None]):
+    """Does something at each check."""
+
+    def __init__(self, timeout: float = 60.0) -> None:
+        super().__init__(timeout)
+        self.act: Callable[[], object] = int
+
+    def try_complete(self) -> bool:
+        self.act()
+        return False
+
+
+def raise_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+async def test_check_cut_off_does_not_hide_those_it_joined(purgatory: Purgatory, table: Table) -> None:
+    waiting = start(purgatory, table, "key", "other")
+    acting = purgatory.watch(Acts(), ["other"])
+    await settle()
+    acting.act = raise_cancelled
+    purgatory.check_and_complete("key")
+    with pytest.raises(asyncio.CancelledError):
+        purgatory.check_and_complete("other")
+    with pytest.raises(asyncio.CancelledError):
+        acting.result()
+    assert checks(purgatory) == (0, 0)
+    await settle()
+    assert checks(purgatory) == (2, 2)  # of "key"; and of "other" once more, for what was cut off
+    waiting.cancel()
+
+
+@pytest.mark.parametrize("is_soon", [False, True])
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_check_that_closes_the_purgatory_counts(
+    purgatory: Purgatory, table: Table, is_soon: bool, is_shared: bool
+) -> None:
+    waiting = start(purgatory, table, "key", "other")
+    acting = purgatory.watch(Acts(), ["key"])
+    await settle()
+    acting.act = purgatory.close
+    if is_shared:
+        purgatory.check_and_complete("other")
+    if is_soon:
+        purgatory.check_and_complete_soon("key")
+    else:
+        purgatory.check_and_complete("key")
+    while purgatory.is_open:
+        await asyncio.sleep(0)
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert acting.exception() is not None
+    assert checks(purgatory)[0] == 1 + is_shared
+
+
+async def test_close_in_a_check_between_slices_counts_both(clock: ManualClock) -> None:
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        waits = [start(purgatory, Table()) for _ in range(10)]
+        waits.append(start(purgatory, Table(), "other"))
+        acting = purgatory.watch(Acts(), ["other"])
+        await settle()
+        acting.act = purgatory.close
+        purgatory.check_and_complete_soon("key")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert checks(purgatory) == (0, 0)
+        purgatory.check_and_complete("other")
+        await asyncio.gather(*waits, return_exceptions=True)
+        assert acting.exception() is not None
+        assert checks(purgatory) == (2, 1)  # one of them ended *acting*
+
+
+async def test_close_decides_checks_at_once(purgatory: Purgatory, table: Table) -> None:
+    waiting = start(purgatory, table)
+    await settle()
+    purgatory.check_and_complete("key")
+    purgatory.close()
+    assert checks(purgatory) == (1, 1)
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert checks(purgatory) == (1, 1)
+
+
+async def test_checks_in_slices_are_counted_one_by_one(purgatory: Purgatory, table: Table) -> None:
+    waiting = start(purgatory, table)
+    acting = purgatory.watch(Acts(), ["other"])
+    await settle()
+    for count, key in enumerate(["key", "other", "key", "other", "other"], 1):
+        purgatory.check_and_complete_soon(key)
+        await settle()
+        assert checks(purgatory) == (count, count)
+    waiting.cancel()
+    acting.cancel()
+
+
+async def test_check_all_of_nothing_leaves_others_alone(clock: ManualClock) -> None:
+    """It comes between two slices of a check, when nothing is pending any more."""
+    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
+        waits = [start(purgatory, Table()) for _ in range(10)]
+        await settle()
+        purgatory.check_and_complete_soon("key")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert checks(purgatory) == (0, 0)
+        purgatory.cancel_for_key("key")
+        assert purgatory.check_all() == 0
+        await asyncio.gather(*waits, return_exceptions=True)
+        await settle()
+        assert checks(purgatory) == (1, 1)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+async def test_wait_due_before_a_check_of_all_is_not_missed(
+    purgatory: Purgatory, clock: ManualClock, checked: bool
+) -> None:
+    """The check is called for in the same turn, before the deadline is dealt with."""
+    found: list[int] = []
+    acting = purgatory.watch(Acts(5.0), ["other"])
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: found, ["key"], 5.0))
+    await settle()
+    acting.act = purgatory.check_all_soon if checked else int
+    found.append(1)
+    await clock.advance(5.0)
+    await waiting
+    assert outcomes(purgatory) == {"completed": 1, "expired": 1} | ({} if checked else {"missed_triggers": 1})
 
 
 async def test_wait_begun_in_a_check_does_not_count_for_it(purgatory: Purgatory, table: Table) -> None:

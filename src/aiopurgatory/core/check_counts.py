@@ -42,17 +42,20 @@ class CheckCounts:
         self._current = None
 
     def resume(self) -> None:
-        """The paused check goes on."""
-        self._current = self._paused
-        self._paused = None
+        """The paused check goes on; or ends, while another runs."""
+        self._current, self._paused = self._paused, self._current
 
     def drop(self) -> None:
         """An exception ended the running check: do not count it."""
-        self._current = None
+        if self._current is not None:
+            self._current.drop()
+            self._current = None
 
     def clear(self) -> None:
-        """Decide all: no read will be awaited."""
-        self._current = self._paused = None
+        """Decide all: no read will be awaited. The running check goes on, and is counted by itself."""
+        self.drop()
+        self.resume()
+        self.drop()
         calls = list(self._called_for.values())
         self._called_for.clear()
         for undecided in calls:
@@ -104,6 +107,11 @@ class Undecided:
         """A check is through. *ended*: it has ended an operation, too."""
         if ended:
             self._known += 1
+        self._close()
+
+    def drop(self) -> None:
+        """Do not count one of the checks, which is not through."""
+        self._checks -= 1
         self._close()
 
     def decide(self, ended: bool) -> None:

@@ -113,7 +113,10 @@ class Checks:
         return ended
 
     def check_all(self) -> int:
-        return self.check(EVERY_KEY, None, ALL, self._watchers.pending > 0)
+        if self._watchers.pending > 0:
+            return self.check(EVERY_KEY, None, ALL)
+        self._loop.check_thread()
+        return 0
 
     def mark(self, key: Hashable, limit: int) -> None:
         """Check *key* on the next iteration."""
@@ -175,7 +178,6 @@ class Checks:
         self._nested.clear()
         self._soon.clear()
         self._coming.clear()
-        self._uncounted = False
         self._end_last()
         self.counts.clear()
 
