@@ -31,7 +31,7 @@ class Statistics:
             sent no event to a stream. Checks that wait for the same read are decided together.
         twin_keys: examined checks of a key that nothing watched while something watched its twin: 7 and "7", "7" and
             b"7", a UUID and its text, or the same within a tuple. Of the checks of unwatched keys, the first 1,000 are
-            examined, then about one in 500: any count above 0 is a mistake.
+            examined, then about one in 500. A count above 0 is almost always a mistake.
         cascaded: moves to a finer level of the timing wheel.
         wakeups: how often the timer of the clock task fired.
         purges: sweeps of all watch entries.

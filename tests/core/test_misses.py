@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import threading
 import tracemalloc
 import uuid
 from collections.abc import Callable, Hashable
@@ -52,6 +54,64 @@ async def test_threadsafe_after_close_says_nothing(warned: Callable[[], list[str
         pass
     await asyncio.to_thread(purgatory.check_and_complete_threadsafe, "key")
     assert warned() == []
+
+
+async def test_check_from_a_thread_after_close_says_nothing(warned: Callable[[], list[str]]) -> None:
+    async with Purgatory() as purgatory:
+        pass
+    assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
+    assert warned() == []
+    await purgatory.start()
+    assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
+    assert len(warned()) == 1
+    await purgatory.aclose()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+async def test_check_in_a_forked_child_says_nothing(purgatory: Purgatory, caplog: pytest.LogCaptureFixture) -> None:
+    """Its threads and keys are none of the loop's."""
+    purgatory.watch(Op(60.0), ["7"])
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        for check in (purgatory.check_and_complete, purgatory.check_and_complete_threadsafe):
+            thread = threading.Thread(target=check, args=(7,))
+            thread.start()
+            thread.join()
+        os._exit(len(caplog.records))
+    assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
+
+
+NO_TWINS: list[tuple[Hashable, Hashable]] = [
+    (7, "007"),
+    (7, "\u0667"),
+    (7, b"07"),
+    (0, "-0"),
+    ("True", True),
+    (UUID, str(UUID).upper()),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), NO_TWINS, ids=repr)
+async def test_what_only_resembles_a_key_is_no_twin(
+    purgatory: Purgatory, warned: Callable[[], list[str]], one: Hashable, other: Hashable
+) -> None:
+    purgatory.watch(Op(60.0), [one, ("orders", one)])
+    for key in (other, ("orders", other)):
+        assert purgatory.check_and_complete(key) == 0
+    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+    purgatory.cancel_for_key(one)
+    purgatory.watch(Op(60.0), [other, ("orders", other)])
+    for key in (one, ("orders", one)):
+        assert purgatory.check_and_complete(key) == 0
+    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+
+
+async def test_bool_has_no_twin(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    purgatory.watch(Op(60.0), ["1", b"1", ("orders", "1")])
+    for key in (True, ("orders", True)):
+        assert purgatory.check_and_complete(key) == 0
+    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
 
 
 @pytest.mark.parametrize(("one", "other"), [*TWINS, *[(other, one) for one, other in TWINS]], ids=repr)

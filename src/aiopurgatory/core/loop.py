@@ -25,6 +25,7 @@ class Loop:
         "_is_running",
         "debug",
         "done",
+        "is_left",
         "name",
         "running",
         "time",
@@ -36,6 +37,8 @@ class Loop:
         #: The loop itself; None before the first start.
         self.running: Any = None
         self.debug = False
+        #: The purgatory was closed, or is that of a forked child: the loop concerns it no more.
+        self.is_left = False
         #: A finished Future of the loop.
         self.done: Any = None
         #: Seconds: the purgatory's clock, and the real time that iterations are measured with.
@@ -69,6 +72,7 @@ class Loop:
         done.set_result(None)
         self.running = running
         self.debug = running.get_debug()
+        self.is_left = False
         self.done = done
         self.time = time
         self.turn_time = turn_time

@@ -74,6 +74,9 @@ class Misses:
         Returns: which miss from now on is to be examined next. A caller that counts them spares most calls.
         """
         try:
+            if self._loop.is_left:
+                self._idle += 1
+                return self._distance()
             if self._loop.running is None:
                 self._examine_start(key)
             elif not self._warned_of_thread and self._loop.is_foreign_thread():
@@ -164,7 +167,7 @@ def twins_of(key: Any) -> list[Any]:
 
 def as_text(key: Any) -> Any:
     """Return *key* as text, or itself."""
-    if isinstance(key, int):
+    if isinstance(key, int) and not isinstance(key, bool):
         return str(int(key))
     if isinstance(key, bytes):
         return key.decode() if len(key) <= MAX_LENGTH else key
@@ -173,23 +176,24 @@ def as_text(key: Any) -> Any:
 
 def as_bytes(key: Any) -> Any:
     """Return *key* as bytes, or itself."""
-    if isinstance(key, int):
+    if isinstance(key, int) and not isinstance(key, bool):
         return str(int(key)).encode()
     return key.encode() if isinstance(key, str) and len(key) <= MAX_LENGTH else key
 
 
 def as_value(key: Any) -> Any:
-    """Return the int or UUID that the text of *key* stands for, or itself."""
+    """Return the int or UUID whose text is *key*, or itself."""
     if not isinstance(key, (str, bytes)) or len(key) > MAX_PARSED:
         return key
     text = key.decode() if isinstance(key, bytes) else key
+    value: Any = None
     if text.isdecimal() or (text.startswith("-") and text[1:].isdecimal()):
-        return int(text)
-    if len(text) == MAX_PARSED and text[8] == "-":
+        value = int(text)
+    elif len(text) == MAX_PARSED and text[8] == "-":
         module: Any = sys.modules.get("uuid")  # whoever watches a UUID has imported it
         if module is not None:
-            return module.UUID(text)
-    return key
+            value = module.UUID(text)
+    return value if str(value) == text else key  # not for "007"
 
 
 def shown(key: object) -> str:
