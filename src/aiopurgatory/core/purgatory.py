@@ -309,6 +309,9 @@ class SyncPurgatory:
     def expire_all(self) -> int:
         """Expire every pending operation now, whatever its deadline: the one exception to I1.
 
+        Awaited conditions (``wait_until()``, an AsyncSource) stay pending until their last read is done, and are not
+        in the result.
+
         Returns: how many ended.
         Raises: RuntimeError: called from another thread.
         """
