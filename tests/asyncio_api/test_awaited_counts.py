@@ -409,8 +409,6 @@ async def test_check_that_closes_the_purgatory_counts(
         purgatory.check_and_complete_soon("key")
     else:
         purgatory.check_and_complete("key")
-    while purgatory.is_open:
-        await asyncio.sleep(0)
     await asyncio.gather(waiting, return_exceptions=True)
     assert acting.exception() is not None
     assert checks(purgatory)[0] == 1 + is_shared
