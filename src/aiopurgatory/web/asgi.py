@@ -67,14 +67,22 @@ def _is_plain(receive: Receive) -> bool:
     return (getattr(receive, "__module__", None) or "").startswith(_PLAIN) and not hasattr(receive, "__wrapped__")
 
 
+def is_cancelled() -> bool:
+    """Whether the running task was cancelled.
+
+    A function of its own: a frame that keeps its task, and is kept by that task's exception, is a cycle.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> None:
     go_on = True
     while go_on:
         try:
             message = await receive()
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if is_cancelled():
                 raise
             message = ConnectionError("receive() was cancelled")  # within the server
         except Exception as exc:

@@ -18,7 +18,7 @@ from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..handover import Handover
 from ..purgatory import Purgatory
 from ..waits import Checks, read_until
-from .asgi import Receive
+from .asgi import Receive, is_cancelled
 from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest, RawHeader
 from .headers import ANY, entity_tags, wait_in_query, wait_preference
 from .outages import Outages, SourceBusyError
@@ -236,7 +236,7 @@ class LongPolling(Generic[K]):
         except asyncio.CancelledError as exc:
             if exc.args == SERVER_STOPS:
                 answer = self._refusals.answer(PurgatoryClosedError("the server stops"))
-            elif poll is None or not poll.left or _is_cancelled():
+            elif poll is None or not poll.left or is_cancelled():
                 raise
             else:
                 answer = Answer(499, b"", [])  # nobody reads it
@@ -445,9 +445,3 @@ def _known(request: PollRequest[Any], version: str) -> tuple[str, ...]:
     if not request.if_none_match:
         return ()
     return (version,) if request.if_none_match == f'"{version}"' else entity_tags(request.if_none_match)
-
-
-def _is_cancelled() -> bool:
-    """Whether the running task was cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
