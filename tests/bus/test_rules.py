@@ -287,6 +287,21 @@ def test_echo_of_an_old_message_answers_no_later_one(process: Process) -> None:
     assert process.rules.echo.echoed_at == 6.0
 
 
+def test_echo_after_a_stalled_loop_has_time_to_come(process: Process) -> None:
+    """What a loop sends long after it was due is not overdue at once."""
+    process.connect(now=0.0)
+    assert process.rules.messages(1000.0) == ["@me 1 2"]
+    process.rules.acknowledged()
+    assert not process.rules.echo.is_overdue(1003.9)
+    rules = Rules("me", lambda keys: None, lambda: None, 2.0, 10.0)
+    rules.confirmed()
+    rules.messages(0.0)
+    rules.acknowledged()
+    assert rules.messages(1000.0) == ["@me 1 2"]
+    rules.hear("@me 1 1", 1000.0)
+    assert not rules.echo.is_overdue(1002.9)
+
+
 def test_echo_of_a_part_of_a_batch_does_not_answer_it(process: Process) -> None:
     process.connect(now=0.0)
     process.publish("x" * 7000, "y" * 7000)

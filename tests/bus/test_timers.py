@@ -166,6 +166,42 @@ def test_trickle_news_are_never_too_old(heartbeat: float, timeout: float, second
     assert gaps == 1 or seconds < 0.15
 
 
+# acknowledgements that are slow, but in time
+
+
+async def slowest_deaf(heartbeat: float, timeout: float, answer_way: float) -> tuple[float, int]:
+    """One process's acknowledgements are slow, and its listening connection goes deaf at any time in between.
+
+    Returns: how long the slowest check of what another one published then took, and the gaps there were before.
+    """
+    network, early, found = Network(), 0, 0.0
+    one, other = (Process(network, heartbeat, timeout) for _ in range(2))
+    await one.bus.start()
+    await other.bus.start()
+    loop = asyncio.get_running_loop()
+    for number in range(24):
+        link, gaps = network.links[-1], other.bus.statistics().gaps
+        link.answering.way = answer_way
+        await asyncio.sleep(3.0 * max(heartbeat, answer_way) + (answer_way + heartbeat) * number / 24)
+        early += other.bus.statistics().gaps - gaps
+        network.links[-1].listening.is_swallowing = True
+        at = loop.time()
+        one.bus.publish(f"{number}")
+        await asyncio.sleep(3.0 * (heartbeat + timeout))
+        found = max(found, other.checked_after(f"{number}", at))
+    await one.bus.aclose()
+    await other.bus.aclose()
+    return found, early
+
+
+@pytest.mark.parametrize("share", [0.001, 0.5, 0.9])
+@each_order
+def test_slow_acknowledgements_gap_is_noticed_in_time(heartbeat: float, timeout: float, share: float) -> None:
+    found, early = run_simulated(slowest_deaf(heartbeat, timeout, share * timeout))
+    assert found < bound(heartbeat, timeout)
+    assert early == 0
+
+
 def test_control_any_echo_counts_news_get_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     def heard(self: Echo, number: int) -> None:
         self.echoed_at = self._unechoed[-1][1] if self._unechoed else self.echoed_at
@@ -233,11 +269,11 @@ def test_silent_server_gets_few_attempts_and_never_none() -> None:
 async def test_acknowledgement_swallowed_is_a_gap_in_time() -> None:
     """Heartbeat < timeout, and an echo in between."""
     network = Network()
-    one, other = (Process(network, 0.04, 0.2) for _ in range(2))
+    one, other = (Process(network, 0.1, 0.5) for _ in range(2))
     async with one.bus, other.bus:
         network.links[0].answering.is_swallowing = True
         one.bus.publish("key")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.25)
         one.bus.publish("later")
         await asyncio.wait_for(one.bus.flush(), 10.0)
         assert ("later" in dict(other.checks), one.bus.statistics().gaps) == (True, 1)

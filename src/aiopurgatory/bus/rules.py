@@ -41,7 +41,7 @@ class Echo:
     def __init__(self, heartbeat: float, timeout: float) -> None:
         self._heartbeat: Final = heartbeat
         self._timeout: Final = timeout
-        #: For each batch whose echo is missing: the number of its last message, and when it was sent.
+        #: For each batch whose echo is missing: the number of its last message, and when it was sent or due.
         self._unechoed: deque[tuple[int, float]] = deque()
         self.reset()
 
@@ -60,7 +60,13 @@ class Echo:
 
     def sent(self, count: int, now: float) -> None:
         self._number += count
-        self._unechoed.append((self._number, now))
+        # A message that had to wait for the last acknowledgement counts from when it was due, so that a slow one does
+        # not put off the question. It gets 1.5 heartbeats at least: an acknowledgement in time, however late the loop
+        # reads it, leaves as much. The cost: with a heartbeat below the timeout, acknowledgement and echo together may
+        # take only the promised 1.5 * heartbeat + timeout, not twice the timeout.
+        slack = 1.5 * self._heartbeat
+        due = max(self._sent_at + slack, now - self._timeout + slack)
+        self._unechoed.append((self._number, min(now, due) if self._sent_at > -inf else now))
         self._sent_at = self._unacknowledged_since = now
 
     def acknowledged(self) -> None:
