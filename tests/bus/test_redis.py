@@ -190,6 +190,25 @@ async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None
         await until(lambda: there.keys == ["heard"])
 
 
+async def test_master_demoted_link_cut_before_it_is_asked(server: Server) -> None:
+    """The next link meets the replica first, and then the new master."""
+    there = Recorder()
+    with made(AclRedis) as master:
+        async with (
+            Proxy(server.port) as proxy,
+            bus_on(server.url(proxy.port), [], heartbeat=1.0, timeout=2.0) as one,
+            bus_on(master.url(), [there]),
+            demoted(server),
+        ):
+            one.publish("lost")
+            await one.flush()
+            proxy.cut()
+            await until(lambda: "is a replica" in (one.statistics().error or ""))
+            proxy.target = master.port
+            await until(lambda: there.everything == 2)
+            assert there.keys == []
+
+
 async def test_master_demoted_says_what_to_do(server: Server) -> None:
     async with bus_on(server.url(), [], heartbeat=1.0, timeout=2.0) as bus, demoted(server):
         await until(lambda: "is a replica" in (bus.statistics().error or ""))

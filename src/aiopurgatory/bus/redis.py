@@ -99,7 +99,11 @@ class RedisEngine:
                 await connection.connect()
             # Not of the other one: those who listen to a replica hear what is published on its master.
             await publisher.send_command(*_HELLO, check_health=False)
-            await _require_master(publisher)
+            try:
+                await _require_master(publisher)
+            except _ReplicaError:  # it may have become one after the last answer
+                self.owes_everything = True
+                raise
             await listener.send_command("SUBSCRIBE", self._channel, check_health=False)
             await listener.read_response(timeout=inf)
         except BaseException:
