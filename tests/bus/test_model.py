@@ -33,7 +33,7 @@ class NoCheckAtConfirmation(Rules):
         self._confirmed = True
         self._link += 1
         self.echo.reset()
-        self._arrivals.reset(self._origin, self._link)
+        self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1)
 
 
 class ForgetsAtBreak(Outbox):

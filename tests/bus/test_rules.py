@@ -91,7 +91,7 @@ def test_broken_in_flight_is_sent_again_first(process: Process) -> None:
     process.publish("c", "a")
     process.rules.broken()
     process.rules.confirmed()
-    assert process.rules.messages(2.0) == ['@me 2 1\n"a"\n"b"\n"c"']
+    assert process.rules.messages(2.0) == ['@me 2 2\n"a"\n"b"\n"c"']
 
 
 def test_publish_in_flight_is_sent_again(process: Process) -> None:
@@ -262,8 +262,8 @@ def test_echo_of_an_earlier_link_or_process_does_not_count(process: Process) -> 
     process.rules.broken()
     process.rules.confirmed()
     (probe,) = process.rules.messages(0.0)
-    assert probe == "@me 2 1"
-    others = ("@me 1 1", '@me 1 1\n"a"', "@other 2 1", "@me", "@me 2", "@me 2 ", "@", "@me 22 1", "@me 2 9", "@me 2 0")
+    assert probe == "@me 2 2"
+    others = ("@me 1 2", '@me 1 2\n"a"', "@other 2 2", "@me", "@me 2", "@me 2 ", "@", "@me 22 1", "@me 2 9", "@me 2 0")
     for message in others:
         process.rules.hear(message, 0.0)
     assert not process.rules.connected
@@ -448,14 +448,14 @@ def test_hear_missing_number_checks_everything(process: Process) -> None:
     assert (process.checked, process.rules.gaps) == (["a", "b", ALL, "d", "c", "d"], 1)
 
 
-def test_hear_new_link_begins_with_its_first_number(process: Process) -> None:
+def test_hear_new_link_goes_on_counting(process: Process) -> None:
     process.connect()
     process.rules.hear("@other 1 7", 1.0)
-    process.rules.hear("@other 2 1", 1.0)
+    process.rules.hear("@other 2 7", 1.0)  # it was not acknowledged, so it is repeated
     process.rules.hear("@other 1 9", 1.0)  # of a connection that was given up
-    process.rules.hear("@other 2 2", 1.0)
+    process.rules.hear("@other 2 8", 1.0)
     assert process.rules.gaps == 0
-    process.rules.hear("@other 3 2", 1.0)
+    process.rules.hear("@other 3 10", 1.0)
     assert process.rules.gaps == 1
 
 
@@ -476,6 +476,18 @@ def test_hear_others_after_a_gap_are_new_again(process: Process) -> None:
     process.rules.broken()
     process.rules.confirmed()
     process.rules.hear("@other 1 9", 1.0)
+    assert process.rules.gaps == 1
+
+
+def test_hear_many_origins_forget_the_silent_one_first(process: Process) -> None:
+    process.connect()
+    process.rules.hear("@silent 1 1", 1.0)
+    for number in range(2 * MAX_ORIGINS):
+        process.rules.hear(f"@active 1 {number + 1}", 1.0)
+        process.rules.hear(f"@{number} 1 1", 1.0)
+    process.rules.hear("@silent 1 9", 1.0)
+    assert process.rules.gaps == 0
+    process.rules.hear(f"@active 1 {2 * MAX_ORIGINS + 2}", 1.0)
     assert process.rules.gaps == 1
 
 

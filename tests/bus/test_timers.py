@@ -213,6 +213,50 @@ def test_control_any_echo_counts_news_get_too_old(monkeypatch: pytest.MonkeyPatc
     assert gaps == 0
 
 
+async def checked_after_a_cut() -> float:
+    """A notification is lost, and its publisher's link breaks before the next one."""
+    network = Network()
+    one, other = (Process(network, 1.0, 1.0) for _ in range(2))
+    await one.bus.start()
+    await other.bus.start()
+    await asyncio.sleep(1.5)
+    link = network.links[1]
+    hear, link.hear = link.hear, lambda _: None
+    at = asyncio.get_running_loop().time()
+    one.bus.publish("key")
+    await one.bus.flush()
+    await asyncio.sleep(0.05)
+    link.hear = hear
+    network.links[0].lost(ConnectionResetError("cut"))
+    await asyncio.sleep(30.0)
+    found = other.checked_after("key", at)
+    await one.bus.aclose()
+    await other.bus.aclose()
+    return found
+
+
+def test_lost_before_the_publisher_is_cut_is_noticed() -> None:
+    assert run_simulated(checked_after_a_cut()) < bound(1.0, 1.0)
+
+
+async def error_of_a_deaf_bus() -> str | None:
+    """It publishes all the time, so an acknowledgement is on its way at any time."""
+    process = Process(network := Network(answer_way=0.02), 1.0, 1.0)
+    await process.bus.start()
+    await asyncio.sleep(1.5)
+    network.links[0].listening.is_swallowing = True
+    while process.bus.statistics().error is None:
+        process.bus.publish("key")
+        await asyncio.sleep(0.01)
+    error = process.bus.statistics().error
+    await process.bus.aclose()
+    return error
+
+
+def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
+    assert str(run_simulated(error_of_a_deaf_bus())).startswith("EchoLostError")
+
+
 # a network that breaks again and again
 
 

@@ -168,7 +168,7 @@ class Drive:
             self.lose(self._missing())
 
     def _missing(self) -> EchoLostError:
-        if self._rules.echo.is_unacknowledged():
+        if self._rules.echo.is_acknowledgement_overdue(self._loop.time()):
             return UnacknowledgedError("the server did not acknowledge a message in time")
         if not self._rules.connected:
             return NeverEchoedError("the server did not echo the first message in time")

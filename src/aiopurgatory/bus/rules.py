@@ -11,7 +11,8 @@ R4 The bus reconnects by itself, after partly random pauses. They grow with each
    link was up.
 R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Over its bound it collapses into `*`: check
    everything, everywhere.
-R6 A number missing among the messages of another process's link is a gap, too: everything is checked.
+R6 A number missing among the messages of another process is a gap, too: everything is checked. The numbers of a link
+   begin after the last acknowledged one of the link before.
 R7 A message from the channel costs a bounded time. Checks of everything that messages cause are at least SPACING apart.
 """
 
@@ -36,19 +37,30 @@ MAX_ORIGINS: Final = 1_000
 class Echo:
     """Tracks which acknowledgements and echoes the server owes (R3). Times are in seconds."""
 
-    __slots__ = ("_heartbeat", "_number", "_sent_at", "_timeout", "_unacknowledged_since", "_unechoed", "echoed_at")
+    __slots__ = (
+        "_acknowledged",
+        "_heartbeat",
+        "_number",
+        "_sent_at",
+        "_timeout",
+        "_unacknowledged_since",
+        "_unechoed",
+        "echoed_at",
+    )
 
     def __init__(self, heartbeat: float, timeout: float) -> None:
         self._heartbeat: Final = heartbeat
         self._timeout: Final = timeout
         #: For each batch whose echo is missing: the number of its last message, and when it was sent or due.
         self._unechoed: deque[tuple[int, float]] = deque()
+        self._number = self._acknowledged = 0
         self.reset()
 
     def reset(self) -> None:
         """Start over for a new link: nothing is owed, and a probe is due at once."""
         self._unechoed.clear()
-        self._number = 0
+        #: Goes on from the last link's: if its last messages did not reach everybody, a number is missing.
+        self._number = self._acknowledged
         self._sent_at = -inf
         self._unacknowledged_since = inf
         #: When the newest message that came back was sent.
@@ -71,6 +83,10 @@ class Echo:
 
     def acknowledged(self) -> None:
         self._unacknowledged_since = inf
+        self._acknowledged = self._number
+
+    def is_acknowledgement_overdue(self, now: float) -> bool:
+        return now >= self._unacknowledged_since + self._timeout
 
     def is_unacknowledged(self) -> bool:
         return self._unacknowledged_since < inf
@@ -100,25 +116,26 @@ class Echo:
 
 
 class Arrivals:
-    """Notices missing numbers among the messages of each process's link (R6)."""
+    """Notices missing numbers among the messages of each process (R6)."""
 
     def __init__(self) -> None:
         #: For each origin: its last link, and the last number there.
         self._last: dict[str, tuple[int, int]] = {}
 
-    def reset(self, origin: str, link: int) -> None:
+    def reset(self, origin: str, link: int, number: int) -> None:
         """Start over for a new link, the own one: what others have sent before is not known."""
-        self._last = {origin: (link, 0)}
+        self._last = {origin: (link, number)}
 
     def is_gap(self, origin: str, link: int, number: int) -> bool:
         """Note a message. Returns: whether an earlier one is missing."""
         last = self._last.get(origin, (link, number - 1))
         if (link, number) <= last:  # repeated, or late
             return False
-        if origin not in self._last and len(self._last) >= MAX_ORIGINS:
+        self._last.pop(origin, None)  # so that the one that is forgotten has been silent for longest
+        if len(self._last) >= MAX_ORIGINS:
             del self._last[next(iter(self._last))]
         self._last[origin] = link, number
-        return number != (last[1] + 1 if link == last[0] else 1)
+        return number > last[1] + 1  # a new link repeats those that the server has not acknowledged
 
 
 class Rules:
@@ -167,7 +184,7 @@ class Rules:
         self._confirmed = True
         self._link += 1
         self.echo.reset()
-        self._arrivals.reset(self._origin, self._link)
+        self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1)
         self._check_everything()
 
     def messages(self, now: float) -> list[str]:
