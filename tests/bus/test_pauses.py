@@ -36,7 +36,9 @@ def test_pause_of_a_link_that_was_steady_is_the_first() -> None:
 
 
 def test_pause_after_attempts_that_timed_out_grows_by_timeouts() -> None:
-    assert pauses(6, 0.0, True) == [0.05, 5.0, 10.0, 20.0, 20.0, 20.0]
+    assert pauses(4, 0.0, True) == [0.05, 5.0, 10.0, 10.0]
+    assert pauses(6, 0.0, True, timeout=1.0)[2:] == [2.0, 4.0, 4.0, 4.0]
+    assert pauses(4, 0.0, True, timeout=30.0)[1:] == [30.0] * 3
 
 
 @pytest.mark.parametrize(("up_for", "timed_out"), [(0.0, False), (1.0, True)])

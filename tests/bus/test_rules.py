@@ -167,6 +167,17 @@ def test_flush_number_waits_for_all_before_it() -> None:
     assert outbox.acknowledged_up_to() >= mark
 
 
+def test_flush_number_put_back_is_the_older_one() -> None:
+    """Of a key that was published again while it was in flight."""
+    outbox = Outbox()
+    outbox.put("a", "a", 0.0)
+    outbox.put("b", "b", 0.0)
+    outbox.take()
+    outbox.put("a", "a", 0.0)
+    outbox.put_back()
+    assert outbox.acknowledged_up_to() == 0
+
+
 def test_flush_number_survives_a_collapse() -> None:
     outbox = Outbox(2)
     for key in "abcd":

@@ -10,7 +10,7 @@ import pytest
 
 from aiopurgatory.bus.drive import GRACE, Drive
 from aiopurgatory.bus.pauses import FIRST_PAUSE
-from aiopurgatory.bus.rules import Arrivals, Echo
+from aiopurgatory.bus.rules import SPACING, Arrivals, Echo
 
 from .simulated import Fault, Network, Process, run_simulated
 
@@ -255,6 +255,26 @@ async def error_of_a_deaf_bus() -> str | None:
 
 def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
     assert str(run_simulated(error_of_a_deaf_bus())).startswith("EchoLostError")
+
+
+async def everything_twice() -> list[float]:
+    """When everything is checked after two messages that ask for it, the second of them 0.1 s later."""
+    process = Process(network := Network(), 5.0, 5.0)
+    await process.bus.start()
+    await asyncio.sleep(1.0)
+    at = asyncio.get_running_loop().time()
+    network.deliver("*")
+    await asyncio.sleep(0.1)
+    network.deliver("*")
+    await asyncio.sleep(12.0)
+    found = [when - at for what, when in process.checks if what == "*" and when > at]
+    await process.bus.aclose()
+    return found
+
+
+def test_everything_put_off_is_checked_without_a_message() -> None:
+    first, second = run_simulated(everything_twice())
+    assert first < 0.01 < second < SPACING + 0.02
 
 
 # a network that breaks again and again

@@ -35,8 +35,8 @@ class BusStatistics:
     Args:
         name: the bus's name: its channel.
         connected: whether it has received an echo of its own message since it last connected.
-        gaps: how often messages may have been lost: with a subscription, or by a missing number. After each, every key
-            was checked.
+        gaps: how often messages may have been lost: a subscription was lost, or a message's number was missing. After
+            each, every key was checked.
         since_echo: seconds since the newest own message that came back was sent: so old is the newest state of others
             that it knows of. None if none came back since it last connected.
         outbox: keys that the server has not acknowledged, those replaced by "check everything" included.

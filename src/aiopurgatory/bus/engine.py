@@ -23,7 +23,7 @@ class BusClosedError(PurgatoryError):
 
 
 class EchoLostError(PurgatoryError):
-    """The server echoed earlier messages of this link, but not the last one in time. The bus reconnects."""
+    """The server echoed earlier messages of this link, but a later one not in time. The bus reconnects."""
 
 
 class NeverEchoedError(EchoLostError):

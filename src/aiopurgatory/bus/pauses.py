@@ -7,6 +7,8 @@ from typing import Final, final
 #: Seconds: the first pause, which doubles with each break, and the longest.
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
+#: Seconds: the longest pause after attempts that timed out, or the timeout if that is longer.
+LONGEST_TIMED_OUT: Final = 10.0
 #: Seconds up that undo one doubling.
 STEADY: Final = 5.0
 #: Breaks after which the pause grows no more.
@@ -21,7 +23,7 @@ class Pauses:
 
     An echo alone does not shorten the pause: a link that breaks after each echo would have everything checked at each.
     An attempt that timed out may go on at the server. So after the second in a row, pauses grow from one timeout to
-    four.
+    four, but not beyond ten seconds.
 
     Args: timeout: seconds that an attempt may take.
     """
@@ -46,5 +48,5 @@ class Pauses:
         before = 0 if up_for else self._timed_out
         self._timed_out = min(before + 1, _MOST_TIMED_OUT) if timed_out else 0
         if self._timed_out > 1:
-            pause = max(pause, self._timeout * 2.0 ** (self._timed_out - 2))
+            pause = max(pause, min(self._timeout * 2.0 ** (self._timed_out - 2), max(self._timeout, LONGEST_TIMED_OUT)))
         return float(pause * (0.5 + chance / 2))
