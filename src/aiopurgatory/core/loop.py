@@ -37,7 +37,7 @@ class Loop:
         #: The loop itself; None before the first start.
         self.running: Any = None
         self.debug = False
-        #: The purgatory was closed, or is that of a forked child: the loop concerns it no more.
+        #: See leave().
         self.is_left = False
         #: A finished Future of the loop.
         self.done: Any = None
@@ -83,6 +83,10 @@ class Loop:
         self._ident = get_ident()
         self._current_loop = current_loop
         self._by_ident = by_ident
+
+    def leave(self) -> None:
+        """Note that the purgatory was closed, or that this is a forked child: the loop concerns it no more."""
+        self.is_left = True
 
     def now(self) -> int:
         """The time in nanoseconds."""

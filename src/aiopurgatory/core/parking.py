@@ -103,7 +103,7 @@ class Parking(Owner):
     def close(self) -> None:
         """Refuse everything from now on, and end what is pending (I13)."""
         self.state = CLOSED
-        self.loop.is_left = True
+        self.loop.leave()
         pending = self._watchers.all_pending()
         for op in pending:  # atomic: no await. Unlink all before publishing one
             unlink(op, FAILED, True)
@@ -118,7 +118,7 @@ class Parking(Owner):
     def leave_to_parent(self) -> None:
         """Called in the child of a fork: the loop and all pending operations belong to the parent (I15)."""
         self.state = FORKED
-        self.loop.is_left = True
+        self.loop.leave()
 
     # the way in
 
