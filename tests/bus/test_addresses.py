@@ -84,6 +84,7 @@ def test_parse_what_is_ambiguous_is_refused_unseen(url: str) -> None:
     [
         ("redis://user:pa%2Fss@host:6379/0", "host:6379/0", ["host"]),
         ("redis://:a:b@host", "host", ["host"]),
+        ("redis://a@host:/0", "host:/0", ["host"]),
         ("redis://[::1]:6379", "[::1]:6379", ["::1"]),
         ("redis://a:1,b,[::1]:2/db?user=x&password=y", "a:1,b,[::1]:2/db", ["a", "b", "::1"]),
         ("redis://%2Frun%2Fpostgresql/db", "%2Frun%2Fpostgresql/db", ["/run/postgresql"]),

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-_HOST: Final = r"(?:\[[\w:.%]+\]|[^/?\#@\[\],:\s]*)(?::[0-9]+)?"
+_HOST: Final = r"(?:\[[\w:.%]+\]|[^/?\#@\[\],:\s]*)(?::[0-9]*)?"
 #: At most one @, and that before the host. So no part of a password can be taken for a host, port or path.
 _URL: Final = re.compile(
     rf"""(?P<scheme>\w+)://
