@@ -137,7 +137,9 @@ async def attempts(url: str, count: int) -> None:
                 await engine.open(lambda _: None, lambda _: None)
 
 
-each_url = pytest.mark.parametrize("url", ["postgresql://db.invalid:1/db", "redis://db.invalid:1"])
+each_url = pytest.mark.parametrize(
+    "url", ["postgresql://db.invalid:1/db", "postgresql:///db?host=db.invalid", "redis://db.invalid:1"]
+)
 
 
 @each_url
@@ -192,7 +194,6 @@ async def test_resolve_thread_did_not_start_tries_again(monkeypatch: pytest.Monk
     await asyncio.wait_for(names.resolve(), 5.0)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_resolve_that_fails_in_any_way_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise MemoryError

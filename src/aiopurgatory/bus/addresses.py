@@ -94,14 +94,12 @@ class Names:
 
 
 def _look_up(host: str, lookup: Future[bool]) -> None:
-    is_known = False
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        is_known = True
-    except (OSError, UnicodeError):
-        pass
-    finally:
-        lookup.set_result(is_known)
+    except Exception:  # whatever it is: an attempt must not wait for this any longer
+        lookup.set_result(False)
+    else:
+        lookup.set_result(True)
 
 
 def _is_ip(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import Iterable
@@ -95,11 +96,14 @@ class PostgresEngine:
         address = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
         query = dsn.partition("?")[2]
         try:
-            parse_qs(query, strict_parsing=bool(query))
+            options = parse_qs(query, strict_parsing=bool(query))
         except ValueError:  # its message shows parts of the dsn
             raise ValueError("dsn must have options such as ?sslmode=require&connect_timeout=5") from None
-        self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {address.where}"
-        self._names = Names(address.hosts)
+        hosts = address.hosts or options.get("host", [os.environ.get("PGHOST", "")])[0].split(",")
+        shown = "the host of its options" if "host" in options else "the default host"
+        where = address.where.replace("the default host", shown)
+        self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
+        self._names = Names(re.sub(r":[0-9]*$", "", host) for host in hosts if host)
         #: Less than the bus waits, so that the server says what was in the way.
         self._milliseconds = max(1, int(timeout * 800))
 
