@@ -42,7 +42,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 	@$(FASTEST) $(BIN)/python examples/demo.py --seconds 60 --journal $(PIPELINE)/journal
 	@$(FASTEST) $(BIN)/python -m aiopurgatory pipeline run $(PIPELINE)/journal $(PIPELINE)/out
 
-test: check docs test-forms  ## run all checks, build the docs, and test both forms: 12 minutes
+test: check docs test-forms  ## run all checks, build the docs, and test both forms: 15 minutes
 
 test-forms: test-interpreted test-compiled  ## test the interpreted and the compiled form
 
