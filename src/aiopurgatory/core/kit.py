@@ -1,0 +1,43 @@
+"""The door of the core: what code outside the core and the asyncio face may use of it.
+
+Users import from the package. This is for the library's own operations, observers, routes and tools.
+"""
+
+from __future__ import annotations
+
+from .awaiter import AwaitableOperation
+from .endings import complete
+from .faults import Failure, require_error, require_plain
+from .loop import Loop
+from .operation import Operation, is_due, is_parked, is_pending, keys_of, owner_of, seconds_of
+from .parking import Parking
+from .purgatory import SyncPurgatory, parts_of
+from .states import EXPIRED
+
+__all__ = [
+    "EXPIRED",
+    "AwaitableOperation",
+    "Failure",
+    "Operation",
+    "complete",
+    "is_due",
+    "is_parked",
+    "is_pending",
+    "keys_of",
+    "loop_of",
+    "owner_of",
+    "parking_of",
+    "require_error",
+    "require_plain",
+    "seconds_of",
+]
+
+
+def loop_of(purgatory: SyncPurgatory) -> Loop:
+    """The loop of *purgatory*, its clock and its thread."""
+    return parts_of(purgatory).loop
+
+
+def parking_of(purgatory: SyncPurgatory) -> Parking:
+    """The owner of the pending operations of *purgatory*. Calls through it skip the public method's look-up."""
+    return parts_of(purgatory).parking
