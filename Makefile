@@ -16,8 +16,8 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workers demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-chaos \
-	test-broker test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
+.PHONY: help setup demo demo-workers demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-attacks \
+	test-chaos test-broker test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
 	bench-smoke clean
 
 help:  ## show this list
@@ -52,10 +52,11 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 15 minut
 
 test-forms: test-interpreted test-compiled  ## test the interpreted and the compiled form
 
-# Testing every competitor takes more than a minute: make bench-smoke.
-SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 --ignore tests/benchmarks/test_smoke.py
+# Every competitor takes more than a minute: make bench-smoke. The attacks: make test-attacks.
+NOT_BY_DEFAULT := tests/benchmarks/test_smoke.py tests/benchmarks/test_broker_peers.py tests/web/attacks
+SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves or start their own processes: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/test_conftest.py $(addprefix tests/web/,attacks inspector proxies \
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/test_conftest.py $(addprefix tests/web/,inspector proxies \
 	test_crowds.py test_events_browser.py test_events_served.py test_servers.py) \
 	$(filter-out tests/pipeline/test_replay.py,$(wildcard tests/pipeline/test_*.py))
 
@@ -104,6 +105,9 @@ test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 4 m
 
 test-pipeline: $(READY)  ## run the slow pipeline tests: a cluster whose worker is killed, 50 kills, the whole command
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ARGS)
+
+test-attacks: $(READY) programs  ## test long polls and event streams under hostile clients, on real servers
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest tests/web/attacks $(ARGS)
 
 test-chaos: $(READY) programs  ## test buses while servers are killed, stopped and cut off: 5 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus $(ARGS)
