@@ -82,6 +82,28 @@ async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls, mi
     assert (await asyncio.wait_for(poll, 5)).status == 499
 
 
+async def test_poll_that_has_just_come_waits_for_its_listener(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.4)
+    heard = {name: asyncio.Event() for name in ("early", "late")}
+
+    async def poll(name: str) -> int:
+        async def receive() -> Message:
+            heard[name].set()
+            return await Messages().get()
+
+        return (await polls.start(receive=receive)).status
+
+    tasks = [asyncio.create_task(poll("early"))]
+    await asyncio.sleep(0.3)
+    tasks.append(asyncio.create_task(poll("late")))
+    async with asyncio.timeout(5):
+        await heard["early"].wait()
+        assert not heard["late"].is_set()
+        await heard["late"].wait()
+    polls.publish()
+    assert await asyncio.gather(*tasks) == [200, 200]
+
+
 def test_clients_that_leave_in_two_threads_at_a_time_are_heard() -> None:
     both = threading.Barrier(2, timeout=5)
 
