@@ -131,6 +131,7 @@ async def memory(server: Server, args: argparse.Namespace) -> dict[str, float]:
 
 async def rate(server: Server, args: argparse.Namespace) -> dict[str, float]:
     pollers, posters = await connect(server.port, args.pairs), await connect(server.port, args.pairs)
+    await posters[0].ask("POST", "first")  # its imports are done
     answered = 0
 
     async def pair(topic: int, poller: Connection, poster: Connection) -> None:
@@ -239,6 +240,7 @@ async def hostile(server: Server, args: argparse.Namespace) -> dict[str, float]:
 
 async def herd(server: Server, args: argparse.Namespace) -> dict[str, float]:
     (poster,) = await connect(server.port, 1)
+    await poster.ask("POST", "herd")  # its imports are done
     url = f"http://127.0.0.1:{server.port}/herd"
     options = ["-t1", f"-c{args.pairs}", f"-d{args.seconds:.0f}", "--latency", "-s", str(HERE / "polls.lua"), url]
     wrk = await asyncio.create_subprocess_exec("wrk", *options, stdout=asyncio.subprocess.PIPE)
