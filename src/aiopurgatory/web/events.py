@@ -184,11 +184,11 @@ class EventRoute(Generic[K]):
         return await self._last_words(stream, lambda: self._send_events(stream, version, self._retry() + events, send))
 
     async def _send_events(self, stream: EventStream[K], version: str, events: bytes, send: Send) -> None:
-        if not await deliver({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}, send):
+        if not await deliver(send, {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}):
             stream.leave()
             return
         while True:
-            if not await deliver({"type": _BODY, "body": events or _HEARTBEAT, "more_body": True}, send):
+            if not await deliver(send, {"type": _BODY, "body": events or _HEARTBEAT, "more_body": True}):
                 stream.leave()
                 return
             if not await stream.news(version):
@@ -199,7 +199,7 @@ class EventRoute(Generic[K]):
         # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
         with suppress(TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(self._stall):
-                await deliver({"type": _BODY, "body": last}, send)
+                await deliver(send, {"type": _BODY, "body": last})
 
     async def _last_words(self, stream: EventStream[K], sending: Callable[[], Awaitable[None]]) -> bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing, since nobody reads it."""

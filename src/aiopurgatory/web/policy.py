@@ -53,8 +53,10 @@ class Policy:
 
     def applied(self, asked: float | None) -> float:
         """Return the wait of a client that asked for *asked* seconds; None: it asked for none. 0: answer at once."""
-        return self.max_wait if asked is None else min(asked, self.max_wait)
+        return self.max_wait if asked is None or asked > self.max_wait else asked
 
     def timeout(self, wait: float) -> float:
         """Return how long to park a poll with the wait *wait*."""
-        return max(wait - min(self.margin, wait / 2) - random() * self.jitter * wait, 0.0)
+        margin = self.margin if 2 * self.margin < wait else wait / 2
+        left = wait - margin - random() * self.jitter * wait
+        return left if left > 0 else 0.0

@@ -16,7 +16,7 @@ from ..core.purgatory import parts_of
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from ..waits import Checks
-from .asgi import Listener, Message, Receive, listen
+from .asgi import Message, Receive, listen
 from .sources import K
 
 logger = logging.getLogger("aiopurgatory")
@@ -57,7 +57,7 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         #: Whether the client has disconnected.
         self.left = False
         self._parts = self._after = 0
-        self._listener: Listener | None = None
+        self._listener: asyncio.Task[None] | None = None
 
     def try_complete(self) -> bool:
         return self._version(self.resource) != self._known and self.force_complete()

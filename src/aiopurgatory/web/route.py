@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, Final, Generic, final
 from urllib.parse import unquote_plus
 
@@ -105,22 +105,26 @@ class LongPollRoute(Generic[K]):
 
 def joined(lines: list[bytes]) -> str | None:
     """Join the lines of a header into one list (RFC 9110). Returns: None if there are none, or together too many."""
+    if not lines:
+        return None
     text = b", ".join(lines)
-    return text.decode("latin-1") if lines and len(text) <= MAX_FIELD else None
+    return text.decode("latin-1") if len(text) <= MAX_FIELD else None
 
 
 def _wait(query: bytes) -> str | None:
     """The first ``wait`` in *query*. To parse all of a long query takes half a second per megabyte."""
+    if not query:
+        return None
     _, found, rest = (b"&" + query).partition(b"&wait=")
     if not found:
         return None
     return unquote_plus(rest.partition(b"&")[0][: MAX_FIELD + 1].decode("latin-1"))
 
 
-async def send_answer(answer: Answer, send: Send) -> None:
+def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
     """Send *answer*, unless the client has disconnected."""
     headers = answer.raw_headers
     if answer.status not in _NO_LENGTH:
         headers.append((b"content-length", b"%d" % len(answer.body)))
-    if await deliver({"type": "http.response.start", "status": answer.status, "headers": headers}, send):
-        await deliver({"type": "http.response.body", "body": answer.body}, send)
+    start = {"type": "http.response.start", "status": answer.status, "headers": headers}
+    return deliver(send, start, {"type": "http.response.body", "body": answer.body})
