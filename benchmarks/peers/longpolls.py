@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import socket
 import sys
 from collections import defaultdict
@@ -26,6 +27,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web import LongPolling, LongPollRoute, Policy
 
 WAIT = 300.0
+PREFERRED = re.compile(r"\bwait=(\d+)")
 
 
 class Topics:
@@ -80,7 +82,10 @@ class Futures(Topics):
 
 
 class Events(Topics):
-    """An asyncio.Event per topic and wait_for(): a timeout, but nobody notices a client that leaves."""
+    """An asyncio.Event per topic and wait_for(): a timeout, but nobody notices a client that leaves.
+
+    It waits as long as ``Prefer: wait`` says, as ours, but does not echo that.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,8 +94,10 @@ class Events(Topics):
     async def poll(self, request: Request) -> Response:
         topic, known = request.path_params["topic"], request.headers.get("if-none-match", "")
         if known == f'"{self.version(topic)}"':
+            preferred = PREFERRED.search(request.headers.get("prefer", ""))
+            wait = min(float(preferred[1]), WAIT) if preferred else WAIT
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.events.setdefault(topic, asyncio.Event()).wait(), WAIT)
+                await asyncio.wait_for(self.events.setdefault(topic, asyncio.Event()).wait(), wait)
         return self.answer(topic, known)
 
     def publish(self, topic: str) -> None:
