@@ -249,7 +249,7 @@ class ReadingStream(EventStream[K]):
 class Newcomers:
     """Polls without a listener yet: those answered within half of LISTEN_AFTER never need one.
 
-    Listening takes a twelfth of a poll's CPU time. In return, a disconnect is noticed up to LISTEN_AFTER later.
+    Listening takes a tenth of a poll's CPU time. In return, a disconnect is noticed up to LISTEN_AFTER later.
 
     One timer serves all. At each call, those that were there at the call before get listeners. (If all of them did, so
     would polls that have just come: on a busy server, a third of those that are answered at once.)
