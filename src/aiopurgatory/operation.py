@@ -68,12 +68,12 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
     Exception ends the operation FAILED and propagates to the caller.
 
     Args:
-        timeout: seconds, >= 0, from the moment it is watched. None, inf, or more than 146 years: no deadline. 0: it
+        timeout: seconds from the moment it is watched. None, inf, or more than 146 years: no deadline. 0 or less: it
             expires on a later loop iteration.
 
     Raises:
         TypeError: timeout is not a number.
-        ValueError: timeout is negative or NaN.
+        ValueError: timeout is NaN.
 
     Cost: about 130 bytes, the timeout included; only an await adds to that.
     Source: Kafka DelayedOperation; differs: it has a result, can be awaited, cancelled and failed, and is tried once

@@ -16,18 +16,26 @@ from aiopurgatory.testing import ManualClock
 
 from .parts import ENDINGS, Boom, Interrupt, Op, fate, turns
 
-NEGATIVE_OR_NAN = [-1, -1e-9, -math.inf, math.nan, Decimal("-0.5"), Fraction(-1, 2), -(10**400)]
+NEGATIVE = [-1, -1e-9, -math.inf, Decimal("-0.5"), Fraction(-1, 2), -(10**400)]
 
 
-@pytest.mark.parametrize("timeout", NEGATIVE_OR_NAN, ids=lambda value: str(value)[:9])
-async def test_init_negative_or_nan_raises_value_error(timeout: Any) -> None:
-    with pytest.raises(ValueError, match=f"timeout .*{re.escape(repr(timeout))}"):
+@pytest.mark.parametrize("timeout", NEGATIVE, ids=lambda value: str(value)[:9])
+async def test_timeout_negative_counts_as_0(purgatory: Purgatory, clock: ManualClock, timeout: Any) -> None:
+    op = purgatory.watch(Op(timeout), ["key"])
+    assert (op.timeout, op.done()) == (0.0, False)  # never inside watch()
+    await clock.advance(0.001)
+    assert op.expired
+
+
+@pytest.mark.parametrize("timeout", [math.nan, Decimal("nan")])
+async def test_init_nan_raises_value_error(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=f"timeout must be a number of seconds .*{re.escape(repr(timeout))}"):
         Op(timeout)
 
 
 @pytest.mark.parametrize("timeout", ["1", b"1", [1.0], object(), 1j])
 async def test_init_not_a_number_raises_type_error(timeout: Any) -> None:
-    with pytest.raises(TypeError, match="timeout"):
+    with pytest.raises(TypeError, match="timeout must be a number of seconds"):
         Op(timeout)
 
 

@@ -198,7 +198,7 @@ async def test_fetch_error_leaves_no_cycle(feed: Feed[str, bytes]) -> None:
         ({"min_bytes": -1}, ValueError, "min_bytes must be >= 0, got -1"),
         ({"min_bytes": 1.5}, TypeError, "min_bytes must be an int, got 1.5"),
         ({"max_bytes": -1}, ValueError, "max_bytes must be >= 0, got -1"),
-        ({"timeout": float("nan")}, ValueError, "timeout must be >= 0 s, got nan"),
+        ({"timeout": float("nan")}, ValueError, "timeout must be a number of seconds or None, got nan"),
         ({"timeout": "5"}, TypeError, "timeout must be a number of seconds or None, got '5'"),
         ({"min_bytes": True}, TypeError, "min_bytes must be an int, got True"),
     ],

@@ -172,7 +172,7 @@ async def test_wait_expired_leaves_no_cycle(purgatory: Purgatory, end: Watermark
         ((7, 1, 1.0), TypeError, "watermark must be a Watermark, got 7"),
         ((Watermark(), 1.0, 1.0), TypeError, r"target must be an int, got 1\.0"),
         ((Watermark(), True, 1.0), TypeError, "target must be an int, got True"),
-        ((Watermark(), 1, float("nan")), ValueError, "timeout must be >= 0 s, got nan"),
+        ((Watermark(), 1, float("nan")), ValueError, "timeout must be a number of seconds or None, got nan"),
         ((Watermark(), 1, "1"), TypeError, "timeout must be a number of seconds or None, got '1'"),
     ],
 )

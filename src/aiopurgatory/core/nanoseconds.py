@@ -62,9 +62,9 @@ def ns_to_seconds(ns: int) -> float:
 
 
 def timeout_seconds(timeout: Any) -> float:
-    """Return a user's timeout as float seconds; inf for None.
+    """Return a user's timeout as float seconds: inf for None, 0 if it is negative.
 
-    Raises: TypeError: not a number; ValueError: negative or NaN.
+    Raises: TypeError: not a number; ValueError: NaN.
     """
     if isinstance(timeout, float):
         value = timeout
@@ -77,6 +77,8 @@ def timeout_seconds(timeout: Any) -> float:
             value = float(timeout)
         except OverflowError:
             value = inf if timeout > 0 else -inf
-    if not value >= 0.0:
-        raise ValueError(f"timeout must be >= 0 s, got {timeout!r}")
-    return value if value < RANGE else inf
+    if value >= 0.0:
+        return value if value < RANGE else inf
+    if value < 0.0:
+        return 0.0  # a remaining time that has run out
+    raise ValueError(f"timeout must be a number of seconds or None, got {timeout!r}")

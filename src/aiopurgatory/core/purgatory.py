@@ -293,13 +293,13 @@ class SyncPurgatory:
 
         Args:
             op: an operation that is pending here.
-            timeout: seconds >= 0, or None for no deadline.
+            timeout: seconds, or None for no deadline. 0 or less: it expires on a later loop iteration.
 
         Returns: False if *op* has ended.
 
         Raises:
             TypeError: *op* is not an operation, or *timeout* is not a number.
-            ValueError: *timeout* is negative or NaN, or *op* is not watched here.
+            ValueError: *timeout* is NaN, or *op* is not watched here.
             RuntimeError: called from another thread.
 
         Cost: O(levels).
