@@ -310,7 +310,7 @@ async def test_leave_from_a_hook_while_joins_fail_stays_left(clock: ManualClock)
         assert (await tasks[0]).members == ("ann", "cy")
 
 
-async def test_leave_from_a_hook_while_its_join_is_cancelled_stays_left(clock: ManualClock) -> None:
+async def test_leave_from_a_hook_while_its_join_is_cancelled_stays(clock: ManualClock) -> None:
     at_end = AtFirstEnd()
     async with Purgatory(clock=clock, observers=[at_end]) as purgatory:
         group = group_in(purgatory)

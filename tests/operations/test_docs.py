@@ -18,7 +18,7 @@ EXAMPLE = re.compile(r"^ {4}\S.*(?:\n {4}.*|\n(?=\n* {4}))*", re.MULTILINE)
 # From the sources, which a compiled wheel brings along: a compiled class has no docstring.
 DOCSTRINGS = {
     node.name: ast.get_docstring(node) or ""
-    for path in Path(str(operations.__file__)).parent.glob("*.py")
+    for path in Path(str(operations.__file__)).parent.rglob("*.py")
     for node in ast.parse(path.read_text()).body
     if isinstance(node, (ast.ClassDef, ast.AsyncFunctionDef)) and node.name in operations.__all__
 }

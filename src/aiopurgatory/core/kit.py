@@ -10,6 +10,7 @@ from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
 from .operation import Operation, is_due, is_parked, is_pending, keys_of, owner_of, seconds_of
+from .outcome import Outcome
 from .parking import Parking
 from .purgatory import SyncPurgatory, parts_of
 from .states import EXPIRED
@@ -19,6 +20,7 @@ __all__ = [
     "AwaitableOperation",
     "Failure",
     "Operation",
+    "Outcome",
     "complete",
     "is_due",
     "is_parked",

@@ -1,7 +1,7 @@
 """Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats, waits for a number."""
 
-from .barrier import Generation, GroupFullError, JoinBarrier, JoinError
 from .fetch import DelayedFetch, Feed
+from .group import Generation, GroupFullError, JoinBarrier, JoinError
 from .heartbeat import Heartbeats
 from .in_sync import NotEnoughReplicasError
 from .readable import Readable, SourceError

@@ -1,131 +1,24 @@
-"""The join-group barrier: members wait for each other, then continue together as a generation."""
+"""The barrier at which the members of a group wait for each other."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
-from typing import Any, Generic, TypeVar, final
+from typing import TypeVar
 
-from ..arguments import require_int, require_seconds
-from ..core.outcome import Outcome
-from ..core.purgatory import parts_of
-from ..errors import PurgatoryClosedError, PurgatoryError
-from ..operation import DelayedOperation
-from ..purgatory import Purgatory
+from ...arguments import require_int, require_seconds
+from ...core.kit import Outcome, loop_of
+from ...errors import PurgatoryClosedError
+from ...purgatory import Purgatory
+from .generation import Generation, GroupFullError, JoinError
+from .joins import DelayedJoin, Group, InitialDelayedJoin, MemberJoin
+from .members import Members
 
 M = TypeVar("M", bound=Hashable)
 
 
-class JoinError(PurgatoryError):
-    """The join ended without a generation: its member left, or joined again meanwhile."""
-
-
-# Not a JoinError: after one of those a member may join again at once; after this it would be refused again.
-class GroupFullError(PurgatoryError):
-    """A new member was refused because the group already has ``max_members``. The group is unchanged."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Generation(Generic[M]):
-    """The members that continue together.
-
-    Args:
-        number: 1 for the first generation. Each change of the group makes a new one.
-        members: the longest-standing first. That one changes only when it leaves, so it may lead the group.
-        dropped: members that were expected and did not join in time.
-    """
-
-    number: int
-    members: tuple[M, ...]
-    dropped: tuple[M, ...]
-
-
-class DelayedJoin(DelayedOperation[None]):
-    """The closed barrier: opens when every expected member has joined, or at the deadline."""
-
-    __slots__ = ("_group",)
-
-    def __init__(self, group: JoinBarrier[Any], timeout: float | None) -> None:
-        super().__init__(timeout)
-        self._group = group
-
-    def try_complete(self) -> bool:
-        return not self._group._missing and self.force_complete()
-
-    def on_complete(self) -> None:
-        if self._group._barrier is self:
-            self._group._open()
-
-    def on_cancel(self) -> None:
-        if self._group._barrier is self:
-            self._group._give_up()
-
-
-class InitialDelayedJoin(DelayedJoin):
-    """The barrier of an empty group: a delay, repeated if a member joined during it or is missing."""
-
-    __slots__ = ("_remaining", "_seen")
-
-    def __init__(self, group: JoinBarrier[Any], remaining: float) -> None:
-        delay = min(group.initial_delay, remaining)
-        super().__init__(group, delay)
-        self._remaining = remaining - delay
-        self._seen = frozenset(filter(group.is_waiting, group.members))
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        # In one step, so that no join can come between this barrier and the next.
-        group = self._group
-        goes_on = self._remaining > 0 and (group._missing > 0 or not self._seen.issuperset(group.members))
-        if group._barrier is self and goes_on:
-            group._close(InitialDelayedJoin(group, self._remaining))
-        else:
-            super().on_complete()
-
-
-class MemberJoin(DelayedOperation[Generation[M]]):
-    """One member at the barrier. It has no deadline: the barrier has one."""
-
-    __slots__ = ("_generation", "_group", "known", "member")
-
-    def __init__(self, group: JoinBarrier[M], member: M) -> None:
-        super().__init__(None)
-        self._group = group
-        self._generation: Generation[M] | None = None
-        self.member = member
-        self.known = False  # it was expected, and still is if its join is cancelled
-
-    def pass_on(self, generation: Generation[M]) -> None:
-        self._generation = generation
-        self.force_complete()
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> Generation[M]:
-        if self._generation is None:  # by expire_all(), before the barrier
-            self._group._open()
-        assert self._generation is not None
-        return self._generation
-
-    def on_cancel(self) -> None:
-        self._group._withdraw(self)
-
-    def on_failure(self, exc: BaseException) -> None:
-        self._group._withdraw(self)
-
-    def on_undelivered(self, result: Generation[M]) -> None:
-        # It is in the generation, but its task was cancelled before it learned that. The others must not rely on it.
-        if self._group.generation is result and not self._group.is_waiting(self.member):
-            self._group.leave(self.member)
-
-
-class JoinBarrier(Generic[M]):
+class JoinBarrier(Group[M]):
     """A group whose members wait for each other, again and again.
 
         async with Purgatory("rebalance") as purgatory:
@@ -145,6 +38,7 @@ class JoinBarrier(Generic[M]):
     join of an empty group waits for ``initial_delay``, repeated while members join.
 
     Call expect() for a member that has been given its name but has not joined yet: the barrier waits for it, too.
+    ``len()`` counts the members that wait at the barrier.
 
     ``purgatory.cancel_for_key(key)`` cancels every waiting join. ``fail_for_key(key, exc)`` fails each with *exc* on
     the next loop iteration, for instance when another server has taken over the group.
@@ -168,14 +62,11 @@ class JoinBarrier(Generic[M]):
     __slots__ = (
         "_barrier",
         "_generation",
-        "_members",
-        "_missing",
-        "_pending",
+        "_initial_delay",
+        "_key",
+        "_max_members",
+        "_purgatory",
         "_rebalance_timeout",
-        "initial_delay",
-        "key",
-        "max_members",
-        "purgatory",
     )
 
     def __init__(
@@ -195,19 +86,30 @@ class JoinBarrier(Generic[M]):
         if isinstance(expected, (str, bytes)):
             raise TypeError(f"expected must be an iterable of members, got the one member {expected!r}; pass [member]")
         hash(key)
-        self.purgatory = purgatory
-        self.key = key
-        self.initial_delay = initial_delay
-        self.max_members = max_members
+        super().__init__(Members(expected))
+        self._purgatory = purgatory
+        self._key = key
+        self._initial_delay = initial_delay
+        self._max_members = max_members
         self._generation: Generation[M] = Generation(0, (), ())
         self._barrier: DelayedJoin | None = None  # while it is closed
-        self._members: dict[M, MemberJoin[M] | None] = dict.fromkeys(expected)  # None: not joined yet
-        self._missing = len(self._members)  # how many have not joined; all of them while the barrier is open
-        self._pending: set[M] = set()  # announced by expect() and in no generation yet
 
     def __repr__(self) -> str:
-        state = f"closed, {self._missing} missing" if self.is_closed else "open"
-        return f"<JoinBarrier {self.key!r} generation={self._generation.number} members={len(self._members)} {state}>"
+        state = f"closed, {self._members.missing} missing" if self.is_closed else "open"
+        return f"<JoinBarrier {self._key!r} generation={self._generation.number} members={len(self._members)} {state}>"
+
+    def __len__(self) -> int:
+        return len(self._members.joins())
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """The purgatory that holds the joins."""
+        return self._purgatory
+
+    @property
+    def key(self) -> Hashable:
+        """The watch key of the barrier."""
+        return self._key
 
     @property
     def generation(self) -> Generation[M]:
@@ -243,7 +145,7 @@ class JoinBarrier(Generic[M]):
 
     def is_waiting(self, member: M) -> bool:
         """Return True if *member* has joined and is waiting for the others."""
-        return self._members.get(member) is not None
+        return self._members.has_joined(member)
 
     async def join(self, member: M) -> Generation[M]:
         """Wait at the barrier until it opens.
@@ -274,16 +176,7 @@ class JoinBarrier(Generic[M]):
         Source: Kafka's pending members (KIP-394); differs: the deadline drops them, the initial delay waits for them.
         """
         self._admit(member)
-        # atomic: no await
-        if member not in self._members:
-            self._members[member] = None
-            self._missing += 1
-            self._pending.add(member)
-            return
-        join = self._members[member]
-        if join is not None and not join.known:
-            join.known = True
-            self._pending.add(member)
+        self._members.expect(member)
 
     def leave(self, member: M) -> bool:
         """Remove *member*. The others must join again, unless expect() announced it and it has been in no generation.
@@ -294,35 +187,28 @@ class JoinBarrier(Generic[M]):
         self._catch_up()
         if member not in self._members:
             return False
-        if not self.is_closed and member not in self._pending:
+        if not self.is_closed and not self._members.is_announced(member):
             with suppress(PurgatoryClosedError):
-                self._close(DelayedJoin(self, self.rebalance_timeout))
-        # atomic: no await
-        join = self._members.pop(member)
-        self._pending.discard(member)
-        if join is None:
-            self._missing -= 1
-        else:
-            join.fail(JoinError(f"{member!r} has left {self.key!r}"))
-        self.purgatory.check_and_complete(self.key)
+                self._close(DelayedJoin(self, self._rebalance_timeout))
+        join = self._members.remove(member)
+        if join is not None:
+            join.fail(JoinError(f"{member!r} has left {self._key!r}"))
+        self._purgatory.check_and_complete(self._key)
         return True
 
     def _watch(self, member: M) -> MemberJoin[M]:
         self._admit(member)
-        join = self.purgatory.watch(MemberJoin(self, member), [("join", self.key, member)])
+        join = self._purgatory.watch(MemberJoin(self, member), [("join", self._key, member)])
         # atomic: no await
-        is_first = len(self._members) == len(self._pending)
-        earlier = self._members.get(member)
-        join.known = member in self._members if earlier is None else earlier.known
-        self._missing -= join.known and earlier is None
-        self._members[member] = join
+        is_first = self._members.are_all_announced()
+        earlier = self._members.add(member, join)
         if earlier is not None:
-            earlier.fail(JoinError(f"{member!r} has joined {self.key!r} again"))
+            earlier.fail(JoinError(f"{member!r} has joined {self._key!r} again"))
         if self.is_closed:
-            self.purgatory.check_and_complete(self.key)
+            self._purgatory.check_and_complete(self._key)
             return join
         try:
-            self._close(self._barrier_of_nobody() if is_first else DelayedJoin(self, self.rebalance_timeout))
+            self._close(self._barrier_of_nobody() if is_first else DelayedJoin(self, self._rebalance_timeout))
         except BaseException:
             join.cancel()
             raise
@@ -330,49 +216,57 @@ class JoinBarrier(Generic[M]):
 
     def _catch_up(self) -> None:
         """Apply a failure of the barrier now. Raises: RuntimeError: called from another thread."""
-        parts_of(self.purgatory).loop.check_thread()
+        loop_of(self._purgatory).check_thread()
         self._pass_on_failure()
 
     def _admit(self, member: M) -> None:
         """Raises: GroupFullError: *member* is new, and the group has max_members. RuntimeError: as _catch_up()."""
         self._catch_up()
-        count, most = len(self._members), self.max_members
+        count, most = len(self._members), self._max_members
         if member not in self._members and most is not None and count >= most:
-            raise GroupFullError(f"{member!r} cannot join {self.key!r}: {count} members (max_members={most})")
+            raise GroupFullError(f"{member!r} cannot join {self._key!r}: {count} members (max_members={most})")
+
+    # the barrier
 
     def _barrier_of_nobody(self) -> DelayedJoin:
-        if self.initial_delay == 0:
-            return DelayedJoin(self, self.rebalance_timeout)
-        return InitialDelayedJoin(self, inf if self.rebalance_timeout is None else self.rebalance_timeout)
+        timeout = self._rebalance_timeout
+        if self._initial_delay == 0:
+            return DelayedJoin(self, timeout)
+        return InitialDelayedJoin(self, self._initial_delay, inf if timeout is None else timeout)
 
     def _close(self, barrier: DelayedJoin) -> None:
         self._barrier = barrier
         try:
-            self.purgatory.watch(barrier, [self.key])
+            self._purgatory.watch(barrier, [self._key])
         except BaseException:
             self._barrier = None
             raise
         barrier.add_done_callback(self._pass_on_failure)
 
-    def _open(self) -> None:
-        """Begin a generation of the members that have joined."""
+    def _replace(self, barrier: DelayedJoin, successor: DelayedJoin) -> None:
+        if self._barrier is barrier:
+            self._close(successor)
+
+    def _open(self, barrier: DelayedJoin | None) -> None:
+        if barrier is not None and self._barrier is not barrier:
+            return
         # atomic: no await
         self._barrier = None
-        joins = [join for join in self._members.values() if join is not None]
-        members = tuple(join.member for join in joins)
-        dropped = tuple(member for member, join in self._members.items() if join is None)
-        self._members = dict.fromkeys(members)
-        self._missing = len(members)
-        self._pending.clear()
-        self._generation = Generation(self._generation.number + bool(members), members, dropped)
+        joins = self._members.joins()
+        self._generation = self._members.begin(self._generation)
         for join in joins:
             join.pass_on(self._generation)
 
-    def _give_up(self) -> None:
-        """The barrier was cancelled: cancel every join."""
-        self._barrier = None
-        for join in filter(None, list(self._members.values())):
-            join.cancel()
+    def _give_up(self, barrier: DelayedJoin) -> None:
+        if self._barrier is barrier:
+            self._barrier = None
+            for join in self._members.joins():
+                join.cancel()
+
+    def _undelivered(self, member: M, generation: Generation[M]) -> None:
+        # The others must not rely on it.
+        if self._generation is generation and not self._members.has_joined(member):
+            self.leave(member)
 
     def _pass_on_failure(self, _: object = None) -> None:
         """Fail every join if the barrier has failed: on the next loop iteration, or before another barrier closes."""
@@ -383,18 +277,8 @@ class JoinBarrier(Generic[M]):
         assert isinstance(exc, Exception)
         # atomic: no await
         self._barrier = None
-        joins = [join for join in self._members.values() if join is not None]
+        joins = self._members.joins()
         for join in joins:
-            self._withdraw(join)
+            self._members.withdraw(join.member, join)
         for join in joins:
             join.fail(exc)
-
-    def _withdraw(self, join: MemberJoin[M]) -> None:
-        """Stop counting *join*, unless its member has left or joined again."""
-        if self._members.get(join.member) is not join:
-            return
-        if join.known:
-            self._members[join.member] = None
-            self._missing += 1
-        else:
-            del self._members[join.member]

@@ -1,0 +1,36 @@
+"""What a join returns or raises."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, final
+
+from ...errors import PurgatoryError
+
+M = TypeVar("M", bound=Hashable)
+
+
+class JoinError(PurgatoryError):
+    """The join ended without a generation: its member left, or joined again meanwhile."""
+
+
+# Not a JoinError: after one of those a member may join again at once; after this it would be refused again.
+class GroupFullError(PurgatoryError):
+    """A new member was refused because the group already has ``max_members``. The group is unchanged."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Generation(Generic[M]):
+    """The members that continue together.
+
+    Args:
+        number: 1 for the first generation. Each change of the group makes a new one.
+        members: the longest-standing first. That one changes only when it leaves, so it may lead the group.
+        dropped: members that were expected and did not join in time.
+    """
+
+    number: int
+    members: tuple[M, ...]
+    dropped: tuple[M, ...]

@@ -1,0 +1,106 @@
+"""The members of a group: those that have joined, those that are missing, and those that are only announced."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from .generation import Generation
+
+M = TypeVar("M", bound=Hashable)
+J = TypeVar("J")
+
+
+class Members(Generic[M, J]):
+    """Keeps the join of each member that has one. While the barrier is open, all members are missing."""
+
+    __slots__ = ("_announced", "_joins", "_known", "missing")
+
+    def __init__(self, expected: Iterable[M]) -> None:
+        self._joins: dict[M, J | None] = dict.fromkeys(expected)  # None: not joined yet
+        #: How many have not joined.
+        self.missing = len(self._joins)
+        self._announced: set[M] = set()  # by expect(), and in no generation yet
+        self._known: set[M] = set()  # have joined, and are still expected if that join is cancelled
+
+    def __len__(self) -> int:
+        return len(self._joins)
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(self._joins)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._joins
+
+    def has_joined(self, member: M) -> bool:
+        return self._joins.get(member) is not None
+
+    def joined(self) -> frozenset[M]:
+        """The members that have joined."""
+        return frozenset(filter(self.has_joined, self._joins))
+
+    def joins(self) -> list[J]:
+        """The joins, in the order of the members."""
+        return [join for join in self._joins.values() if join is not None]
+
+    def is_announced(self, member: M) -> bool:
+        """Return True if expect() announced *member*, and it has been in no generation."""
+        return member in self._announced
+
+    def are_all_announced(self) -> bool:
+        """Return True if expect() announced every member, or there is none."""
+        return len(self._joins) == len(self._announced)
+
+    def expect(self, member: M) -> None:
+        """Announce *member*. If it has joined, it is still expected when that join is cancelled."""
+        # atomic: no await
+        if member not in self._joins:
+            self._joins[member] = None
+            self.missing += 1
+            self._announced.add(member)
+        elif self._joins[member] is not None and member not in self._known:
+            self._known.add(member)
+            self._announced.add(member)
+
+    def add(self, member: M, join: J) -> J | None:
+        """Count the *join* of *member*. Returns: the earlier join that it replaces."""
+        # atomic: no await
+        earlier = self._joins.get(member)
+        if earlier is None and member in self._joins:
+            self._known.add(member)
+            self.missing -= 1
+        self._joins[member] = join
+        return earlier
+
+    def withdraw(self, member: M, join: J) -> None:
+        """Stop counting the *join* of *member*, unless *member* has left or joined again."""
+        # atomic: no await
+        if self._joins.get(member) is not join:
+            return
+        if member in self._known:
+            self._known.remove(member)
+            self._joins[member] = None
+            self.missing += 1
+        else:
+            del self._joins[member]
+
+    def remove(self, member: M) -> J | None:
+        """Remove *member*. Returns: its join."""
+        # atomic: no await
+        join = self._joins.pop(member)
+        self._announced.discard(member)
+        self._known.discard(member)
+        if join is None:
+            self.missing -= 1
+        return join
+
+    def begin(self, earlier: Generation[M]) -> Generation[M]:
+        """Drop the missing members. Returns: the generation of the others; its number grows if there are any."""
+        # atomic: no await
+        members = tuple(member for member, join in self._joins.items() if join is not None)
+        dropped = tuple(member for member, join in self._joins.items() if join is None)
+        self._joins = dict.fromkeys(members)
+        self.missing = len(members)
+        self._announced.clear()
+        self._known.clear()
+        return Generation(earlier.number + bool(members), members, dropped)
