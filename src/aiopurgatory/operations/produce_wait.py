@@ -24,10 +24,8 @@ class DelayedProduce(AwaitableOperation):
 
     __slots__ = ("_entered", "_pending", "_results")
 
-    def __init__(self, required: Mapping[Hashable, object], timeout: Any, acks: object) -> None:
+    def __init__(self, required: Mapping[Hashable, object], timeout: Any) -> None:
         super().__init__(budget(timeout))
-        if isinstance(acks, bool) or acks not in (-1, 0, 1):
-            raise ValueError(f"acks must be -1 (all), 0 or 1, got {acks!r}")
         if not required:
             raise ValueError("required must name at least one partition, got none")
         self._results: Final[dict[Hashable, Exception | None]] = {}
@@ -37,7 +35,7 @@ class DelayedProduce(AwaitableOperation):
             self._results[key] = None
             if isinstance(need, Exception):
                 self._results[key] = need
-            elif acks == -1:
+            else:
                 self._pending[key] = checked_need(key, need)
 
     def __await__(self) -> Generator[Any, None, dict[Any, Exception | None]]:

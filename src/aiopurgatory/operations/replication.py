@@ -91,7 +91,6 @@ async def produce(
     required: Mapping[K, tuple[Replicas[Any] | ThresholdWatchers, int] | Exception],
     *,
     timeout: float | None,
-    acks: int = -1,
 ) -> dict[K, Exception | None]:
     """Answer a request that has appended to several partitions, once all of them are acked.
 
@@ -119,7 +118,6 @@ async def produce(
         required: for each partition, its Replicas (or ThresholdWatchers) and the offset to reach, which follows the
             last record appended; or the error, if nothing could be appended.
         timeout: seconds, or None for no deadline. 0 or less: do not wait.
-        acks: -1 (default): wait for all in-sync replicas. 0 or 1: only the leader counts, so there is no wait.
 
     Returns: for each partition None if it is acked, else its error.
 
@@ -127,11 +125,11 @@ async def produce(
 
     Raises:
         TypeError: an argument has the wrong type.
-        ValueError: *required* is empty or belongs to another purgatory, or *acks* has another value.
+        ValueError: *required* is empty or belongs to another purgatory.
         Exception: what watch() of the purgatory raises.
 
     Cost: one operation; a try visits the partitions that have no answer yet.
     Source: Kafka DelayedProduce.
     """
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
-    return await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout, acks).watch_in(purgatory)
+    return await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout).watch_in(purgatory)
