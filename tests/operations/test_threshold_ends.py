@@ -162,7 +162,7 @@ async def test_timeout_is_a_required_keyword(log: ThresholdWatchers) -> None:
 # other threads
 
 
-@pytest.mark.parametrize("end", ["advance", "advance_soon", "fail", "complete_all"])
+@pytest.mark.parametrize("end", ["advance", "fail", "complete_all"])
 async def test_call_from_another_thread_is_refused_and_loses_nothing(
     log: ThresholdWatchers, clock: ManualClock, end: str
 ) -> None:

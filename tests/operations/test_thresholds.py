@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory import Purgatory, PurgatoryFullError
 from aiopurgatory.operations import ThresholdWatchers, produce
 from aiopurgatory.testing import ManualClock
 
@@ -169,89 +169,6 @@ async def test_complete_all_leaves_a_produce_waiting(log: ThresholdWatchers) -> 
     assert (op.done(), log.waiting) == (True, 1)
     assert log.advance(5) == 1
     assert await task == {"log": None}
-
-
-async def test_complete_all_after_advance_soon_ends_all(log: ThresholdWatchers, clock: ManualClock) -> None:
-    ops = [log.watch(offset, timeout=None) for offset in range(1, 2_001)]
-    log.advance_soon(1_000)
-    log.complete_all()
-    await clock.advance(0.0)
-    assert {op.result() for op in ops} == {1_000}
-    check_waiting(log)
-
-
-# in slices
-
-
-async def test_advance_soon_ends_all_in_order(log: ThresholdWatchers, clock: ManualClock) -> None:
-    ended: list[int] = []
-    ops = [log.watch(offset, timeout=None) for offset in (3, 1, 2, 9)]
-    for op in ops:
-        op.add_done_callback(lambda op: ended.append(op.target))
-    log.advance_soon(3)
-    assert (log.value, [op.done() for op in ops]) == (3, [False] * 4)
-    await clock.advance(0.0)
-    assert ended == [1, 2, 3]
-    check_waiting(log)
-
-
-async def test_advance_soon_takes_slices_of_the_turn_budget(clock: ManualClock) -> None:
-    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        log = ThresholdWatchers(purgatory, "log")
-        ops = [log.watch(1 + number // 2, timeout=None) for number in range(3_000)]
-        log.advance_soon(10_000)
-        done = []
-        while not all(op.done() for op in ops):
-            await asyncio.sleep(0)
-            done.append(sum(op.done() for op in ops))
-            assert not any(op.done() for op in ops[done[-1] :])  # in order
-        assert len(done) > 1_000
-        assert max(after - before for before, after in zip([0, *done], done, strict=False)) <= 10
-        assert {op.result() for op in ops} == {10_000}
-        check_waiting(log)
-
-
-async def test_advance_soon_of_many_is_no_long_turn_in_itself(clock: ManualClock) -> None:
-    """Not even to note what is to be checked is done for all in one turn."""
-    async with Purgatory(clock=clock, turn_budget=1e3) as purgatory:
-        log = ThresholdWatchers(purgatory, "log")
-        ops = [log.watch(offset, timeout=None) for offset in range(1, 10_001)]
-        log.advance_soon(10_000)
-        turns = 0
-        while not ops[-1].done():
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns > 10
-        assert all(op.done() for op in ops)
-
-
-async def test_advance_soon_then_advance_ends_all(log: ThresholdWatchers, clock: ManualClock) -> None:
-    ops = [log.watch(offset, timeout=None) for offset in range(1, 2_001)]
-    log.advance_soon(2_000)
-    later = log.watch(2_001, timeout=None)
-    assert log.advance(2_001) > 0
-    assert later.done()
-    await clock.advance(0.0)
-    assert all(op.done() for op in ops)
-    check_waiting(log)
-
-
-async def test_advance_soon_then_close_ends_all(log: ThresholdWatchers) -> None:
-    ops = [log.watch(offset, timeout=None) for offset in range(1, 2_001)]
-    log.advance_soon(2_000)
-    log.purgatory.close()
-    for op in ops:
-        assert isinstance(op.exception(), PurgatoryClosedError)
-    await asyncio.sleep(0)
-    assert (log.waiting, log.advance(3_000)) == (0, 0)
-
-
-async def test_advance_soon_never_moves_back(log: ThresholdWatchers) -> None:
-    log.advance_soon(5)
-    log.advance_soon(3)
-    assert log.value == 5
-    with pytest.raises(TypeError, match="value must be an int, got '7'"):
-        log.advance_soon("7")  # type: ignore[arg-type]
 
 
 async def test_repr_shows_counts(log: ThresholdWatchers) -> None:

@@ -14,9 +14,6 @@ from ..purgatory import Purgatory
 from .offset_queue import OffsetQueue
 from .watermark import Watermark, WatermarkWait, as_int, set_value
 
-#: Offsets that advance_soon() marks in one loop iteration: half a millisecond or so.
-MARK_SLICE: Final = 500
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Offsets:
@@ -27,7 +24,7 @@ class Offsets:
     looked up by name at each call.
     """
 
-    __slots__ = ("_failure", "_marking", "_obstacle", "_queue", "_reached", "_round", "key", "purgatory")
+    __slots__ = ("_failure", "_obstacle", "_queue", "_reached", "_round", "key", "purgatory")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
         hash(key)
@@ -39,7 +36,6 @@ class Offsets:
         self._obstacle: Failure | None = None
         self._queue: Final = OffsetQueue()
         self._round = 0  # number of complete_all() calls: operations from an earlier round end
-        self._marking: object = None  # the loop that will mark the next slice of advance_soon()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} value={self.value} waiting={self.waiting}>"
@@ -71,24 +67,15 @@ class Offsets:
     def advance(self, value: SupportsIndex) -> int:
         """Raise the value to *value* (no effect if lower) and complete the waits it satisfies, lowest offset first.
 
-        Called from a hook during a check, it completes them when that check finishes, and returns 0 (I7).
+        All of them end in this call. If they may be very many, advance in several steps, with an
+        ``await asyncio.sleep(0)`` after each. Called from a hook during a check, it completes them when that check
+        finishes, and returns 0 (I7).
 
         Returns: how many operations ended.
         Raises: TypeError: *value* is not an int. RuntimeError: called from another thread, while a wait is reached.
         Cost: O(log offsets) and one check for each reached offset that has waits.
         """
         return raise_value(self, as_int("value", value))
-
-    def advance_soon(self, value: SupportsIndex) -> None:
-        """Same as advance(), but completes the waits on the next loop iterations, in slices of ``turn_budget``.
-
-        Use it when very many waits may end at once. The value itself is raised now. An advance() in between completes
-        at once the waits that no slice has marked yet.
-
-        Raises: as advance().
-        """
-        begin_raise(self, as_int("value", value))
-        mark_slice(self)
 
     def complete_all(self) -> int:
         """Complete every present wait with the value as it is. Waits that begin later are not affected.
@@ -216,43 +203,22 @@ def refuse_other_thread(offsets: Offsets) -> None:
         parts_of(offsets.purgatory).loop.check_thread()
 
 
-def begin_raise(offsets: Offsets, value: int) -> None:
-    if offsets._queue.may_pop(value):
-        refuse_other_thread(offsets)  # before anything is changed
-    if value > offsets._reached.value:
-        set_value(offsets._reached, value)
-
-
 def raise_value(offsets: Offsets, value: int) -> int:
     """Raise the value, and complete the waits it satisfies. Returns: how many ended."""
-    begin_raise(offsets, value)
+    queue, reached = offsets._queue, offsets._reached
+    if queue.may_pop(value):
+        refuse_other_thread(offsets)  # before anything is changed
+    if value > reached.value:
+        set_value(reached, value)
     ended = 0
     try:
-        while (offset := offsets._queue.pop(offsets._reached.value)) is not None:
+        while (offset := queue.pop(reached.value)) is not None:
             ended += offsets.purgatory.check_and_complete(key_of(offsets, offset))
-    except BaseException:
-        mark_slice(offsets)  # the rest is checked soon, although a hook raised
+    except BaseException:  # a hook raised: the rest is checked soon
+        while (offset := queue.pop(reached.value)) is not None:
+            offsets.purgatory.check_and_complete_soon(key_of(offsets, offset))
         raise
     return ended
-
-
-def mark_slice(offsets: Offsets) -> None:
-    """Mark a slice of the reached offsets for check_and_complete_soon(), and schedule the next slice."""
-    for _ in range(MARK_SLICE):
-        offset = offsets._queue.pop(offsets._reached.value)
-        if offset is None:
-            return
-        offsets.purgatory.check_and_complete_soon(key_of(offsets, offset))
-    loop = parts_of(offsets.purgatory).loop
-    if offsets._marking is not loop.running:
-        offsets._marking = loop.running
-        loop.call_soon(mark_next_slice, offsets)
-
-
-def mark_next_slice(offsets: Offsets) -> None:
-    offsets._marking = None
-    if offsets.purgatory.is_open:
-        mark_slice(offsets)
 
 
 def check_every_offset(offsets: Offsets) -> int:
