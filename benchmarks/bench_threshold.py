@@ -23,7 +23,7 @@ from typing import Any
 
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.operations import ThresholdWatchers
+from aiopurgatory.operations import Thresholds
 
 TIMEOUT = 30.0
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
@@ -63,7 +63,7 @@ class KeyedWait(DelayedOperation[int]):
 
 
 WAYS: dict[str, Callable[[Purgatory], Any]] = {
-    "threshold": lambda purgatory: ThresholdWatchers(purgatory, "orders"),
+    "threshold": lambda purgatory: Thresholds(purgatory, "orders"),
     "keyed": KeyedWatermark,
 }
 

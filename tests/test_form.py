@@ -6,7 +6,7 @@ from pathlib import Path
 import aiopurgatory
 from aiopurgatory.core import parking
 from aiopurgatory.observers import histograms
-from aiopurgatory.operations import watermark
+from aiopurgatory.operations.compiled import watermark
 from aiopurgatory.timer import timer
 
 

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from aiopurgatory import Purgatory
-from aiopurgatory.operations import DelayedFetch, Heartbeats, Replicas, SourceError
+from aiopurgatory.operations import Heartbeats, Replicas, SourceError, fetch
 
 from .errors import KafkaError
 from .log import Batch, Log
@@ -124,8 +124,8 @@ class Partition:
     async def read(self, what: What, offset: int, max_bytes: int, timeout: float) -> Read | SourceError:
         """Wait until there is something to read at *offset*, for at most *timeout* seconds."""
         key = self.key(what)
-        fetch = DelayedFetch({key: (View(self, what, max_bytes), offset)}, timeout=timeout)
-        return (await self._fetches.watch(fetch, [key]))[key]
+        found = await fetch(self._fetches, {key: (View(self, what, max_bytes), offset)}, timeout=timeout)
+        return found[key]
 
     def _drop(self, follower: int) -> None:
         before = self.replicas.high_watermark

@@ -10,7 +10,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from aiopurgatory import Observer, Purgatory
-from aiopurgatory.operations import DelayedFetch, Readable, Replicas, SourceError, produce
+from aiopurgatory.operations import Readable, Replicas, SourceError, fetch, produce
 
 from . import members, records, topics
 from .answers import Key, Values
@@ -121,8 +121,9 @@ class Broker:
         self, views: Mapping[Key, tuple[Readable[Read], int]], timeout: float, min_bytes: int, max_bytes: int
     ) -> dict[Key, Read | SourceError]:
         """Wait until *views* together have *min_bytes* to read. Returns: the records or the error of each."""
-        fetch = DelayedFetch(views, timeout=timeout, min_bytes=min_bytes, max_bytes=max_bytes)
-        return await self.fetches.watch(fetch, [("committed", *key) for key in views])
+        positions = {("committed", *key): position for key, position in views.items()}
+        found = await fetch(self.fetches, positions, timeout=timeout, min_bytes=min_bytes, max_bytes=max_bytes)
+        return {(topic, number): read for (_, topic, number), read in found.items()}
 
     # topics
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Observer, Outcome, Purgatory
-from aiopurgatory.operations import Generation, JoinBarrier, Replicas, ThresholdWatchers
+from aiopurgatory.operations import Generation, JoinBarrier, Replicas, Thresholds
 from aiopurgatory.testing import ManualClock, check_invariants
 
 Join = asyncio.Task[Generation[str]]
@@ -42,10 +42,10 @@ FAILING_OFFSET_5 = [
 ]
 
 
-def check_waiting(watchers: ThresholdWatchers) -> None:
+def check_waiting(thresholds: Thresholds) -> None:
     """As many wait as the purgatory holds."""
-    check_invariants(watchers.purgatory)
-    assert watchers.waiting == watchers.purgatory.num_delayed
+    check_invariants(thresholds.purgatory)
+    assert len(thresholds) == thresholds.purgatory.num_delayed
 
 
 # replicas

@@ -34,9 +34,9 @@ def test_every_front_has_an_example() -> None:
         "Heartbeats",
         "JoinBarrier",
         "Replicas",
-        "ThresholdWatchers",
+        "Thresholds",
         "Feed",
-        "DelayedFetch",
+        "fetch",
         "Watermark",
         "produce",
     }

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Outcome, Purgatory, PurgatoryClosedError
-from aiopurgatory.operations import DelayedFetch, Feed, SourceError, Watermark
+from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory.operations import Feed, SourceError, Watermark, fetch
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
@@ -71,9 +71,9 @@ async def test_fetch_waits_for_min_bytes(feed: Feed[str, bytes], log: Log) -> No
     task = asyncio.create_task(feed.fetch(0, min_bytes=5, timeout=30.0))
     await asyncio.sleep(0)
     log.data += b"hell"
-    assert feed.changed() == 0
+    assert feed.check_and_complete() == 0
     log.data += b"o, world"
-    assert feed.changed() == 1
+    assert feed.check_and_complete() == 1
     assert await task == b"hello, world"
 
 
@@ -84,7 +84,7 @@ async def test_fetch_at_deadline_returns_what_there_is(
     task = asyncio.create_task(feed.fetch(0, min_bytes=5, timeout=1.0))
     await clock.advance(0.5)
     log.data += there
-    feed.changed()
+    feed.check_and_complete()
     await clock.advance(0.499)
     assert not task.done()
     await clock.advance(0.001)
@@ -103,14 +103,10 @@ async def test_fetch_enough_with_the_deadline_completes(feed: Feed[str, bytes], 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, -1, -0.001, float("-inf")])
 async def test_fetch_without_time_answers_at_once(
-    feed: Feed[str, bytes], log: Log, clock: ManualClock, timeout: float
+    feed: Feed[str, bytes], log: Log, full: Purgatory, timeout: float
 ) -> None:
     log.data = b"he"
-    async with Purgatory(clock=clock, max_pending=1) as full:
-        waiting = full.watch(DelayedFetch({"orders": (log, 0)}, timeout=None, min_bytes=5), ["orders"])
-        op = full.watch(DelayedFetch({"orders": (log, 0)}, timeout=timeout, min_bytes=5), ["orders"])
-        assert (op.outcome, op.result()) == (Outcome.COMPLETED, {"orders": b"he"})
-        waiting.cancel()
+    assert await fetch(full, {"orders": (log, 0)}, timeout=timeout, min_bytes=5) == {"orders": b"he"}
     assert await feed.fetch(0, min_bytes=5, timeout=timeout) == b"he"
     statistics = feed.purgatory.statistics()
     assert (statistics.completed, statistics.wakeups) == (1, 0)
@@ -130,7 +126,7 @@ async def test_fetch_min_above_max_waits_for_max(feed: Feed[str, bytes], log: Lo
     task = asyncio.create_task(feed.fetch(0, min_bytes=100, timeout=None, max_bytes=2))
     await asyncio.sleep(0)
     log.data = b"hello"
-    assert feed.changed() == 1
+    assert feed.check_and_complete() == 1
     assert await task == b"he"
 
 
@@ -139,7 +135,7 @@ async def test_fetch_gone_or_truncated_raises_at_once(feed: Feed[str, bytes], lo
     task = asyncio.create_task(feed.fetch(5, min_bytes=1, timeout=30.0))
     await asyncio.sleep(0)
     log.data = b"he"
-    assert feed.changed() == 1
+    assert feed.check_and_complete() == 1
     with pytest.raises(SourceError, match="offset 5 is gone"):
         await task
     with pytest.raises(SourceError, match="offset 9 is gone"):
@@ -151,7 +147,7 @@ async def test_fetch_source_fault_fails_it_alone(feed: Feed[str, bytes], log: Lo
     other = asyncio.create_task(Feed(feed.purgatory, "orders", Log(b"x")).fetch(0, min_bytes=2, timeout=None))
     await asyncio.sleep(0)
     log.data, log.error = b"x", ZeroDivisionError("a fault")
-    assert feed.changed() == 1
+    assert feed.check_and_complete() == 1
     with pytest.raises(ZeroDivisionError):
         await task
     assert not other.done()
@@ -231,7 +227,7 @@ async def test_fetch_past_the_end_waits_if_the_source_lets_it(purgatory: Purgato
     await asyncio.sleep(0)
     for data, ended in ((b"abc", 0), (b"a", 0), (b"abcd", 1)):
         log.data = data
-        assert feed.changed() == ended
+        assert feed.check_and_complete() == ended
     assert await task == b"d"
 
 
@@ -246,9 +242,9 @@ async def test_fetch_to_a_watermark_needs_no_readable(purgatory: Purgatory) -> N
     task = asyncio.create_task(feed.fetch(2, min_bytes=3, timeout=30.0))
     await asyncio.sleep(0)
     end.value = 4
-    assert feed.changed() == 0
+    assert feed.check_and_complete() == 0
     end.value = 7
-    assert feed.changed() == 1
+    assert feed.check_and_complete() == 1
     assert await task == "cdefg"
 
 
@@ -267,35 +263,49 @@ async def test_feed_with_unhashable_key_is_refused(purgatory: Purgatory, log: Lo
 
 # several sources
 
+Answers = asyncio.Task[dict[Any, Any]]
 
-async def test_fetch_counts_all_partitions_together(purgatory: Purgatory) -> None:
+
+async def begun(purgatory: Purgatory, positions: Any, **options: Any) -> Answers:
+    """A fetch(), which has been watched when this returns."""
+    task = asyncio.create_task(fetch(purgatory, positions, **{"timeout": 30.0} | options))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_fetch_counts_all_sources_together(purgatory: Purgatory) -> None:
     logs = [Log(), Log()]
-    op = DelayedFetch({("orders", i): (log, 0) for i, log in enumerate(logs)}, timeout=30.0, min_bytes=4)
-    purgatory.watch(op, op.positions)
+    task = await begun(purgatory, {("orders", i): (log, 0) for i, log in enumerate(logs)}, min_bytes=4)
     logs[0].data = b"ab"
     assert purgatory.check_and_complete(("orders", 0)) == 0
     logs[1].data = b"cde"
     assert purgatory.check_and_complete(("orders", 1)) == 1
-    assert await op == {("orders", 0): b"ab", ("orders", 1): b"cde"}
+    assert await task == {("orders", 0): b"ab", ("orders", 1): b"cde"}
     assert purgatory.watched == 0
+
+
+async def test_fetch_at_deadline_returns_what_all_have(purgatory: Purgatory, clock: ManualClock) -> None:
+    positions = {"a": (Log(b"a"), 0), "b": (Log(), 0)}
+    task = await begun(purgatory, positions, min_bytes=10, timeout=1.0)
+    positions.clear()  # it has its own
+    await clock.advance(1.0)
+    assert await task == {"a": b"a", "b": b""}
 
 
 async def test_fetch_max_bytes_is_shared_in_order(purgatory: Purgatory) -> None:
     positions = {"a": (Log(b"aaa"), 1), "b": (Log(b"bbb"), 0), "c": (Log(b"ccc"), 0)}
-    op = purgatory.watch(DelayedFetch(positions, timeout=None, max_bytes=4), positions)
-    assert await op == {"a": b"aa", "b": b"bb", "c": b""}
+    assert await fetch(purgatory, positions, timeout=None, max_bytes=4) == {"a": b"aa", "b": b"bb", "c": b""}
 
 
 async def test_fetch_error_of_one_is_told_with_the_rest(purgatory: Purgatory) -> None:
     good, bad = Log(b"ab"), Log(b"cd")
-    positions = {"good": (good, 0), "bad": (bad, 2)}
-    op = purgatory.watch(DelayedFetch(positions, timeout=30.0, min_bytes=10), positions)
+    task = await begun(purgatory, {"good": (good, 0), "bad": (bad, 2)}, min_bytes=10)
     bad.first = 3
     assert purgatory.check_and_complete("bad") == 1
-    answers = await op
+    answers = await task
     assert answers["good"] == b"ab"
     assert isinstance(answers["bad"], SourceError)
-    assert op.outcome is Outcome.COMPLETED
+    assert purgatory.statistics().completed == 1
 
 
 async def test_fetch_reads_again_when_it_answers(purgatory: Purgatory) -> None:
@@ -306,8 +316,7 @@ async def test_fetch_reads_again_when_it_answers(purgatory: Purgatory) -> None:
             self.data += b"x"
             return super().readable(offset)
 
-    op = purgatory.watch(DelayedFetch({"a": (Growing(), 0)}, timeout=30.0), ["a"])
-    assert len((await op)["a"]) > 1  # type: ignore[arg-type]
+    assert len(await Feed(purgatory, "a", Growing()).fetch(0, timeout=30.0)) > 1
 
 
 async def test_fetch_of_items_counts_items(purgatory: Purgatory) -> None:
@@ -329,21 +338,19 @@ async def test_fetch_past_one_end_takes_nothing_from_the_others(purgatory: Purga
         def readable(self, offset: int) -> int:
             return len(self.data) - offset
 
-    short, long = Lenient(b"ab"), Lenient(b"abc")
-    op = purgatory.watch(
-        DelayedFetch({"short": (short, 5), "long": (long, 0)}, timeout=30.0, min_bytes=1, max_bytes=2), ["long"]
-    )
-    assert op.outcome is Outcome.COMPLETED
-    assert (await op)["long"] == b"ab"
+    positions = {"short": (Lenient(b"ab"), 5), "long": (Lenient(b"abc"), 0)}
+    assert (await fetch(purgatory, positions, timeout=30.0, max_bytes=2))["long"] == b"ab"
+    assert purgatory.statistics().wakeups == 0
 
 
-async def test_fetch_of_nothing_is_refused() -> None:
+async def test_fetch_of_nothing_is_refused(purgatory: Purgatory) -> None:
     with pytest.raises(ValueError, match="positions must name at least one source, got none"):
-        DelayedFetch({}, timeout=1.0)
+        await fetch(purgatory, {}, timeout=1.0)
 
 
-async def test_feed_repr_names_its_key_and_who_waits(purgatory: Purgatory, feed: Feed[str, bytes]) -> None:
+async def test_feed_counts_its_fetches(purgatory: Purgatory, feed: Feed[str, bytes]) -> None:
     waiting = asyncio.create_task(feed.fetch(0, timeout=30.0))
     await asyncio.sleep(0)
-    assert repr(feed) == f"<Feed {feed.key!r} waiting=1>"
+    assert (len(feed), repr(feed)) == (1, "<Feed 'orders' waiting=1>")
     waiting.cancel()
+    assert len(feed) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
-from aiopurgatory.operations import NotEnoughReplicasError, ThresholdWatchers, produce
+from aiopurgatory.operations import NotEnoughReplicasError, Thresholds, produce
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .helpers import FAILING_OFFSET_5, LeadershipError, advance, begun, partition
@@ -26,11 +26,11 @@ async def test_produce_waits_for_every_partition(purgatory: Purgatory) -> None:
     assert purgatory.watched == 0
 
 
-async def test_produce_waits_for_threshold_watchers_too(purgatory: Purgatory) -> None:
-    orders, log = partition(purgatory), ThresholdWatchers(purgatory, "log")
+async def test_produce_waits_for_thresholds_too(purgatory: Purgatory) -> None:
+    orders, log = partition(purgatory), Thresholds(purgatory, "log")
     task = await begun(produce(purgatory, {1: (orders, 1), 2: (log, 7)}, timeout=30.0))
-    assert log.waiting == 1
-    assert (advance(orders, 1), log.advance(7), log.waiting) == (0, 1, 0)
+    assert len(log) == 1
+    assert (advance(orders, 1), log.advance(7), len(log)) == (0, 1, 0)
     assert await task == {1: None, 2: None}
 
 
@@ -107,35 +107,35 @@ async def test_produce_error_at_append_is_told_with_the_rest(purgatory: Purgator
 
 
 async def test_produce_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
-    orders, log = partition(purgatory), ThresholdWatchers(purgatory, "log")
+    orders, log = partition(purgatory), Thresholds(purgatory, "log")
     task = await begun(produce(purgatory, {"orders": (orders, 1), "log": (log, 1)}, timeout=30.0))
-    assert (log.waiting, purgatory.watched) == (1, 2)
+    assert (len(log), purgatory.watched) == (1, 2)
     task.cancel()
     check_invariants(purgatory)
-    assert (log.waiting, purgatory.watched) == (0, 0)
+    assert (len(log), purgatory.watched) == (0, 0)
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
 async def test_produce_ended_does_not_count_off_others(purgatory: Purgatory) -> None:
     """What is done with a partition leaves it once: a second time would count off another wait."""
-    log = ThresholdWatchers(purgatory, "log")
+    log = Thresholds(purgatory, "log")
     other = log.watch(5, timeout=None)
     task = await begun(produce(purgatory, {1: (log, 5), 2: (log, 5), 3: (log, 4)}, timeout=30.0))
     task.cancel()
     await produce(purgatory, {"log": (log, 5)}, timeout=0)
-    assert log.waiting == 1
+    assert len(log) == 1
     assert log.advance(5) == 1
     assert other.done()
 
 
 async def test_produce_refused_leaves_nothing(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        log = ThresholdWatchers(purgatory, "log")
+        log = Thresholds(purgatory, "log")
         log.watch(1, timeout=None)
         with pytest.raises(PurgatoryFullError):
             await produce(purgatory, {"log": (log, 1)}, timeout=30.0)
-        assert (log.waiting, purgatory.num_delayed) == (1, 1)
+        assert (len(log), purgatory.num_delayed) == (1, 1)
 
 
 async def test_produce_purgatory_closed_fails(purgatory: Purgatory) -> None:
@@ -153,13 +153,13 @@ async def test_produce_failed_by_the_purgatory_is_forgotten(
     purgatory: Purgatory, end: Callable[[Purgatory], object]
 ) -> None:
     """Nothing waits for offset 5 of either any more, so that another thread may advance to it."""
-    log, other = ThresholdWatchers(purgatory, "log"), ThresholdWatchers(purgatory, "other")
+    log, other = Thresholds(purgatory, "log"), Thresholds(purgatory, "other")
     task = await begun(produce(purgatory, {1: (log, 5), 2: (other, 5)}, timeout=30.0))
     end(purgatory)
     with pytest.raises((LeadershipError, PurgatoryClosedError)):
         await task
-    for watchers in (log, other):
-        assert await asyncio.to_thread(watchers.advance, 5) == 0
+    for thresholds in (log, other):
+        assert await asyncio.to_thread(thresholds.advance, 5) == 0
 
 
 async def test_produce_in_another_purgatory_is_refused(purgatory: Purgatory) -> None:
@@ -174,12 +174,12 @@ async def test_produce_in_another_purgatory_is_refused(purgatory: Purgatory) -> 
         (("log", "1"), "offset must be an int, got '1'"),
         (("log", True), "offset must be an int, got True"),
         (7, r"required\['orders'\] must be a pair \(Replicas, offset\) or an error, got 7"),
-        ((7, 1), r"required\['orders'\] must be Replicas or ThresholdWatchers, got 7"),
+        ((7, 1), r"required\['orders'\] must be Replicas or Thresholds, got 7"),
     ],
 )
 async def test_produce_with_bad_need_is_refused(purgatory: Purgatory, need: Any, message: str) -> None:
     if need != 7 and need[0] == "log":
-        need = (ThresholdWatchers(purgatory, "log"), need[1])
+        need = (Thresholds(purgatory, "log"), need[1])
     with pytest.raises(TypeError, match=message):
         await produce(purgatory, {"orders": need}, timeout=30.0)
 
@@ -206,18 +206,18 @@ async def test_produce_completed_from_outside_tells_what_was_not_acked(purgatory
 
 
 async def test_produce_failed_from_outside_raises(purgatory: Purgatory) -> None:
-    log = ThresholdWatchers(purgatory, "log")
+    log = Thresholds(purgatory, "log")
     task = await begun(produce(purgatory, {"log": (log, 1)}, timeout=30.0))
     (op,) = purgatory.waiting(("offset", "log", 1))
     op.fail(LeadershipError())
     with pytest.raises(LeadershipError):
         await task
-    assert log.waiting == 0
+    assert len(log) == 0
 
 
 async def test_produce_ended_leaves_a_reached_partition(purgatory: Purgatory) -> None:
     """Nothing waits for an offset that was reached before, so that another thread may advance it."""
-    orders, log = partition(purgatory), ThresholdWatchers(purgatory, "log", start=5)
+    orders, log = partition(purgatory), Thresholds(purgatory, "log", start=5)
     task = await begun(produce(purgatory, {"orders": (orders, 1), "log": (log, 5)}, timeout=30.0))
     assert await asyncio.to_thread(log.advance, 6) == 0
     advance(orders, 1)

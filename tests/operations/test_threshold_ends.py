@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory, PurgatoryClosedError
-from aiopurgatory.operations import ThresholdWatchers
+from aiopurgatory.operations import Thresholds
 from aiopurgatory.testing import ManualClock
 
 from .helpers import FAILING_OFFSET_5, LeadershipError, check_waiting
@@ -39,36 +39,34 @@ class WhenEnded(Observer):
         lambda _, purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()),
     ],
 )
-async def test_waiter_ended_otherwise_leaves(log: ThresholdWatchers, end: Callable[[Any, Purgatory], Any]) -> None:
+async def test_waiter_ended_otherwise_leaves(log: Thresholds, end: Callable[[Any, Purgatory], Any]) -> None:
     op = log.watch(5, timeout=None)
     end(op, log.purgatory)
-    assert (op.done(), log.waiting) == (True, 0)
+    assert (op.done(), len(log)) == (True, 0)
     op.exception() if not op.cancelled() else None
     assert log.advance(5) == 0
     check_waiting(log)
 
 
 @pytest.mark.parametrize("end", FAILING_OFFSET_5)
-async def test_waiter_failed_by_the_purgatory_is_forgotten(
-    log: ThresholdWatchers, end: Callable[[Purgatory], object]
-) -> None:
+async def test_waiter_failed_by_the_purgatory_is_forgotten(log: Thresholds, end: Callable[[Purgatory], object]) -> None:
     """Nothing waits for offset 5 any more, so that another thread may advance to it."""
     op = log.watch(5, timeout=None)
     end(log.purgatory)
     op.exception()
     assert await asyncio.to_thread(log.advance, 5) == 0
-    assert (log.value, log.waiting) == (5, 0)
+    assert (log.value, len(log)) == (5, 0)
 
 
-async def test_waiters_of_one_offset_leave_one_by_one(log: ThresholdWatchers) -> None:
+async def test_waiters_of_one_offset_leave_one_by_one(log: Thresholds) -> None:
     ops = [log.watch(5, timeout=None) for _ in range(3)]
     ops[1].cancel()
-    assert log.waiting == 2
+    assert len(log) == 2
     assert log.advance(5) == 2
     assert (ops[0].outcome, ops[2].outcome) == (Outcome.COMPLETED, Outcome.COMPLETED)
 
 
-async def test_waiters_that_expire_leave_nothing(log: ThresholdWatchers, clock: ManualClock) -> None:
+async def test_waiters_that_expire_leave_nothing(log: Thresholds, clock: ManualClock) -> None:
     """A watermark that stands still while producers come, wait and give up: KAFKA-664."""
     stays = log.watch(10**9, timeout=None)
     sizes = []
@@ -82,21 +80,21 @@ async def test_waiters_that_expire_leave_nothing(log: ThresholdWatchers, clock: 
         sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     assert sizes[-1] - sizes[10] < 20_000  # 30 batches; each offset kept would be 60 bytes or more
-    assert log.waiting == 1
+    assert len(log) == 1
     log.advance(10**9)
     assert stays.done()
 
 
 async def test_start_again_after_close_begins_with_no_waits(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock)
-    log = ThresholdWatchers(purgatory, "log")
+    log = Thresholds(purgatory, "log")
     async with purgatory:
         op = log.watch(5, timeout=None)
     assert isinstance(op.exception(), PurgatoryClosedError)
     async with purgatory:
-        assert log.waiting == 0
+        assert len(log) == 0
         again = log.watch(5, timeout=None)
-        assert (log.waiting, log.advance(5), again.done()) == (1, 1, True)
+        assert (len(log), log.advance(5), again.done()) == (1, 1, True)
         check_waiting(log)
 
 
@@ -104,13 +102,13 @@ async def test_start_again_after_close_begins_with_no_waits(clock: ManualClock) 
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -1, float("-inf")])
-async def test_reached_without_time_tries_once(log: ThresholdWatchers, timeout: float) -> None:
+async def test_reached_without_time_tries_once(log: Thresholds, timeout: float) -> None:
     log.advance(4)
     assert await log.reached(4, timeout=timeout) == 4
     with pytest.raises(TimeoutError, match="'log' had not reached offset 5"):
         await log.reached(5, timeout=timeout)
     op = log.watch(5, timeout=timeout)
-    assert (op.outcome, log.waiting, log.purgatory.num_delayed) == (Outcome.EXPIRED, 0, 0)
+    assert (op.outcome, len(log), log.purgatory.num_delayed) == (Outcome.EXPIRED, 0, 0)
     assert isinstance(op.exception(), TimeoutError)
     statistics = log.purgatory.statistics()
     assert (statistics.wakeups, statistics.expired, statistics.failed) == (0, 2, 0)
@@ -125,11 +123,11 @@ async def test_reached_without_time_is_not_late(clock: ManualClock) -> None:
 
     await clock.advance(1000.0)
     async with Purgatory(clock=clock, observers=[Lateness()]) as purgatory:
-        ThresholdWatchers(purgatory, "log").watch(5, timeout=-1.0)
+        Thresholds(purgatory, "log").watch(5, timeout=-1.0)
     assert told == [0.0, 0.0]
 
 
-async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: ThresholdWatchers, clock: ManualClock) -> None:
+async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: Thresholds, clock: ManualClock) -> None:
     op = log.watch(5, timeout=30.0)
     log.purgatory.reschedule(op, 0.0)
     log.purgatory.check_and_complete(("offset", "log", 5))
@@ -142,17 +140,15 @@ async def test_watch_rescheduled_to_0_expires_on_a_later_turn(log: ThresholdWatc
 @pytest.mark.parametrize(
     ("timeout", "error"), [(float("nan"), ValueError), ("5", TypeError), (b"5", TypeError), ([], TypeError)]
 )
-async def test_watch_with_bad_timeout_leaves_nothing(
-    log: ThresholdWatchers, timeout: Any, error: type[Exception]
-) -> None:
+async def test_watch_with_bad_timeout_leaves_nothing(log: Thresholds, timeout: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="timeout must be"):
         log.watch(5, timeout=timeout)
     with pytest.raises(error, match="timeout must be"):
         await log.reached(5, timeout=timeout)
-    assert log.waiting == 0
+    assert len(log) == 0
 
 
-async def test_timeout_is_a_required_keyword(log: ThresholdWatchers) -> None:
+async def test_timeout_is_a_required_keyword(log: Thresholds) -> None:
     with pytest.raises(TypeError, match="timeout"):
         await log.reached(5)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
@@ -164,7 +160,7 @@ async def test_timeout_is_a_required_keyword(log: ThresholdWatchers) -> None:
 
 @pytest.mark.parametrize("end", ["advance", "fail", "complete_all"])
 async def test_call_from_another_thread_is_refused_and_loses_nothing(
-    log: ThresholdWatchers, clock: ManualClock, end: str
+    log: Thresholds, clock: ManualClock, end: str
 ) -> None:
     op = log.watch(5, timeout=None)
     found: list[BaseException] = []
@@ -184,16 +180,16 @@ async def test_call_from_another_thread_is_refused_and_loses_nothing(
     assert log.advance(5) == 1
 
 
-async def test_awaiting_task_cancelled_leaves(log: ThresholdWatchers) -> None:
+async def test_awaiting_task_cancelled_leaves(log: Thresholds) -> None:
     wait = asyncio.create_task(log.reached(5, timeout=30.0))
     await asyncio.sleep(0)
     wait.cancel()
-    assert (log.waiting, log.purgatory.num_delayed) == (0, 0)
+    assert (len(log), log.purgatory.num_delayed) == (0, 0)
     with pytest.raises(asyncio.CancelledError):
         await wait
 
 
-async def test_fail_ends_everybody_now_and_later(log: ThresholdWatchers) -> None:
+async def test_fail_ends_everybody_now_and_later(log: Thresholds) -> None:
     waits = [asyncio.create_task(log.reached(offset, timeout=None)) for offset in (3, 1, 2)]
     await asyncio.sleep(0)
     error = LeadershipError("moved to broker 2")
@@ -209,7 +205,7 @@ async def test_fail_ends_everybody_now_and_later(log: ThresholdWatchers) -> None
     check_waiting(log)
 
 
-async def test_fail_raises_the_same_traceback_each_time(log: ThresholdWatchers) -> None:
+async def test_fail_raises_the_same_traceback_each_time(log: Thresholds) -> None:
     """It is one error for all: raised a thousand times, it must not drag a thousand frames along."""
     log.fail(LeadershipError("moved to broker 2"))
     lengths = set()
@@ -221,7 +217,7 @@ async def test_fail_raises_the_same_traceback_each_time(log: ThresholdWatchers) 
 
 
 @pytest.mark.parametrize("exc", ["lost", LeadershipError, StopIteration(), KeyboardInterrupt(), None])
-async def test_fail_without_exception_is_refused(log: ThresholdWatchers, exc: Any) -> None:
+async def test_fail_without_exception_is_refused(log: Thresholds, exc: Any) -> None:
     op = log.watch(1, timeout=None)
     with pytest.raises(TypeError, match="exc must be an instance of Exception"):
         log.fail(exc)
@@ -230,7 +226,7 @@ async def test_fail_without_exception_is_refused(log: ThresholdWatchers, exc: An
     assert op.result() == 1
 
 
-async def test_purgatory_closed_answers_everybody(purgatory: Purgatory, log: ThresholdWatchers) -> None:
+async def test_purgatory_closed_answers_everybody(purgatory: Purgatory, log: Thresholds) -> None:
     wait = asyncio.create_task(log.reached(5, timeout=None))
     await asyncio.sleep(0)
     purgatory.close()
@@ -239,7 +235,7 @@ async def test_purgatory_closed_answers_everybody(purgatory: Purgatory, log: Thr
     with pytest.raises(PurgatoryClosedError):
         await log.reached(5, timeout=None)
     assert log.advance(5) == 0
-    assert log.waiting == 0
+    assert len(log) == 0
 
 
 async def test_advance_from_a_hook_neither_recurses_nor_loses(clock: ManualClock) -> None:
@@ -247,7 +243,7 @@ async def test_advance_from_a_hook_neither_recurses_nor_loses(clock: ManualClock
     nested: list[int] = []
     at_each_end = WhenEnded()
     async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
-        log = ThresholdWatchers(purgatory, "log")
+        log = Thresholds(purgatory, "log")
         at_each_end.do = lambda: nested.append(log.advance(log.value + 1))
         ops = [log.watch(offset, timeout=None) for offset in range(1, count + 1)]
         assert log.advance(1) == 1
@@ -261,7 +257,7 @@ async def test_complete_all_from_a_hook_is_put_off(clock: ManualClock) -> None:
     later: list[Any] = []
     at_each_end = WhenEnded()
     async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
-        log = ThresholdWatchers(purgatory, "log")
+        log = Thresholds(purgatory, "log")
 
         def end_all() -> None:
             nested.append(log.complete_all())
@@ -283,7 +279,7 @@ async def test_complete_all_from_a_hook_spares_later_waits(clock: ManualClock) -
     later: list[Any] = []
     at_each_end = WhenEnded()
     async with Purgatory(clock=clock, observers=[at_each_end]) as purgatory:
-        log = ThresholdWatchers(purgatory, "log")
+        log = Thresholds(purgatory, "log")
 
         def end_all() -> None:
             at_each_end.do = dict
@@ -294,7 +290,7 @@ async def test_complete_all_from_a_hook_spares_later_waits(clock: ManualClock) -
         at_each_end.do = end_all
         assert log.advance(1) == 1
         assert [op.result() for op in ops] == [1, 1, 1]
-        assert (later[0].done(), log.waiting) == (False, 1)
+        assert (later[0].done(), len(log)) == (False, 1)
         check_waiting(log)
 
 
@@ -315,9 +311,7 @@ class Interrupting(DelayedOperation[None]):
 
 
 @pytest.mark.parametrize("end", ["advance", "fail", "complete_all"])
-async def test_hook_raising_base_exception_cuts_nobody_off(
-    log: ThresholdWatchers, clock: ManualClock, end: str
-) -> None:
+async def test_hook_raising_base_exception_cuts_nobody_off(log: Thresholds, clock: ManualClock, end: str) -> None:
     interrupting = log.purgatory.watch(Interrupting(), [("offset", "log", 1)])
     ops = [log.watch(offset, timeout=None) for offset in (1, 2, 3, 9)]
     interrupting.may_end = True

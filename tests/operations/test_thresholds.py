@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryFullError
-from aiopurgatory.operations import ThresholdWatchers, produce
+from aiopurgatory.operations import Thresholds, produce
 from aiopurgatory.testing import ManualClock
 
 from .helpers import LeadershipError, begun, check_waiting
 
 
-async def test_advance_tries_only_whom_it_satisfies(log: ThresholdWatchers) -> None:
+async def test_advance_tries_only_whom_it_satisfies(log: Thresholds) -> None:
     ops = [log.watch(offset, timeout=None) for offset in range(1, 101)]
     checks = log.purgatory.statistics().checks
     assert log.advance(3) == 3
@@ -25,7 +25,7 @@ async def test_advance_tries_only_whom_it_satisfies(log: ThresholdWatchers) -> N
     check_waiting(log)
 
 
-async def test_advance_ends_lowest_first_then_oldest(log: ThresholdWatchers) -> None:
+async def test_advance_ends_lowest_first_then_oldest(log: Thresholds) -> None:
     ended: list[str] = []
 
     async def wait(name: str, offset: int) -> None:
@@ -41,14 +41,14 @@ async def test_advance_ends_lowest_first_then_oldest(log: ThresholdWatchers) -> 
     assert ended == ["a", "b", "c", "d", "e"]
 
 
-async def test_reached_already_does_not_park(log: ThresholdWatchers, purgatory: Purgatory) -> None:
+async def test_reached_already_does_not_park(log: Thresholds, purgatory: Purgatory) -> None:
     log.advance(7)
     assert await log.reached(7, timeout=None) == 7
     assert await log.reached(-1, timeout=None) == 7
-    assert (purgatory.statistics().completed, log.waiting) == (2, 0)
+    assert (purgatory.statistics().completed, len(log)) == (2, 0)
 
 
-async def test_reached_returns_the_value_it_found(log: ThresholdWatchers) -> None:
+async def test_reached_returns_the_value_it_found(log: Thresholds) -> None:
     wait = asyncio.create_task(log.reached(5, timeout=None))
     await asyncio.sleep(0)
     log.advance(8)
@@ -57,7 +57,7 @@ async def test_reached_returns_the_value_it_found(log: ThresholdWatchers) -> Non
     assert log.watch(5, timeout=None).result() == 11
 
 
-async def test_reached_at_deadline_raises_timeout_error(log: ThresholdWatchers, clock: ManualClock) -> None:
+async def test_reached_at_deadline_raises_timeout_error(log: Thresholds, clock: ManualClock) -> None:
     log.advance(4)
     wait = asyncio.create_task(log.reached(5, timeout=1.0))
     await clock.advance(0.999)
@@ -69,12 +69,12 @@ async def test_reached_at_deadline_raises_timeout_error(log: ThresholdWatchers, 
 
 
 async def test_start_counts_as_reached(purgatory: Purgatory) -> None:
-    log = ThresholdWatchers(purgatory, "log", start=10)
+    log = Thresholds(purgatory, "log", start=10)
     assert log.watch(10, timeout=None).done()
     assert not log.watch(11, timeout=None).done()
 
 
-async def test_advance_never_moves_back(log: ThresholdWatchers) -> None:
+async def test_advance_never_moves_back(log: Thresholds) -> None:
     log.advance(5)
     assert (log.advance(3), log.value) == (0, 5)
     assert log.watch(5, timeout=None).done()
@@ -82,45 +82,45 @@ async def test_advance_never_moves_back(log: ThresholdWatchers) -> None:
 
 async def test_advance_before_start_keeps_the_value(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock)
-    log = ThresholdWatchers(purgatory, "log")
+    log = Thresholds(purgatory, "log")
     assert log.advance(5) == 0
     with pytest.raises(RuntimeError, match="not started"):
         log.watch(9, timeout=None)
     async with purgatory:
-        assert log.waiting == 0
+        assert len(log) == 0
         assert await log.reached(5, timeout=None) == 5
 
 
 @pytest.mark.parametrize("offset", [1.5, float("nan"), "7", None, True])
-async def test_offset_that_is_no_int_is_refused(log: ThresholdWatchers, offset: Any) -> None:
+async def test_offset_that_is_no_int_is_refused(log: Thresholds, offset: Any) -> None:
     with pytest.raises(TypeError, match="offset must be an int"):
         log.watch(offset, timeout=None)
     with pytest.raises(TypeError, match="value must be an int"):
         log.advance(offset)
     with pytest.raises(TypeError, match="start must be an int"):
-        ThresholdWatchers(log.purgatory, "log", start=offset)
-    assert (log.value, log.waiting) == (0, 0)
+        Thresholds(log.purgatory, "log", start=offset)
+    assert (log.value, len(log)) == (0, 0)
 
 
 async def test_key_unhashable_is_refused(purgatory: Purgatory) -> None:
     with pytest.raises(TypeError, match="unhashable"):
-        ThresholdWatchers(purgatory, [])  # type: ignore[arg-type]
+        Thresholds(purgatory, [])  # type: ignore[arg-type]
 
 
 async def test_watch_refused_leaves_nothing(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        log = ThresholdWatchers(purgatory, "log")
+        log = Thresholds(purgatory, "log")
         first = log.watch(5, timeout=None)
         with pytest.raises(PurgatoryFullError):
             log.watch(5, timeout=None)
-        assert log.waiting == 1
+        assert len(log) == 1
         check_waiting(log)
         log.advance(5)
         assert first.done()
 
 
 async def test_two_partitions_of_one_purgatory_are_apart(purgatory: Purgatory) -> None:
-    one, other = ThresholdWatchers(purgatory, ("orders", 0)), ThresholdWatchers(purgatory, ("orders", 1))
+    one, other = Thresholds(purgatory, ("orders", 0)), Thresholds(purgatory, ("orders", 1))
     ops = [one.watch(5, timeout=None), other.watch(5, timeout=None)]
     assert one.advance(5) == 1
     assert [op.done() for op in ops] == [True, False]
@@ -131,7 +131,7 @@ async def test_two_partitions_of_one_purgatory_are_apart(purgatory: Purgatory) -
 # all of them
 
 
-async def test_complete_all_ends_every_wait_with_the_value(log: ThresholdWatchers) -> None:
+async def test_complete_all_ends_every_wait_with_the_value(log: Thresholds) -> None:
     waits = [asyncio.create_task(log.reached(offset, timeout=30.0)) for offset in (9, 4, 7, 4)]
     await asyncio.sleep(0)
     order: list[int] = []
@@ -141,44 +141,44 @@ async def test_complete_all_ends_every_wait_with_the_value(log: ThresholdWatcher
     assert log.complete_all() == 4
     assert await asyncio.gather(*waits) == [3] * 4
     assert order == [4, 4, 7, 9]  # as an advance
-    assert (log.value, log.waiting, log.purgatory.statistics().completed) == (3, 0, 4)
+    assert (log.value, len(log), log.purgatory.statistics().completed) == (3, 0, 4)
     check_waiting(log)
 
 
-async def test_complete_all_leaves_later_waits_waiting(log: ThresholdWatchers) -> None:
+async def test_complete_all_leaves_later_waits_waiting(log: Thresholds) -> None:
     assert log.complete_all() == 0
     early = log.watch(5, timeout=None)
     assert log.complete_all() == 1
     later = log.watch(5, timeout=None)
-    assert (early.result(), later.done(), log.waiting) == (0, False, 1)
+    assert (early.result(), later.done(), len(log)) == (0, False, 1)
     assert log.advance(5) == 1
     assert later.result() == 5
 
 
-async def test_complete_all_then_one_try_still_times_out(log: ThresholdWatchers) -> None:
+async def test_complete_all_then_one_try_still_times_out(log: Thresholds) -> None:
     log.complete_all()
     with pytest.raises(TimeoutError):
         await log.reached(1, timeout=0)
 
 
-async def test_complete_all_leaves_a_produce_waiting(log: ThresholdWatchers) -> None:
+async def test_complete_all_leaves_a_produce_waiting(log: Thresholds) -> None:
     """What is not acked must not be answered as if it were."""
     task = await begun(produce(log.purgatory, {"log": (log, 5)}, timeout=None))
     op = log.watch(5, timeout=None)
     assert log.complete_all() == 1
-    assert (op.done(), log.waiting) == (True, 1)
+    assert (op.done(), len(log)) == (True, 1)
     assert log.advance(5) == 1
     assert await task == {"log": None}
 
 
-async def test_repr_shows_counts(log: ThresholdWatchers) -> None:
+async def test_repr_shows_counts(log: Thresholds) -> None:
     log.advance(3)
     log.watch(4, timeout=None)
-    assert repr(log) == "<ThresholdWatchers 'log' value=3 waiting=1>"
+    assert repr(log) == "<Thresholds 'log' value=3 waiting=1>"
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_random_steps_agree_with_a_list(log: ThresholdWatchers, clock: ManualClock, seed: int) -> None:
+async def test_random_steps_agree_with_a_list(log: Thresholds, clock: ManualClock, seed: int) -> None:
     random_ = random.Random(seed)
     waiting: list[Any] = []
     for _ in range(500):
@@ -202,5 +202,5 @@ async def test_random_steps_agree_with_a_list(log: ThresholdWatchers, clock: Man
                 op.exception()
         waiting = [op for op in waiting if not op.done()]
         assert all(op.target > log.value for op in waiting)
-        assert log.waiting == len(waiting)
+        assert len(log) == len(waiting)
         check_waiting(log)

@@ -94,9 +94,12 @@ async def test_wait_reached_with_the_deadline_completes(
 
 
 @pytest.mark.parametrize("timeout", [0, -0.001, float("-inf")])
-async def test_wait_without_time_is_tried_once(purgatory: Purgatory, end: Watermark, timeout: float) -> None:
+async def test_wait_without_time_expires_on_a_later_turn(
+    purgatory: Purgatory, clock: ManualClock, end: Watermark, timeout: float
+) -> None:
     op = purgatory.watch(WatermarkWait(end, 5, timeout=timeout), ["log"])
-    assert (op.outcome, purgatory.num_delayed) == (Outcome.EXPIRED, 0)
+    assert (op.done(), purgatory.num_delayed) == (False, 1)
+    await clock.advance(0.001)
     with pytest.raises(TimeoutError, match=r"the watermark was 0 after 0\.0 s, not yet 5"):
         await op
     end.value = 5
@@ -151,10 +154,13 @@ async def test_wait_never_watched_says_so(end: Watermark) -> None:
         await WatermarkWait(end, 5, timeout=1.0)
 
 
-async def test_wait_expired_leaves_no_cycle(purgatory: Purgatory, end: Watermark) -> None:
+async def test_wait_expired_leaves_no_cycle(purgatory: Purgatory, clock: ManualClock, end: Watermark) -> None:
     async def wait() -> None:
+        op = purgatory.watch(WatermarkWait(end, 5, timeout=0), ["log"])
+        await clock.advance(0.001)
         with pytest.raises(TimeoutError):
-            await purgatory.watch(WatermarkWait(end, 5, timeout=0), ["log"])
+            await op
+        del op
 
     await wait()
     gc.collect()

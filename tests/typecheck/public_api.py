@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, assert_type
 
 from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, Statistics
-from aiopurgatory.operations import DelayedFetch as DelayedReads
 from aiopurgatory.operations import (
     Feed,
     Generation,
@@ -14,9 +13,10 @@ from aiopurgatory.operations import (
     JoinBarrier,
     Replicas,
     SourceError,
-    ThresholdWatchers,
+    Thresholds,
     Watermark,
     WatermarkWait,
+    fetch,
     produce,
 )
 from aiopurgatory.testing import ManualClock
@@ -100,8 +100,9 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     ended = Feed(purgatory, "orders", EndedLog(), end=end)
     assert_type(ended, Feed[str, list[str]])
     assert_type(await ended.fetch(0, timeout=None), list[str])
-    fetch = purgatory.watch(DelayedReads({"orders": (Log(), 0)}, timeout=30.0, max_bytes=None), ["orders"])
-    assert_type(await fetch, dict[str, bytes | SourceError])
+    assert_type(feed.key, tuple[str, int])
+    positions = {"orders": (Log(), 0)}
+    assert_type(await fetch(purgatory, positions, timeout=30.0, max_bytes=None), dict[str, bytes | SourceError])
     reading = purgatory.watch(Reading(end, 9, timeout=1.0), ["orders"])
     assert_type(reading, Reading)
     assert_type(await reading, int)
@@ -111,13 +112,13 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     assert_type(replicas.in_sync, Mapping[str, int])
     assert_type(replicas.error_for(7), Exception | None)
     assert_type(await replicas.acked(7, timeout=30.0), int)
-    watchers = ThresholdWatchers(purgatory, "log")
-    assert_type(await watchers.reached(7, timeout=None), int)
-    assert_type(watchers.complete_all(), int)
-    assert_type(await watchers.watch(7, timeout=None), int)
+    thresholds = Thresholds(purgatory, "log")
+    assert_type(await thresholds.reached(7, timeout=None), int)
+    assert_type(thresholds.complete_all(), int)
+    assert_type(await thresholds.watch(7, timeout=None), int)
     required = {"orders": (replicas, 7)}
     assert_type(await produce(purgatory, required, timeout=1.0), dict[str, Exception | None])
-    assert_type(await produce(purgatory, {1: OSError(), 2: (watchers, 7)}, timeout=1.0), dict[int, Exception | None])
+    assert_type(await produce(purgatory, {1: OSError(), 2: (thresholds, 7)}, timeout=1.0), dict[int, Exception | None])
 
     barrier = JoinBarrier[str](purgatory, "billing", rebalance_timeout=None, expected=["ann"])
     barrier.expect("bob")

@@ -22,6 +22,7 @@ __all__ = [
     "Operation",
     "Outcome",
     "complete",
+    "expire_only_try",
     "is_due",
     "is_parked",
     "is_pending",
@@ -38,6 +39,19 @@ __all__ = [
 def loop_of(purgatory: SyncPurgatory) -> Loop:
     """The loop of *purgatory*, its clock and its thread."""
     return parts_of(purgatory).loop
+
+
+def expire_only_try(op: Operation) -> bool:
+    """End *op* as EXPIRED, if its timeout is 0 and this is its first try. It never parks then.
+
+    For the try_complete() of an operation behind an awaiting method: there, a timeout of 0 or less means one try.
+
+    Returns: whether it ended *op*.
+    """
+    if seconds_of(op) > 0.0 or is_parked(op):
+        return False
+    complete(op, EXPIRED)
+    return True
 
 
 def parking_of(purgatory: SyncPurgatory) -> Parking:

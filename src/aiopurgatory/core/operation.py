@@ -348,8 +348,8 @@ def waited(op: Operation, now: float) -> float:
 
 
 def lateness(op: Operation, now: float) -> float:
-    """Seconds since the deadline; 0 if there is none, or if expire_all() came before it."""
-    return 0.0 if op._op_timeout == inf else max(now - deadline_of(op) / NS, 0.0)
+    """Seconds since the deadline; 0 if there is none, if it never parked, or if expire_all() came before it."""
+    return 0.0 if op._op_timeout == inf or not is_parked(op) else max(now - deadline_of(op) / NS, 0.0)
 
 
 # its end

@@ -1,16 +1,15 @@
 """Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats, waits for a number."""
 
-from .fetch import DelayedFetch, Feed
+from .compiled.replication import NotEnoughReplicasError
+from .compiled.watermark import Watermark, WatermarkWait
+from .feed import Feed, fetch
 from .group import Generation, GroupFullError, JoinBarrier, JoinError
 from .heartbeat import Heartbeats
-from .in_sync import NotEnoughReplicasError
 from .readable import Readable, SourceError
 from .replication import Replicas, produce
-from .thresholds import ThresholdWatchers
-from .watermark import Watermark, WatermarkWait
+from .thresholds import Thresholds
 
 __all__ = [
-    "DelayedFetch",
     "Feed",
     "Generation",
     "GroupFullError",
@@ -21,8 +20,9 @@ __all__ = [
     "Readable",
     "Replicas",
     "SourceError",
-    "ThresholdWatchers",
+    "Thresholds",
     "Watermark",
     "WatermarkWait",
+    "fetch",
     "produce",
 ]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..purgatory import Purgatory
-from .sessions import Sessions
+from .compiled.heartbeat import SyncHeartbeats
 
 M = TypeVar("M", bound=Hashable)
 
 
-class Heartbeats(Sessions, Generic[M]):
+class Heartbeats(SyncHeartbeats, Generic[M]):
     """The sessions of members that send heartbeats. Reports each member that misses one.
 
         async with Purgatory("heartbeat") as purgatory:
@@ -24,7 +24,8 @@ class Heartbeats(Sessions, Generic[M]):
             await asyncio.sleep(0.15)
             assert (missed, "ann" in sessions) == (["bob"], True)
 
-    A beat moves the deadline of one operation. Nothing is created, watched or completed for it.
+    A beat moves the deadline of one operation. Nothing is created, watched or completed for it. ``len()`` counts the
+    members that have a session.
 
     Args:
         purgatory: holds the sessions.

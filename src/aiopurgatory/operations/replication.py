@@ -6,15 +6,14 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
 from ..purgatory import Purgatory
-from .in_sync import InSync, waits_of
-from .produce_wait import DelayedProduce
-from .thresholds import ThresholdWatchers
+from .compiled.replication import DelayedProduce, SyncReplicas, waits_of
+from .thresholds import Thresholds
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Hashable)
 
 
-class Replicas(InSync, Generic[R]):
+class Replicas(SyncReplicas, Generic[R]):
     """The offsets of a partition's replicas, as its leader knows them, and the requests that wait for them.
 
         async with Purgatory("produce") as purgatory:
@@ -34,7 +33,7 @@ class Replicas(InSync, Generic[R]):
 
     Args:
         purgatory: holds the requests.
-        key: the partition's key, for messages and watch keys, as in ThresholdWatchers.
+        key: the partition's key, for messages and watch keys, as in Thresholds.
         replicas: their names, the leader first. All are in sync at the start.
         min_in_sync: with fewer in sync, every wait fails with NotEnoughReplicasError. Default 1.
         start: the offset that each starts at. Default 0.
@@ -43,7 +42,7 @@ class Replicas(InSync, Generic[R]):
         TypeError: an argument has the wrong type, or *replicas* is a set, which has no order.
         ValueError: *replicas* is empty, or *min_in_sync* < 1.
 
-    Cost: update(), O(replicas), and for each wait that it ends as in ThresholdWatchers.
+    Cost: update(), O(replicas), and for each wait that it ends as in Thresholds.
     Source: Kafka Partition, and KIP-966 for the high watermark that stands still.
     """
 
@@ -88,7 +87,7 @@ class Replicas(InSync, Generic[R]):
 
 async def produce(
     purgatory: Purgatory,
-    required: Mapping[K, tuple[Replicas[Any] | ThresholdWatchers, int] | Exception],
+    required: Mapping[K, tuple[Replicas[Any] | Thresholds, int] | Exception],
     *,
     timeout: float | None,
 ) -> dict[K, Exception | None]:
@@ -115,13 +114,14 @@ async def produce(
 
     Args:
         purgatory: the purgatory of all the partitions.
-        required: for each partition, its Replicas (or ThresholdWatchers) and the offset to reach, which follows the
+        required: for each partition, its Replicas (or Thresholds) and the offset to reach, which follows the
             last record appended; or the error, if nothing could be appended.
         timeout: seconds, or None for no deadline. 0 or less: do not wait.
 
     Returns: for each partition None if it is acked, else its error.
 
-    The error is a TimeoutError, what fail() was given, NotEnoughReplicasError, or the one in *required*.
+    The error is a TimeoutError, what fail() was given, NotEnoughReplicasError, or the one in *required*. It is a value
+    because partitions end differently: to raise one error would hide what has become of the others.
 
     Raises:
         TypeError: an argument has the wrong type.

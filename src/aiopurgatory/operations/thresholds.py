@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .offsets import Offsets
+from .compiled.thresholds import SyncThresholds
 
 
-class ThresholdWatchers(Offsets):
+class Thresholds(SyncThresholds):
     """A value that only grows, and the operations that wait for it to reach their offset.
 
         async with Purgatory("raft") as purgatory:
-            committed = ThresholdWatchers(purgatory, "log")
+            committed = Thresholds(purgatory, "log")
             wait = asyncio.create_task(committed.reached(2, timeout=30.0))
             await asyncio.sleep(0)
             assert committed.advance(1) == 0  # nothing is tried
@@ -18,6 +18,7 @@ class ThresholdWatchers(Offsets):
 
     check_and_complete() tries every operation that waits under a key. With 100,000 producers on one partition and a
     high watermark that advances record by record, that is quadratic. Here an advance tries only what it satisfies.
+    ``len()`` counts the waits.
 
     Args:
         purgatory: holds the operations.

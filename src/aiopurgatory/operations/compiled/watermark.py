@@ -1,4 +1,4 @@
-"""A number, and the operation that waits until it reaches a target: no Python code runs to try it."""
+"""A number, and the operation that waits until it reaches a target. No Python code runs to try it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, Final, Protocol, SupportsFloat, SupportsIndex, cast, fin
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import require_int
-from ..core.awaiter import AwaitableOperation
-from ..operation import wait
-from .budget import budget, expire_unparked, is_only_try
+from ...arguments import require_int
+from ...core.kit import AwaitableOperation
+from ...operation import wait
 
 
 class AnyWatermark(Protocol):
@@ -74,7 +73,8 @@ class WatermarkWait(AwaitableOperation):
     Args:
         watermark: the number to wait for.
         target: the lowest value that completes it.
-        timeout: seconds, from the moment it is watched; None for no deadline. 0 or less: try once, never park.
+        timeout: seconds from the moment it is watched; None for no deadline. 0 or less: it expires on a later loop
+            iteration, as any operation.
 
     Raises: TypeError: an argument has the wrong type. ValueError: *timeout* is NaN.
     Cost: about 150 bytes.
@@ -83,7 +83,7 @@ class WatermarkWait(AwaitableOperation):
     __slots__ = ("target", "watermark")
 
     def __init__(self, watermark: AnyWatermark, target: SupportsIndex, timeout: SupportsFloat | None) -> None:
-        super().__init__(budget(timeout))
+        super().__init__(timeout)
         self.watermark: Final = as_watermark("watermark", watermark)
         self.target: Final = as_int("target", target)
 
@@ -92,9 +92,7 @@ class WatermarkWait(AwaitableOperation):
         return wait(self)
 
     def try_complete(self) -> bool:
-        if self.watermark._value >= self.target:
-            return self.force_complete()
-        return is_only_try(self) and expire_unparked(self)
+        return self.watermark._value >= self.target and self.force_complete()
 
     def on_complete(self) -> int:
         return self.watermark._value

@@ -1,14 +1,13 @@
-"""The fetch from a source whose end is a Watermark."""
+"""The compiled half of Feed: the fetch from a source whose end is a Watermark."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Any, Final, final
 
-from ..core.awaiter import AwaitableOperation
-from ..operation import wait
-from .budget import budget, is_only_try
-from .readable import Reader, SourceError
+from ...core.kit import AwaitableOperation, seconds_of
+from ...operation import wait
+from ..readable import Reader, SourceError
 from .watermark import AnyWatermark, as_int, as_watermark
 
 
@@ -21,19 +20,19 @@ class FeedFetch(AwaitableOperation):
     def __init__(
         self, source: Reader[Any], end: AnyWatermark, offset: object, min_bytes: int, max_bytes: int, timeout: Any
     ) -> None:
-        super().__init__(budget(timeout))
+        super().__init__(timeout)
         self._source: Final = source
         self._end: Final = as_watermark("end", end)
         self._offset: Final = as_int("offset", offset)
         self._max_bytes: Final = max_bytes
-        self._min_bytes: Final = min_bytes
+        self._min_bytes: Final = min_bytes if seconds_of(self) > 0.0 else 0  # without time, what there is is enough
 
     def __await__(self) -> Generator[Any, None, Any]:
         return wait(self)
 
     def try_complete(self) -> bool:
         readable = self._end.value - self._offset
-        if max(readable, 0) >= self._min_bytes or is_only_try(self):
+        if max(readable, 0) >= self._min_bytes:
             return self.force_complete()
         return readable < 0 and isinstance(self._read(0), SourceError) and self.force_complete()
 

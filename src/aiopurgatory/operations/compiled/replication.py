@@ -1,16 +1,29 @@
-"""The offset of each in-sync replica of a partition, and the high watermark that follows."""
+"""The compiled halves of Replicas and produce(): the offsets of in-sync replicas, and a wait for several partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final, SupportsIndex
+from collections.abc import Generator, Hashable, Iterable, Mapping
+from typing import Any, Final, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import require_int
-from ..errors import PurgatoryError
-from ..purgatory import Purgatory
-from .offsets import Offsets, error_at, has_failed, raise_value, refuse_other_thread, set_obstacle
+from ...arguments import require_int
+from ...core.kit import AwaitableOperation, expire_only_try, is_pending
+from ...errors import PurgatoryError
+from ...operation import wait
+from ...purgatory import Purgatory
+from .thresholds import (
+    SyncThresholds,
+    enter,
+    error_at,
+    has_failed,
+    has_reached,
+    key_of,
+    leave,
+    raise_value,
+    refuse_other_thread,
+    set_obstacle,
+)
 from .watermark import as_int
 
 
@@ -23,7 +36,7 @@ class NotEnoughReplicasError(PurgatoryError):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class InSync:
+class SyncReplicas:
     """The methods of Replicas that are not coroutines; see Replicas."""
 
     __slots__ = ("_leader", "_min_in_sync", "_offsets", "_waits")
@@ -37,7 +50,7 @@ class InSync:
         min_in_sync: SupportsIndex = 1,
         start: SupportsIndex = 0,
     ) -> None:
-        self._waits: Final = Offsets(purgatory, key, start=start)
+        self._waits: Final = SyncThresholds(purgatory, key, start=start)
         require_int("min_in_sync", min_in_sync, 1)
         self._min_in_sync: Final = as_int("min_in_sync", min_in_sync)
         if isinstance(replicas, (str, bytes)):
@@ -52,7 +65,7 @@ class InSync:
         recount(self)
 
     def __repr__(self) -> str:
-        counts = f"high_watermark={self.high_watermark} in_sync={len(self._offsets)} waiting={self._waits.waiting}"
+        counts = f"high_watermark={self.high_watermark} in_sync={len(self._offsets)} waiting={len(self._waits)}"
         return f"<{type(self).__name__} {self.key!r} {counts}>"
 
     @property
@@ -62,7 +75,7 @@ class InSync:
 
     @property
     def key(self) -> Hashable:
-        """The key under which they wait."""
+        """The partition's key, for messages and watch keys."""
         return self._waits.key
 
     @property
@@ -142,11 +155,11 @@ class InSync:
         return self._waits.fail(exc)
 
 
-def waits_of(replicas: InSync) -> Offsets:
+def waits_of(replicas: SyncReplicas) -> SyncThresholds:
     return replicas._waits
 
 
-def move(replicas: InSync, replica: Any, offset: int) -> None:
+def move(replicas: SyncReplicas, replica: Any, offset: int) -> None:
     leader = replicas._leader
     end = replicas._offsets[leader]
     if replica == leader:
@@ -161,7 +174,7 @@ def move(replicas: InSync, replica: Any, offset: int) -> None:
     replicas._offsets[replica] = offset
 
 
-def recount(replicas: InSync) -> int:
+def recount(replicas: SyncReplicas) -> int:
     """Advance the high watermark to the new offsets, or fail the waits. Returns: how many ended."""
     waits, least = replicas._waits, replicas._min_in_sync
     if has_failed(waits):
@@ -172,3 +185,89 @@ def recount(replicas: InSync) -> int:
         return raise_value(waits, min(replicas._offsets.values()))
     found = f"too few in-sync replicas of {waits.key!r}: {count} (min_in_sync={least})"
     return set_obstacle(waits, NotEnoughReplicasError(found))
+
+
+# several partitions
+
+
+@final
+class DelayedProduce(AwaitableOperation):
+    """Waits until a request's appends are acked; see produce(). Its result: the error of each partition, or None.
+
+    A partition that has an answer is not tried again. At the deadline the others get a TimeoutError each. A timeout of
+    0 means one try.
+    """
+
+    __slots__ = ("_entered", "_pending", "_results")
+
+    def __init__(self, required: Mapping[Hashable, object], timeout: Any) -> None:
+        super().__init__(timeout)
+        if not required:
+            raise ValueError("required must name at least one partition, got none")
+        self._results: Final[dict[Hashable, Exception | None]] = {}
+        self._pending: Final[dict[Hashable, tuple[SyncThresholds, int]]] = {}
+        self._entered: list[tuple[SyncThresholds, int]] = []
+        for key, need in required.items():
+            self._results[key] = None
+            if isinstance(need, Exception):
+                self._results[key] = need
+            else:
+                self._pending[key] = checked_need(key, need)
+
+    def __await__(self) -> Generator[Any, None, dict[Any, Exception | None]]:
+        return wait(self)
+
+    def try_complete(self) -> bool:
+        for key, need in list(self._pending.items()):
+            error = error_at(need[0], need[1])
+            if error is not None or has_reached(need[0], need[1]):
+                self._results[key] = error
+                del self._pending[key]
+        if not self._pending:
+            return self.force_complete()
+        return expire_only_try(self)
+
+    def on_complete(self) -> dict[Hashable, Exception | None]:
+        self._leave()
+        for key, need in self._pending.items():
+            self._results[key] = TimeoutError(f"{key!r} was not acked up to {need[1]} after {self.timeout} s")
+        self._pending.clear()
+        return self._results
+
+    def on_cancel(self) -> None:
+        self._leave()
+
+    def on_failure(self, exc: BaseException) -> None:
+        self._leave()
+
+    def watch_in(self, purgatory: Purgatory) -> DelayedProduce:
+        """Watch it, or complete it if there is nothing to wait for. Returns: itself."""
+        for key, need in self._pending.items():
+            if need[0].purgatory is not purgatory:
+                raise ValueError(f"required must wait in {purgatory!r}, got {key!r} in {need[0].purgatory!r}")
+        if not self._pending:
+            self.force_complete()
+            return self
+        purgatory.watch(self, [key_of(need[0], need[1]) for need in self._pending.values()])
+        if is_pending(self):
+            self._entered = list(self._pending.values())  # not what the tries of watch() have answered
+            for need in self._entered:
+                enter(need[0], need[1])
+        return self
+
+    def _leave(self) -> None:
+        entered, self._entered = self._entered, []
+        for need in entered:
+            leave(need[0], need[1])
+
+
+def checked_need(partition: object, need: object) -> tuple[SyncThresholds, int]:
+    """Check the *need* of *partition*. Returns: its thresholds, and the offset to reach."""
+    if not isinstance(need, tuple) or len(need) != 2:
+        raise TypeError(f"required[{partition!r}] must be a pair (Replicas, offset) or an error, got {need!r}")
+    thresholds, offset = need
+    if isinstance(thresholds, SyncReplicas):
+        thresholds = waits_of(thresholds)
+    if not isinstance(thresholds, SyncThresholds):
+        raise TypeError(f"required[{partition!r}] must be Replicas or Thresholds, got {thresholds!r}")
+    return thresholds, as_int("offset", offset)

@@ -1,4 +1,4 @@
-"""A value that only grows, the offsets that operations wait for, and the operation that waits for one."""
+"""The compiled half of Thresholds: a value that only grows, and the operation that waits until it reaches an offset."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ..core.faults import Failure, require_error
-from ..core.operation import is_pending
-from ..core.purgatory import parts_of
-from ..purgatory import Purgatory
+from ...core.kit import Failure, expire_only_try, is_pending, loop_of, require_error
+from ...purgatory import Purgatory
 from .offset_queue import OffsetQueue
 from .watermark import Watermark, WatermarkWait, as_int, set_value
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Offsets:
-    """The methods of ThresholdWatchers that are not coroutines; see ThresholdWatchers.
+class SyncThresholds:
+    """The methods of Thresholds that are not coroutines; see Thresholds.
 
     The operations are in the purgatory, each under its offset. This object holds offsets only, so it never keeps an
     ended operation. The helpers are functions, not methods: a method of a class that interpreted code subclasses is
     looked up by name at each call.
     """
 
-    __slots__ = ("_failure", "_obstacle", "_queue", "_reached", "_round", "key", "purgatory")
+    __slots__ = ("_failure", "_key", "_obstacle", "_purgatory", "_queue", "_reached", "_round")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
         hash(key)
-        self.purgatory: Final = purgatory
-        self.key: Final = key
+        self._purgatory: Final = purgatory
+        self._key: Final = key
         self._reached: Final = Watermark(as_int("start", start))
         # _failure ends every wait, for good. _obstacle, while set, ends every wait for an offset above the value.
         self._failure: Failure | None = None
@@ -38,17 +36,26 @@ class Offsets:
         self._round = 0  # number of complete_all() calls: operations from an earlier round end
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.key!r} value={self.value} waiting={self.waiting}>"
+        return f"<{type(self).__name__} {self._key!r} value={self.value} waiting={len(self)}>"
+
+    def __len__(self) -> int:
+        purgatory = self._purgatory
+        return sum([len(purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """The purgatory that holds the operations."""
+        return self._purgatory
+
+    @property
+    def key(self) -> Hashable:
+        """The name for messages, which is also part of the watch keys."""
+        return self._key
 
     @property
     def value(self) -> int:
         """The value now."""
         return self._reached.value
-
-    @property
-    def waiting(self) -> int:
-        """The number of operations waiting for an offset above the value. Cost: O(waiters)."""
-        return sum([len(self.purgatory.waiting(key_of(self, offset))) for offset in self._queue.waiting])
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
         """Return what a wait for *offset* would raise now, apart from TimeoutError; None if nothing."""
@@ -60,7 +67,7 @@ class Offsets:
         Arguments and errors are those of reached(); an await of the operation raises the TimeoutError.
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
-        self.purgatory.watch(op, (key_of(self, op.target),))
+        self._purgatory.watch(op, (key_of(self, op.target),))
         op.enter()
         return op
 
@@ -110,37 +117,37 @@ class Offsets:
 
 @final
 class ThresholdWait(WatermarkWait):
-    """One wait for one offset; see ThresholdWatchers.watch()."""
+    """One wait for one offset; see SyncThresholds.watch(). A timeout of 0 means one try."""
 
-    __slots__ = ("_entered", "_offsets", "_round")
+    __slots__ = ("_entered", "_round", "_thresholds")
 
-    def __init__(self, offsets: Offsets, offset: int, timeout: Any) -> None:
-        super().__init__(offsets._reached, offset, timeout)
-        self._offsets: Final = offsets
-        self._round: Final = offsets._round
+    def __init__(self, thresholds: SyncThresholds, offset: int, timeout: Any) -> None:
+        super().__init__(thresholds._reached, offset, timeout)
+        self._thresholds: Final = thresholds
+        self._round: Final = thresholds._round
         self._entered = False
 
     def enter(self) -> None:
-        """Register it with the offsets, so that advance() completes it, if it is still pending."""
+        """Register it with the thresholds, so that advance() completes it, if it is still pending."""
         if is_pending(self):
-            enter(self._offsets, self.target)
+            enter(self._thresholds, self.target)
             self._entered = True
 
     def try_complete(self) -> bool:
-        if self._offsets._obstacle is not None:
-            error = error_at(self._offsets, self.target)
+        if self._thresholds._obstacle is not None:
+            error = error_at(self._thresholds, self.target)
             if error is not None:
                 return self.fail(error)
-        if self._round != self._offsets._round:
+        if self._round != self._thresholds._round or has_reached(self._thresholds, self.target):
             return self.force_complete()
-        return super().try_complete()
+        return expire_only_try(self)
 
     def on_complete(self) -> int:
         self._leave()
         return self.watermark.value
 
     def on_expiration(self) -> None:
-        raise TimeoutError(f"{self._offsets.key!r} had not reached offset {self.target} after {self.timeout} s")
+        raise TimeoutError(f"{self._thresholds._key!r} had not reached offset {self.target} after {self.timeout} s")
 
     def on_cancel(self) -> None:
         self._leave()
@@ -151,33 +158,33 @@ class ThresholdWait(WatermarkWait):
     def _leave(self) -> None:
         if self._entered:
             self._entered = False
-            leave(self._offsets, self.target)
+            leave(self._thresholds, self.target)
 
 
-def key_of(offsets: Offsets, offset: int) -> tuple[str, Hashable, int]:
+def key_of(thresholds: SyncThresholds, offset: int) -> tuple[str, Hashable, int]:
     """The watch key of *offset*."""
-    return "offset", offsets.key, offset
+    return "offset", thresholds._key, offset
 
 
-def enter(offsets: Offsets, offset: int) -> None:
+def enter(thresholds: SyncThresholds, offset: int) -> None:
     """Count an operation that was parked under *offset*, which is above the value."""
-    offsets._queue.add(offset)
+    thresholds._queue.add(offset)
 
 
-def leave(offsets: Offsets, offset: int) -> None:
+def leave(thresholds: SyncThresholds, offset: int) -> None:
     """Uncount an operation that has ended. (A reached offset was already popped as a whole.)"""
-    if offset > offsets._reached.value:
-        offsets._queue.discard(offset)
+    if offset > thresholds._reached.value:
+        thresholds._queue.discard(offset)
 
 
-def has_reached(offsets: Offsets, offset: int) -> bool:
-    return offsets._reached.value >= offset
+def has_reached(thresholds: SyncThresholds, offset: int) -> bool:
+    return thresholds._reached.value >= offset
 
 
-def error_at(offsets: Offsets, offset: int) -> Exception | None:
-    failure = offsets._failure
-    if failure is None and offset > offsets._reached.value:
-        failure = offsets._obstacle
+def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
+    failure = thresholds._failure
+    if failure is None and offset > thresholds._reached.value:
+        failure = thresholds._obstacle
     if failure is None:
         return None
     # It is raised for many waits, which would each lengthen its traceback: start from the original one.
@@ -186,50 +193,50 @@ def error_at(offsets: Offsets, offset: int) -> Exception | None:
     return error
 
 
-def has_failed(offsets: Offsets) -> bool:
+def has_failed(thresholds: SyncThresholds) -> bool:
     """Was fail() called?"""
-    return offsets._failure is not None
+    return thresholds._failure is not None
 
 
-def set_obstacle(offsets: Offsets, exc: Exception | None) -> int:
+def set_obstacle(thresholds: SyncThresholds, exc: Exception | None) -> int:
     """Until the next call, fail every wait for an offset above the value with *exc*. Returns: how many ended."""
-    offsets._obstacle = None if exc is None else Failure(exc)
-    return 0 if exc is None else check_every_offset(offsets)
+    thresholds._obstacle = None if exc is None else Failure(exc)
+    return 0 if exc is None else check_every_offset(thresholds)
 
 
-def refuse_other_thread(offsets: Offsets) -> None:
+def refuse_other_thread(thresholds: SyncThresholds) -> None:
     """Raises: RuntimeError: something waits, and the caller is in another thread than its loop (I15)."""
-    if offsets._queue.waiting:
-        parts_of(offsets.purgatory).loop.check_thread()
+    if thresholds._queue.waiting:
+        loop_of(thresholds._purgatory).check_thread()
 
 
-def raise_value(offsets: Offsets, value: int) -> int:
+def raise_value(thresholds: SyncThresholds, value: int) -> int:
     """Raise the value, and complete the waits it satisfies. Returns: how many ended."""
-    queue, reached = offsets._queue, offsets._reached
+    queue, reached = thresholds._queue, thresholds._reached
     if queue.may_pop(value):
-        refuse_other_thread(offsets)  # before anything is changed
+        refuse_other_thread(thresholds)  # before anything is changed
     if value > reached.value:
         set_value(reached, value)
     ended = 0
     try:
         while (offset := queue.pop(reached.value)) is not None:
-            ended += offsets.purgatory.check_and_complete(key_of(offsets, offset))
+            ended += thresholds._purgatory.check_and_complete(key_of(thresholds, offset))
     except BaseException:  # a hook raised: the rest is checked soon
         while (offset := queue.pop(reached.value)) is not None:
-            offsets.purgatory.check_and_complete_soon(key_of(offsets, offset))
+            thresholds._purgatory.check_and_complete_soon(key_of(thresholds, offset))
         raise
     return ended
 
 
-def check_every_offset(offsets: Offsets) -> int:
+def check_every_offset(thresholds: SyncThresholds) -> int:
     """Check every offset that has waits, lowest first. Returns: how many operations ended."""
-    keys = [key_of(offsets, offset) for offset in sorted(offsets._queue.waiting)]
+    keys = [key_of(thresholds, offset) for offset in sorted(thresholds._queue.waiting)]
     ended = 0
     try:
         for key in keys:
-            ended += offsets.purgatory.check_and_complete(key)
+            ended += thresholds._purgatory.check_and_complete(key)
     except BaseException:
         for key in keys:
-            offsets.purgatory.check_and_complete_soon(key)
+            thresholds._purgatory.check_and_complete_soon(key)
         raise
     return ended

@@ -1,0 +1,130 @@
+"""The compiled half of Heartbeats: each session is one operation, whose deadline a beat moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from typing import Any, Final, final
+
+from mypy_extensions import mypyc_attr
+
+from ...arguments import require_plain_function, require_seconds
+from ...core.kit import AwaitableOperation, is_due, is_pending, parking_of, require_plain
+from ...operation import wait
+from ...purgatory import Purgatory
+
+
+@final
+class DelayedHeartbeat(AwaitableOperation):
+    """One member's session: it ends when a beat is missed, and only then. Its result: the member."""
+
+    __slots__ = ("_heartbeats", "member")
+
+    def __init__(self, heartbeats: SyncHeartbeats, member: Hashable) -> None:
+        super().__init__(heartbeats._timeout)
+        self._heartbeats: Final = heartbeats
+        self.member: Final = member
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return wait(self)
+
+    def try_complete(self) -> bool:
+        heartbeats = self._heartbeats
+        if heartbeats._excused is None or not is_due(self):
+            return False
+        excused = heartbeats._excused(self.member)
+        require_plain(excused, self, "excused")
+        if excused:
+            heartbeats._purgatory.reschedule(self, heartbeats._timeout)
+        return False
+
+    # Not in on_expiration(), whose errors count as answers: an error of the callback is a fault, to be reported.
+    def on_complete(self) -> Hashable:
+        forget(self._heartbeats, self)
+        require_plain(self._heartbeats._on_missed(self.member), self, "on_missed")
+        return self.member
+
+    def on_cancel(self) -> None:
+        forget(self._heartbeats, self)
+
+    def on_failure(self, exc: BaseException) -> None:
+        forget(self._heartbeats, self)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SyncHeartbeats:
+    """The methods of Heartbeats, which adds the type of the member; see Heartbeats."""
+
+    __slots__ = ("_excused", "_key", "_on_missed", "_parking", "_purgatory", "_sessions", "_timeout")
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        key: Hashable,
+        *,
+        timeout: Any,
+        on_missed: Callable[[Any], object],
+        excused: Callable[[Any], Any] | None = None,
+    ) -> None:
+        require_seconds("timeout", timeout)
+        require_plain_function("on_missed", on_missed)
+        if excused is not None:
+            require_plain_function("excused", excused)
+        hash(key)
+        self._purgatory: Final = purgatory
+        self._key: Final = key
+        self._timeout: Final = float(timeout)
+        self._on_missed: Final = on_missed
+        self._excused: Final = excused
+        self._parking: Final = parking_of(purgatory)  # a beat through the purgatory's method costs a fifth more
+        self._sessions: Final[dict[Hashable, DelayedHeartbeat]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._key!r} timeout={self._timeout} members={len(self)}>"
+
+    def __len__(self) -> int:
+        return sum([is_pending(session) for session in self._sessions.values()])
+
+    def __contains__(self, member: object) -> bool:
+        session = self._sessions.get(member)
+        return session is not None and is_pending(session)
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """The purgatory that holds the sessions."""
+        return self._purgatory
+
+    @property
+    def key(self) -> Hashable:
+        """The group's key."""
+        return self._key
+
+    @property
+    def timeout(self) -> float:
+        """Seconds without a beat after which a session ends."""
+        return self._timeout
+
+    def beat(self, member: Any) -> None:
+        """Note that *member* is alive. Its first beat starts its session.
+
+        Raises: TypeError: *member* is not hashable. What watch() of the purgatory raises.
+        Cost: O(levels); the first beat, that of watch().
+        """
+        session = self._sessions.get(member)
+        if session is None or not self._parking.reschedule(session, self._timeout):
+            session = DelayedHeartbeat(self, member)
+            self._purgatory.watch(session, ((self._key, member),))
+            self._sessions[member] = session
+
+    def stop(self, member: Any) -> bool:
+        """End the session of *member* without a call of on_missed(): it has left on its own.
+
+        Returns: whether it had a session.
+        """
+        session = self._sessions.get(member)
+        return session is not None and session.cancel()
+
+
+def forget(heartbeats: SyncHeartbeats, session: DelayedHeartbeat) -> None:
+    """Remove the ended *session*, unless a beat has already begun the next one of its member."""
+    if heartbeats._sessions.get(session.member) is session:
+        del heartbeats._sessions[session.member]
