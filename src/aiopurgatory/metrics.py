@@ -33,7 +33,7 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.metrics needs prometheus-client: pip install "aiopurgatory[metrics]"') from exc
 
 from .bus import Bus, BusStatistics
-from .core.outcome import Outcome
+from .core.kit import Outcome
 from .observers.histograms import OUTCOMES, Histogram, HistogramObserver, Series
 from .purgatory import Purgatory
 from .statistics import Statistics

@@ -28,7 +28,7 @@ FIRST_SLICE: Final = 16
 
 
 @final
-class Checks:
+class KeyChecks:
     """Args: drops_stale: drop ended operations met by a check (deferred purging)."""
 
     __slots__ = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from .checks import Checks
+from .checks import KeyChecks
 from .deadlines import Deadlines
 from .loop import Loop
 from .purging import Purging
@@ -16,7 +16,7 @@ class Iteration:
 
     __slots__ = ("_checks", "_deadlines", "_loop", "_purging", "budget", "longest")
 
-    def __init__(self, budget: float, loop: Loop, deadlines: Deadlines, checks: Checks, purging: Purging) -> None:
+    def __init__(self, budget: float, loop: Loop, deadlines: Deadlines, checks: KeyChecks, purging: Purging) -> None:
         self.budget: Final = budget
         self._loop: Final = loop
         self._deadlines: Final = deadlines

@@ -5,34 +5,74 @@ Users import from the package. This is for the library's own operations, observe
 
 from __future__ import annotations
 
+from ..timer import Timer
 from .awaiter import AwaitableOperation
+from .check_counts import Undecided
+from .checks import EVERY_KEY, KeyChecks
 from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
-from .operation import Operation, is_due, is_parked, is_pending, keys_of, owner_of, seconds_of
+from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
+from .observer import Observer
+from .operation import (
+    Operation,
+    Owner,
+    deadline_seconds,
+    is_due,
+    is_parked,
+    is_pending,
+    keys_of,
+    mark_retrieved,
+    owner_of,
+    seconds_of,
+    watched_at,
+)
 from .outcome import Outcome
 from .parking import Parking
 from .purgatory import SyncPurgatory, parts_of
 from .states import EXPIRED
+from .watchers import Watchers, count_in, oldest
 
 __all__ = [
+    "EVERY_KEY",
     "EXPIRED",
+    "NS",
+    "RANGE",
     "AwaitableOperation",
     "Failure",
+    "KeyChecks",
+    "Observer",
     "Operation",
     "Outcome",
+    "Owner",
+    "SyncPurgatory",
+    "Undecided",
+    "Watchers",
+    "ceil_ns",
+    "check_purgatory",
+    "checks_of",
     "complete",
+    "count_in",
+    "deadline_seconds",
     "expire_only_try",
+    "floor_ns",
     "is_due",
     "is_parked",
     "is_pending",
     "keys_of",
     "loop_of",
+    "mark_retrieved",
+    "oldest",
     "owner_of",
     "parking_of",
+    "purge_interval_of",
     "require_error",
     "require_plain",
     "seconds_of",
+    "timer_of",
+    "turn_budget_of",
+    "watched_at",
+    "watchers_of",
 ]
 
 
@@ -57,3 +97,33 @@ def expire_only_try(op: Operation) -> bool:
 def parking_of(purgatory: SyncPurgatory) -> Parking:
     """The owner of the pending operations of *purgatory*. Calls through it skip the public method's look-up."""
     return parts_of(purgatory).parking
+
+
+def watchers_of(purgatory: SyncPurgatory) -> Watchers:
+    """The operations of *purgatory* under each key."""
+    return parts_of(purgatory).watchers
+
+
+def timer_of(purgatory: SyncPurgatory) -> Timer:
+    """The timer of *purgatory*, in nanoseconds."""
+    return parts_of(purgatory).deadlines.timer
+
+
+def checks_of(purgatory: SyncPurgatory) -> KeyChecks:
+    """The checks of *purgatory*: to announce one that comes later."""
+    return parts_of(purgatory).checks
+
+
+def turn_budget_of(purgatory: SyncPurgatory) -> float:
+    """Seconds that the work of *purgatory* may take of one loop iteration."""
+    return parts_of(purgatory).iteration.budget
+
+
+def purge_interval_of(purgatory: SyncPurgatory) -> int:
+    """The ``purge_interval`` of *purgatory*."""
+    return parts_of(purgatory).purging.interval
+
+
+def check_purgatory(purgatory: SyncPurgatory) -> None:
+    """Check every structure of *purgatory*. Raises: AssertionError: names the broken invariant."""
+    parts_of(purgatory).verify()

@@ -11,7 +11,7 @@ from mypy_extensions import u8
 from ..arguments import require_hashable
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from .check_counts import Undecided
-from .checks import Checks
+from .checks import KeyChecks
 from .deadlines import Deadlines
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_failure
 from .faults import COROUTINE, require_error
@@ -70,7 +70,7 @@ class Parking(Owner):
         loop: Loop,
         watchers: Watchers,
         deadlines: Deadlines,
-        checks: Checks,
+        checks: KeyChecks,
         purging: Purging,
         reports: Reports,
         max_pending: int | None,

@@ -10,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 from ..arguments import unhashable
 from ..statistics import Statistics
 from .alarm import AWAKE, Alarm
-from .checks import ALL, Checks
+from .checks import ALL, KeyChecks
 from .deadlines import Deadlines
 from .iteration import Iteration
 from .loop import Loop
@@ -62,7 +62,7 @@ class Parts:
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)
         self.purging: Final = Purging(purge_interval, self.loop, self.alarm, self.watchers)
         self.misses: Final = Misses(self.loop, self.watchers, warn, is_debug)
-        self.checks: Final = Checks(self.loop, self.alarm, self.watchers, self.misses, purge_interval > 0)
+        self.checks: Final = KeyChecks(self.loop, self.alarm, self.watchers, self.misses, purge_interval > 0)
         self.iteration: Final = Iteration(turn_budget, self.loop, self.deadlines, self.checks, self.purging)
         self.parking: Final = Parking(
             self.loop, self.watchers, self.deadlines, self.checks, self.purging, self.reports, max_pending

@@ -22,8 +22,7 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.outcome import Outcome
-from ..core.purgatory import parts_of
+from ..core.kit import Outcome, purge_interval_of, timer_of
 from ..observers.journal_rows import OUTCOMES, Recorder, shown
 from ..purgatory import Purgatory
 from .schema import SCHEMA_VERSION, STATISTICS
@@ -227,9 +226,8 @@ class Journal(Recorder):
         statistics = purgatory.statistics()
         row = {name: getattr(statistics, name, None) for name in STATISTICS.names}
         row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
-        parts = parts_of(purgatory)
-        finest = parts.deadlines.timer.wheels[0]
-        row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": parts.purging.interval}
+        finest = timer_of(purgatory).wheels[0]
+        row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": purge_interval_of(purgatory)}
         self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self.dropped_rows})
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:

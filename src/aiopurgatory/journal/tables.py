@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..core.outcome import Outcome
+from ..core.kit import Outcome
 from ..observers.journal_rows import KEY_COUNT_UNIT, OUTCOME_UNIT, OUTCOMES, SERIES_UNIT, JournalRows
 from .schema import OPERATIONS, SCHEMA_VERSION
 

@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from ..core.observer import Observer
-from ..core.operation import Operation, Owner, owner_of
-from ..core.outcome import Outcome
-from ..core.purgatory import parts_of
+from ..core.kit import Observer, Operation, Outcome, Owner, owner_of, parking_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,11 +87,11 @@ class HistogramObserver(Observer):
 
     def opened(self, purgatory: Any) -> None:
         self.open[purgatory] = {}
-        self._purgatories[parts_of(purgatory).parking] = purgatory
+        self._purgatories[parking_of(purgatory)] = purgatory
 
     def closed(self, purgatory: Any) -> None:
         self.open.pop(purgatory, None)
-        self._purgatories.pop(parts_of(purgatory).parking, None)
+        self._purgatories.pop(parking_of(purgatory), None)
         self._owner = self._kind = self._series = None
 
     def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
-from ..core.observer import Observer
-from ..core.operation import Operation, Owner, is_due, keys_of, owner_of, seconds_of
-from ..core.outcome import Outcome
-from ..core.purgatory import parts_of
+from ..core.kit import Observer, Operation, Outcome, Owner, is_due, keys_of, owner_of, parking_of, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -158,11 +155,11 @@ class Recorder(Observer):
 
     def opened(self, purgatory: Any) -> None:
         self.open[purgatory] = {}
-        self._purgatories[parts_of(purgatory).parking] = purgatory
+        self._purgatories[parking_of(purgatory)] = purgatory
 
     def closed(self, purgatory: Any) -> None:
         self.open.pop(purgatory, None)
-        self._purgatories.pop(parts_of(purgatory).parking, None)
+        self._purgatories.pop(parking_of(purgatory), None)
         self._owner = self._kind = None
 
     def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from ..clock import ClockHandle
 from ..clock_task import ClockTask
-from ..core.nanoseconds import NS, ceil_ns, floor_ns
+from ..core.kit import NS, ceil_ns, floor_ns
 from .settling import settle
 
 

@@ -1,6 +1,6 @@
 """The check of a purgatory's invariants."""
 
-from ..core.purgatory import parts_of
+from ..core.kit import check_purgatory
 from ..purgatory import Purgatory
 
 
@@ -12,4 +12,4 @@ def check_invariants(purgatory: Purgatory) -> None:
     Raises: AssertionError: the message names the broken invariant.
     Cost: O(n) in everything that the purgatory holds.
     """
-    parts_of(purgatory).verify()
+    check_purgatory(purgatory)

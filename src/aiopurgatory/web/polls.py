@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Final, Generic
 
 from ..core.check_counts import Undecided
-from ..core.checks import Checks as KeyChecks
+from ..core.checks import KeyChecks
 from ..core.operation import is_due, mark_retrieved, owner_of
 from ..core.purgatory import parts_of
 from ..operation import DelayedOperation

@@ -18,10 +18,21 @@ from operator import itemgetter
 from time import perf_counter
 from typing import Any, Final
 
-from ...core.nanoseconds import NS, floor_ns
-from ...core.operation import Operation, deadline_seconds, is_pending, keys_of, watched_at
-from ...core.purgatory import parts_of
-from ...core.watchers import Watchers, count_in, oldest
+from ...core.kit import (
+    NS,
+    Operation,
+    Watchers,
+    count_in,
+    deadline_seconds,
+    floor_ns,
+    is_pending,
+    keys_of,
+    loop_of,
+    oldest,
+    timer_of,
+    watched_at,
+    watchers_of,
+)
 from ...purgatory import Purgatory
 from .names import Names, kind_of, readings
 
@@ -46,9 +57,8 @@ def take_figures(purgatory: Purgatory) -> Row:
 
     Cost: a walk over the buckets.
     """
-    parts = parts_of(purgatory)
-    timer = parts.deadlines.timer
-    state = "open" if purgatory.is_open else "not started" if parts.loop.running is None else "closed"
+    timer = timer_of(purgatory)
+    state = "open" if purgatory.is_open else "not started" if loop_of(purgatory).running is None else "closed"
     statistics = asdict(purgatory.statistics())
     counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
     buckets: Counter[int] = Counter()
@@ -70,18 +80,18 @@ def take_figures(purgatory: Purgatory) -> Row:
     ]
     timed = len(timer)
     due = timed - sum(statistics["pending_by_level"])
-    untimed = parts.watchers.pending - timed
+    untimed = purgatory.num_delayed - timed
     return {"state": state, "statistics": statistics, "rings": rings, "due": due, "untimed": untimed}
 
 
 def take_clock(purgatory: Purgatory) -> float:
     """Return the time of the purgatory's own clock, in seconds; 0 before the first start."""
-    return parts_of(purgatory).loop.time()
+    return loop_of(purgatory).time()
 
 
 def take_hands(purgatory: Purgatory) -> list[float]:
     """Return the position of each wheel's hand, as a fraction of its interval."""
-    timer = parts_of(purgatory).deadlines.timer
+    timer = timer_of(purgatory)
     now = max(floor_ns(take_clock(purgatory)), timer.now)
     return [now % wheel.interval / wheel.interval for wheel in timer.wheels]
 
@@ -89,13 +99,13 @@ def take_hands(purgatory: Purgatory) -> list[float]:
 async def take_keys(purgatory: Purgatory, names: Names) -> Row:
     """Return the keys with the most watchers, and the oldest pending operations."""
     tables = _Tables(names)
-    scope = await visit_in_slices(parts_of(purgatory).watchers, tables.visit)
+    scope = await visit_in_slices(watchers_of(purgatory), tables.visit)
     return tables.rows() | {"scope": scope}
 
 
 async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
     """Return the keys that *text* may mean, and the oldest operations under each."""
-    watchers = parts_of(purgatory).watchers
+    watchers = watchers_of(purgatory)
     hits: dict[Hashable, Row] = {}
 
     def add(key: Hashable, entry: object) -> None:

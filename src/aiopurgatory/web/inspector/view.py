@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, Final
 
 from ...bus import Bus
-from ...core.purgatory import parts_of
+from ...core.kit import loop_of
 from ...purgatory import Purgatory
 from ..longpoll import LongPolling
 from .names import Names
@@ -59,7 +59,7 @@ class View:
 
     def is_elsewhere(self) -> bool:
         """Whether the purgatory belongs to another event loop that still exists."""
-        loop = parts_of(self.purgatory).loop.running
+        loop = loop_of(self.purgatory).running
         if loop is None or loop is asyncio.get_running_loop():
             return False
         return self.purgatory.is_open or not loop.is_closed()
