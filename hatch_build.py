@@ -60,8 +60,9 @@ def generate(paths: list[Path], folder: Path) -> list[Any]:
     import setuptools  # noqa: F401  # first: mypyc uses it if it is there, else distutils
     from mypyc.build import mypycify
 
-    # Without the checkout's configuration, and without a cache in the checkout.
-    options = ["--strict", "--config-file=", f"--cache-dir={folder / 'cache'}"]
+    # Without the checkout's configuration, and without a cache in the checkout. Silent about modules that are not
+    # compiled: in packages with extras, they import what is not installed here.
+    options = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={folder / 'cache'}"]
     return mypycify([*options, *(path.as_posix() for path in paths)], opt_level="3", target_dir=str(folder))
 
 

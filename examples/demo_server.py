@@ -35,7 +35,7 @@ class Lateness(Observer):
         self.seconds: list[float] = []
         self.early = 0
 
-    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         if lateness is not None:
             self.seconds.append(lateness)
             self.early += waited < op.timeout - 1e-9  # the rounding error of a float

@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+import pytest
+
 import aiopurgatory
 from aiopurgatory.core import parking
-from aiopurgatory.observers import histograms
 from aiopurgatory.operations.compiled import watermark
 from aiopurgatory.timer import timer
 
@@ -16,5 +17,11 @@ def test_form_is_the_one_asked_for() -> None:
 
 
 def test_compiled_tells_the_truth() -> None:
-    for module in (parking, histograms, timer, watermark):
+    for module in (parking, timer, watermark):
         assert (Path(str(module.__file__)).suffix == ".so") is aiopurgatory.COMPILED
+
+
+@pytest.mark.parametrize("name", ["aiopurgatory.journal.rows", "aiopurgatory.metrics.histograms"])
+def test_observers_have_the_form_of_the_core(name: str) -> None:
+    module = pytest.importorskip(name, exc_type=ImportError)
+    assert (Path(str(module.__file__)).suffix == ".so") is aiopurgatory.COMPILED

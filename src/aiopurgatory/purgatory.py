@@ -148,7 +148,7 @@ class Purgatory(SyncPurgatory):
         self._clock_task = ClockTask(self._parts, clock, self._clock_ended)
         self._parking.open()
         _started.add(self)
-        self._parts.reports.tell(lambda observer: observer.opened(self))
+        self._parts.observers.opened(self)
 
     def close(self) -> None:
         """Fail every pending operation with PurgatoryClosedError, and stop. A second call does nothing.
@@ -167,7 +167,7 @@ class Purgatory(SyncPurgatory):
         try:
             self._parking.close()
         finally:
-            self._parts.reports.tell(lambda observer: observer.closed(self))
+            self._parts.observers.closed(self)
 
     async def aclose(self) -> None:
         """Call close(), and wait until the clock task has ended."""

@@ -63,7 +63,7 @@ class Checks:
         owner = owner_of(op)
         assert owner is not None
         if begin_last_read(op):
-            self.is_excused = not owner.missed_trigger(op)
+            self.is_excused = not owner.is_unchecked(op)
             self._is_deadline_unread = True
             self._due_at = owner.loop.time()
             if self._on_due is not None:

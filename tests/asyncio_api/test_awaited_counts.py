@@ -20,7 +20,7 @@ class Ends(Observer):
     def __init__(self) -> None:
         self.all: list[tuple[Outcome, float | None, float]] = []
 
-    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         self.all.append((outcome, lateness, waited))
 
 

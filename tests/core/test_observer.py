@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -29,20 +31,28 @@ class Watching(Observer):
     def __init__(self) -> None:
         self.openings: list[object] = []
         self.ends: list[End] = []
+        #: The operation, how many had ended before it, and its keys.
+        self.misses: list[tuple[Operation, int, tuple[Hashable, ...]]] = []
         self.closings: list[object] = []
         self.act: Callable[[], object] = bool
 
-    def opened(self, purgatory: Any) -> None:
-        self.openings.append(purgatory)
+    def opened(self, what: Any) -> None:
+        self.openings.append(what)
         self.act()
 
-    def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
         assert op.done()
+        assert purgatory is self.openings[-1]
         self.ends.append(End(op, outcome, waited, lateness, op.keys))
         self.act()
 
-    def closed(self, purgatory: Any) -> None:
-        self.closings.append(purgatory)
+    def missed(self, purgatory: Any, op: Operation) -> None:
+        assert purgatory is self.openings[-1]
+        self.misses.append((op, len(self.ends), op.keys))
+        self.act()
+
+    def closed(self, what: Any) -> None:
+        self.closings.append(what)
         self.act()
 
 
@@ -226,3 +236,36 @@ async def test_fail_for_key_with_an_observer_interrupted_ends_all(clock: ManualC
         observer.act = bool
         assert await asyncio.gather(*tasks) == ["Boom"] * 3
         check_invariants(purgatory)
+
+
+async def test_missed_trigger_is_told_just_before_the_end(
+    watched: Purgatory, clock: ManualClock, observer: Watching
+) -> None:
+    op, other = (watched.watch(Op(timeout), ["key", timeout]) for timeout in (1.0, 2.0))
+    op.ready = other.ready = True
+    await clock.advance(1.5)
+    watched.check_and_complete("key")
+    assert [end.op for end in observer.ends] == [op, other]
+    assert observer.misses == [(op, 0, ("key", 1.0))]
+
+
+async def test_end_after_its_own_hook_closed_is_told(clock: ManualClock, observer: Watching) -> None:
+    async with Purgatory(clock=clock, observers=[observer]) as purgatory:
+        op = purgatory.watch(Op(60.0, on_complete=lambda op: purgatory.close()), ["key"])
+        op.force_complete()
+        assert (observer.closings, [end.op for end in observer.ends]) == ([purgatory], [op])
+
+
+async def test_closed_purgatory_is_freed_without_the_gc(clock: ManualClock) -> None:
+    """As one without observers is: they get it in each call, and it keeps no reference to itself."""
+    purgatory = Purgatory(clock=clock, observers=[Observer()])
+    async with purgatory:
+        purgatory.watch(Op(), ["key"]).force_complete()
+    gone = weakref.ref(purgatory)
+    gc.disable()
+    try:
+        del purgatory
+        await turns(2)
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -193,7 +193,7 @@ class Recorder(Observer):
     def __init__(self, side: RealSide) -> None:
         self.side = side
 
-    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         self.side.ended[op.n, outcome, waited, op.keys] += 1
         if (lateness is not None) != op.expired or not 0 <= (lateness or 0) <= TICK:
             self.side.broken.append(f"{op} was {lateness} s late")

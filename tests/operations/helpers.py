@@ -26,7 +26,7 @@ class AtFirstEnd(Observer):
     def __init__(self) -> None:
         self.do: Callable[[], object] | None = None
 
-    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
         do, self.do = self.do, None
         if do is not None:
             do()

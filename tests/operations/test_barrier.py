@@ -68,7 +68,7 @@ class JoinAtEachEnd(Observer):
         self.group: JoinBarrier[str] | None = None
         self.tasks: list[Join] = []
 
-    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
         if self.group is not None and len(self.tasks) < 3:
             self.tasks.append(asyncio.ensure_future(self.group.join(f"late {len(self.tasks)}")))
 

@@ -24,7 +24,7 @@ class WhenEnded(Observer):
     def __init__(self) -> None:
         self.do: Callable[[], object] = dict
 
-    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
         self.do()
 
 
@@ -118,7 +118,7 @@ async def test_reached_without_time_is_not_late(clock: ManualClock) -> None:
     told: list[float | None] = []
 
     class Lateness(Observer):
-        def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
             told.extend([waited, lateness])
 
     await clock.advance(1000.0)

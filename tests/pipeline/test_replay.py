@@ -43,7 +43,7 @@ class Ends(Observer):
         self.clock = clock
         self.found: dict[int, tuple[int, bool]] = {}
 
-    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         if outcome is not Outcome.FAILED:
             self.found[op.number] = round(self.clock.time() * 1e6), outcome is Outcome.EXPIRED
 

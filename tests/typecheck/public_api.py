@@ -41,7 +41,7 @@ class DelayedFetch(DelayedOperation[list[bytes]]):
 
 
 class Printer(Observer):
-    def ended(self, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: object, outcome: Outcome, waited: float, lateness: float | None) -> None:
         print(op, outcome, waited, lateness)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -21,21 +19,19 @@ from aiopurgatory.testing import ManualClock
 from .polls import Counters, Polls, settle
 
 
-class Refusals(Observer):
+class Opened(Observer):
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.told: list[tuple[str, object]] = []
 
-    def poll_refused(self, purgatory: Any, reason: str) -> None:
-        self.told.append((purgatory.name, reason))
+    def opened(self, what: object) -> None:
+        self.told.append(("opened", what))
 
-
-class Broken(Observer):
-    def poll_refused(self, purgatory: Any, reason: str) -> None:
-        raise LookupError("broken")
+    def closed(self, what: object) -> None:
+        self.told.append(("closed", what))
 
 
-async def refuse_six(counters: Counters, *observers: Observer) -> list[tuple[int, str]]:
-    """Polls in a purgatory named "polls", of which each is refused. Returns: their statuses and reasons."""
+async def refuse_six(counters: Counters, *observers: Observer) -> None:
+    """Polls in a purgatory named "polls", of which each is refused."""
     purgatory = Purgatory("polls", clock=ManualClock(), max_pending=2, observers=observers)
     polls = Polls(purgatory, counters, max_per_group=1)
     parked = [polls.start(group="tenant"), polls.start()]
@@ -44,31 +40,49 @@ async def refuse_six(counters: Counters, *observers: Observer) -> list[tuple[int
     await purgatory.aclose()
     answers += [await parked[0], await parked[1], await polls.now()]
     assert polls.polling.statistics().refused == {"group": 1, "full": 2, "closed": 3}
-    return [(answer.status, answer.headers["refused"]) for answer in answers]
+    assert [(answer.status, answer.headers["refused"]) for answer in answers] == ANSWERS
+    await polls.polling.aclose()
 
 
 ANSWERS = [(503, reason) for reason in ("group", "full", "full", "closed", "closed", "closed")]
 
 
-async def test_observers_are_told_of_each_refused_poll(counters: Counters) -> None:
-    refusals = Refusals()
-    assert await refuse_six(counters, refusals, Observer()) == ANSWERS
-    assert refusals.told == [("polls", reason) for _, reason in ANSWERS]
+async def test_observers_are_told_of_the_polling(counters: Counters) -> None:
+    opened = Opened()
+    purgatory = Purgatory("polls", observers=[opened])
+    polls = Polls(purgatory, counters)
+    for _ in range(2):
+        await polls.now(known=None)
+    await polls.polling.aclose()
+    assert polls.polling.statistics().name == "polls"
+    assert opened.told == [
+        ("opened", purgatory),
+        ("opened", polls.polling),
+        ("closed", purgatory),
+        ("closed", polls.polling),
+    ]
 
 
 async def test_poll_cut_off_by_the_server_counts_as_refused(counters: Counters) -> None:
-    refusals = Refusals()
-    polls = Polls(Purgatory("polls", observers=[refusals]), counters)
+    polls = Polls(Purgatory("polls"), counters)
     polls.polling.refuse(PurgatoryClosedError("the server stops"))
-    assert refusals.told == [("polls", "closed")]
+    assert polls.polling.statistics().refused == {"closed": 1}
 
 
-async def test_observer_that_raises_changes_no_answer(counters: Counters) -> None:
-    refusals, reported = Refusals(), list[Any]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
-    assert await refuse_six(counters, Broken(), refusals) == ANSWERS
-    assert [type(exc) for exc in reported] == [LookupError] * 6
-    assert len(refusals.told) == 6
+async def test_refused_polls_of_a_polling_that_opens_again_count_once(counters: Counters) -> None:
+    registry = CollectorRegistry()
+    purgatory = Purgatory("polls", max_pending=1, observers=[Metrics(registry)])
+    polls = Polls(purgatory, counters)
+    for round_ in (1, 2):
+        await purgatory.start()
+        parked = polls.start()
+        await settle()
+        assert (await polls.now()).status == 503
+        for _ in range(2):
+            labels = {"purgatory": "polls", "reason": "full"}
+            assert registry.get_sample_value("aiopurgatory_refused_polls_total", labels) == round_
+            await polls.polling.aclose()
+        await parked
 
 
 async def test_refused_polls_are_counted_by_reason(counters: Counters) -> None:
@@ -118,6 +132,7 @@ async def main():
     assert (await polling.answer("x", known)).status == 503
     await purgatory.aclose()
     assert (await parked).status == 503
+    await polling.aclose()
 
 asyncio.run(main())
 """

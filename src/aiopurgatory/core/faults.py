@@ -29,6 +29,14 @@ def as_failure(exc: BaseException, hook: str) -> BaseException:
     return failure
 
 
+def described(thing: object) -> str:
+    """Return the repr of *thing*; if that raises, since it is the user's code, the name of its class."""
+    try:
+        return repr(thing)
+    except Exception:
+        return f"<{type(thing).__name__}>"
+
+
 def require_error(exc: object) -> None:
     """Raises: TypeError: *exc* cannot be raised by an await."""
     if not isinstance(exc, Exception) or isinstance(exc, StopIteration):

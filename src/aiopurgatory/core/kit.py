@@ -16,9 +16,9 @@ from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
 from .observer import Observer
 from .operation import (
     Operation,
-    Owner,
     deadline_seconds,
     is_due,
+    is_missed,
     is_parked,
     is_pending,
     keys_of,
@@ -44,7 +44,6 @@ __all__ = [
     "Observer",
     "Operation",
     "Outcome",
-    "Owner",
     "SyncPurgatory",
     "Undecided",
     "Watchers",
@@ -57,6 +56,7 @@ __all__ = [
     "expire_only_try",
     "floor_ns",
     "is_due",
+    "is_missed",
     "is_parked",
     "is_pending",
     "keys_of",
@@ -69,6 +69,8 @@ __all__ = [
     "require_error",
     "require_plain",
     "seconds_of",
+    "tell_closed",
+    "tell_opened",
     "timer_of",
     "turn_budget_of",
     "watched_at",
@@ -122,6 +124,16 @@ def turn_budget_of(purgatory: SyncPurgatory) -> float:
 def purge_interval_of(purgatory: SyncPurgatory) -> int:
     """The ``purge_interval`` of *purgatory*."""
     return parts_of(purgatory).purging.interval
+
+
+def tell_opened(purgatory: SyncPurgatory, what: object) -> None:
+    """Tell the observers of *purgatory* that *what*, which is built on it, has opened."""
+    parts_of(purgatory).observers.tell(None, lambda observer: observer.opened(what))
+
+
+def tell_closed(purgatory: SyncPurgatory, what: object) -> None:
+    """Tell the observers of *purgatory* that *what* has closed."""
+    parts_of(purgatory).observers.tell(None, lambda observer: observer.closed(what))
 
 
 def check_purgatory(purgatory: SyncPurgatory) -> None:

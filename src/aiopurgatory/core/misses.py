@@ -1,4 +1,7 @@
-"""Misses: checks of keys that nothing watches. Most are normal; some are a mistake that nothing else would show."""
+"""Misses: checks that no operation waits for, and operations that no check came for.
+
+Most are normal. Some are a mistake that nothing else would show.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable
 from typing import Any, Final, final
 
+from .faults import described
 from .loop import Loop
-from .operation import keys_of
-from .reports import described, kind_of
+from .operation import Operation, keys_of
 from .watchers import Watchers, oldest
 
 #: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
@@ -31,7 +34,7 @@ class Misses:
     """Finds the mistakes behind misses: a key of the wrong type, a call from a wrong thread, or before the start.
 
     The first misses are all examined, later ones at random distances, so that no rhythm of the keys hides one. In
-    asyncio's debug mode, all are.
+    asyncio's debug mode, all are, and a key that is never checked is reported, too.
 
     Args:
         warn: called with a line for the log.
@@ -47,6 +50,7 @@ class Misses:
         "_warned",
         "_warned_of_start",
         "_warned_of_thread",
+        "_warned_of_trigger",
         "_watchers",
         "examined",
         "twin_keys",
@@ -67,6 +71,7 @@ class Misses:
         self._warned: set[Any] = set()
         self._warned_of_start = False
         self._warned_of_thread = False
+        self._warned_of_trigger: set[Any] = set()
 
     def examine(self, key: Hashable) -> int:
         """Look for a mistake behind the check of *key*, which nothing watches. Never raises.
@@ -94,6 +99,19 @@ class Misses:
         except (Exception, CancelledError):
             pass  # of the key's own methods: they must not break a check
         return self._distance()
+
+    def missed_trigger(self, op: Operation) -> None:
+        """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
+        if not self._loop.debug:
+            return
+        key = keys_of(op)[0]
+        kind = kind_of(key)
+        if kind not in self._warned_of_trigger:
+            self._warned_of_trigger.add(kind)
+            self._warn(
+                f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been "
+                f"checked; call check_and_complete({described(key)}) when the state behind it changes"
+            )
 
     def _distance(self) -> int:
         """Misses until the next one to be examined."""
@@ -194,6 +212,13 @@ def as_value(key: Any) -> Any:
         if module is not None:
             value = module.UUID(text)
     return value if str(value) == text else key  # not for "007"
+
+
+def kind_of(key: Any) -> Any:
+    """The kind of *key*: its type; for a tuple also its length and the text it begins with."""
+    if isinstance(key, tuple) and key and type(key[0]) is str:
+        return type(key), len(key), key[0]
+    return type(key)
 
 
 def shown(key: object) -> str:

@@ -1,28 +1,36 @@
-"""The one hook for code that only observes, such as metrics and the journal."""
+"""Observers: the one hook for code that only observes, such as metrics and the journal, and the calls of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from asyncio.exceptions import CancelledError
+from collections.abc import Callable
+from typing import Any, Final, final
+from weakref import ref
 
 from mypy_extensions import mypyc_attr
 
-if TYPE_CHECKING:
-    from .outcome import Outcome
+from .loop import Loop
+from .operation import Operation, lateness, waited
+from .outcome import Outcome
+from .states import EXPIRED, OUTCOMES
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Observer:
-    """Is told of every operation that ends and every poll that is refused. Subclass it and override what you need.
+    """Observes purgatories, buses, long polling and logs. Subclass it and override what you need.
 
-    Calls are synchronous and happen for every operation: keep them short. An exception goes to the event loop's
-    exception handler and changes nothing else.
+    Calls are synchronous, and ended() is called for every operation: keep them short. They may use the purgatory. An
+    exception goes to the event loop's exception handler and changes nothing else.
     """
 
-    def opened(self, purgatory: Any) -> None:
-        """*purgatory* has started, in the running event loop."""
+    def opened(self, what: Any) -> None:
+        """A purgatory, bus, LongPolling or log has opened, in the running event loop.
 
-    def ended(self, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
-        """The operation *op* has ended. It still has its keys.
+        Args: what: the object. Its ``statistics()`` may be read from now on.
+        """
+
+    def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        """The operation *op* of *purgatory* has ended. It still has its keys.
 
         Do not call its result() or exception() here: that counts as retrieving it, and would hide a failure or an
         undelivered result that no task receives.
@@ -33,13 +41,77 @@ class Observer:
                 the time of its last read: that is part of *waited* alone.
         """
 
-    def closed(self, purgatory: Any) -> None:
-        """*purgatory* has closed; every operation has been reported."""
+    def missed(self, purgatory: Any, op: Any) -> None:
+        """The operation *op* missed its trigger. Called just before ended().
 
-    def poll_refused(self, purgatory: Any, reason: str) -> None:
-        """A long poll over HTTP that would have waited in *purgatory* was answered 503.
-
-        Args:
-            reason: ``full`` (the purgatory is), ``group`` (its share is used up), ``source`` (an AsyncSource raised)
-                or ``closed``, which may come after closed().
+        Its condition held at the deadline, and it completed then, but none of its keys had been checked: a call of
+        ``check_and_complete()`` is missing.
         """
+
+    def closed(self, what: Any) -> None:
+        """A purgatory, bus, LongPolling or log has closed.
+
+        A purgatory has reported the end of every operation by then, except one whose own hook closes it.
+        """
+
+
+@final
+class Observers:
+    """Calls the observers of a purgatory, and reports what they raise.
+
+    It refers to the purgatory while that is open. After that only weakly: a closed one is freed without the gc.
+    """
+
+    __slots__ = ("_closed", "_loop", "_purgatory", "observers")
+
+    def __init__(self, loop: Loop, observers: tuple[Observer, ...]) -> None:
+        self._loop: Final = loop
+        self._purgatory: Any = None
+        self._closed: Callable[[], Any] = no_purgatory
+        self.observers: Final = observers
+
+    def opened(self, purgatory: Any) -> None:
+        self._purgatory = purgatory
+        self.tell(None, lambda observer: observer.opened(purgatory))
+
+    def closed(self, purgatory: Any) -> None:
+        self._purgatory = None
+        self._closed = ref(purgatory)
+        self.tell(None, lambda observer: observer.closed(purgatory))
+
+    def ended(self, op: Operation, state: int) -> None:
+        """Tell that *op* has ended."""
+        purgatory = self._owner()
+        outcome = OUTCOMES[state]
+        assert outcome is not None  # it has ended
+        now = self._loop.time()
+        late: float | None = lateness(op, now) if state == EXPIRED else None
+        for observer in self.observers:
+            try:
+                observer.ended(purgatory, op, outcome, waited(op, now), late)
+            except (Exception, CancelledError) as exc:
+                self._report(op, exc)
+
+    def missed(self, op: Operation) -> None:
+        """Tell that *op* missed its trigger."""
+        purgatory = self._owner()
+        self.tell(op, lambda observer: observer.missed(purgatory, op))
+
+    def tell(self, op: object, call: Callable[[Observer], object]) -> None:
+        """Call *call* with each observer."""
+        for observer in self.observers:
+            try:
+                call(observer)
+            except (Exception, CancelledError) as exc:
+                self._report(op, exc)
+
+    def _owner(self) -> Any:
+        """The purgatory; also while a hook that has closed it returns."""
+        return self._closed() if self._purgatory is None else self._purgatory
+
+    def _report(self, op: object, exc: BaseException) -> None:
+        self._loop.report(op, exc, "observer raised")
+
+
+def no_purgatory() -> Any:
+    return None

@@ -22,10 +22,12 @@ from .nanoseconds import NS, ceil_ns, timeout_seconds
 from .outcome import Outcome
 from .states import CANCELLED, EXPIRED, FAILED, OUTCOMES, PENDING
 
-# Whether the time of an operation is up. LAST_READ: it is, and its end waits for a last read.
+# Whether the time of an operation is up. LAST_READ: it is, and its end waits for a last read. MISSED: it was, and the
+# operation has completed, but no check had come.
 NOT_DUE: Final = 0
 DUE: Final = 1
 LAST_READ: Final = 2
+MISSED: Final = 3
 
 
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
@@ -67,8 +69,8 @@ class Owner:
         """Count a result that no awaiter took."""
 
     @abstractmethod
-    def missed_trigger(self, op: Operation) -> bool:
-        """Return True if *op* completed by its last try though none of its keys had been checked."""
+    def is_unchecked(self, op: Operation) -> bool:
+        """Return True if no check of a key of *op*, whose time is up, is on its way."""
 
     @abstractmethod
     def call_for_read(self, op: Operation) -> None:
@@ -243,6 +245,11 @@ def end_checked(op: Operation) -> None:
     op._op_due = NOT_DUE
 
 
+def mark_missed(op: Operation) -> None:
+    """Note that *op* completed at its deadline though no check had come."""
+    op._op_due = MISSED
+
+
 def exclude_last_read(op: Operation, began: float) -> None:
     """Move the deadline of the awaited *op* by the time since its last read *began*: that is no lateness of ours."""
     owner = op._op_owner
@@ -297,6 +304,11 @@ def is_due(op: Operation) -> bool:
 def is_last_try(op: Operation) -> bool:
     """Has its deadline passed, and nothing put its end off?"""
     return op._op_due == DUE
+
+
+def is_missed(op: Operation) -> bool:
+    """Did the ended *op* miss its trigger? See Observer.missed()."""
+    return op._op_due == MISSED
 
 
 def is_retrieved(op: Operation) -> bool:

@@ -16,6 +16,8 @@ from .deadlines import Deadlines
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_failure
 from .faults import COROUTINE, require_error
 from .loop import Loop
+from .misses import Misses
+from .observer import Observers
 from .operation import (
     Operation,
     Owner,
@@ -26,6 +28,7 @@ from .operation import (
     is_retrieved,
     keys_of,
     leave_untouched,
+    mark_missed,
     mark_parked,
     mark_retrieved,
     owner_of,
@@ -33,8 +36,8 @@ from .operation import (
     unlink,
 )
 from .purging import Purging
-from .reports import Reports
 from .states import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
+from .unawaited import Unawaited
 from .watchers import Watchers
 
 # The states of a purgatory.
@@ -52,8 +55,10 @@ class Parking(Owner):
         "_checks",
         "_deadlines",
         "_max_pending",
+        "_misses",
+        "_observers",
         "_purging",
-        "_reports",
+        "_unawaited",
         "_watchers",
         "cancelled",
         "completed",
@@ -72,7 +77,9 @@ class Parking(Owner):
         deadlines: Deadlines,
         checks: KeyChecks,
         purging: Purging,
-        reports: Reports,
+        misses: Misses,
+        unawaited: Unawaited,
+        observers: Observers,
         max_pending: int | None,
     ) -> None:
         super().__init__(loop)
@@ -80,7 +87,9 @@ class Parking(Owner):
         self._deadlines: Final = deadlines
         self._checks: Final = checks
         self._purging: Final = purging
-        self._reports: Final = reports
+        self._misses: Final = misses
+        self._unawaited: Final = unawaited
+        self._observers: Final = observers
         self._max_pending: Final = max_pending
         self.state = NEW
         # How operations ended: each counts in exactly one of these (I5).
@@ -113,7 +122,7 @@ class Parking(Owner):
         try:
             call_each_then_raise(pending, self._publish_closed)
         finally:
-            self._reports.failed_at_last()
+            self._unawaited.report_all()
 
     def leave_to_parent(self) -> None:
         """Called in the child of a fork: the loop and all pending operations belong to the parent (I15)."""
@@ -256,9 +265,11 @@ class Parking(Owner):
     def ended(self, op: Operation, outcome: u8, unattended: bool) -> None:
         if outcome == COMPLETED:
             self.completed += 1
-            if is_due(op) and self.missed_trigger(op):
+            if is_due(op) and self.is_unchecked(op):
                 self.missed += 1
-                self._reports.missed_trigger(op)
+                mark_missed(op)
+                self._misses.missed_trigger(op)
+                self._observers.missed(op)
         elif outcome == EXPIRED:
             self.expired += 1
         elif outcome == CANCELLED:
@@ -267,17 +278,17 @@ class Parking(Owner):
             self.failed += 1
             if unattended:
                 self.left(op)
-        if self._reports.observers:
-            self._reports.ended(op, outcome)
+        if self._observers.observers:
+            self._observers.ended(op, outcome)
 
     def left(self, op: Operation) -> None:
         if not is_retrieved(op):
-            self._reports.failed(op, self.state == OPEN)
+            self._unawaited.add(op, self.state == OPEN)
 
     def undelivered(self) -> None:
         self.undelivered_results += 1
 
-    def missed_trigger(self, op: Operation) -> bool:
+    def is_unchecked(self, op: Operation) -> bool:
         if self._deadlines.is_expiring_all:
             return False
         try:

@@ -16,11 +16,11 @@ from .iteration import Iteration
 from .loop import Loop
 from .misses import Misses
 from .nanoseconds import timeout_seconds
-from .observer import Observer
+from .observer import Observer, Observers
 from .outcome import AnyOperation
 from .parking import OPEN, Parking
 from .purging import Purging
-from .reports import Reports
+from .unawaited import Unawaited
 from .watchers import Watchers
 
 OpT = TypeVar("OpT", bound=AnyOperation)
@@ -37,9 +37,9 @@ class Parts:
         "iteration",
         "loop",
         "misses",
+        "observers",
         "parking",
         "purging",
-        "reports",
         "watchers",
     )
 
@@ -58,14 +58,23 @@ class Parts:
         self.loop: Final = Loop(name)
         self.alarm: Final = Alarm()
         self.watchers: Final = Watchers()
-        self.reports: Final = Reports(self.loop, observers, turn_budget, warn)
+        self.observers: Final = Observers(self.loop, observers)
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)
         self.purging: Final = Purging(purge_interval, self.loop, self.alarm, self.watchers)
         self.misses: Final = Misses(self.loop, self.watchers, warn, is_debug)
         self.checks: Final = KeyChecks(self.loop, self.alarm, self.watchers, self.misses, purge_interval > 0)
         self.iteration: Final = Iteration(turn_budget, self.loop, self.deadlines, self.checks, self.purging)
+        unawaited = Unawaited(self.loop, turn_budget)
         self.parking: Final = Parking(
-            self.loop, self.watchers, self.deadlines, self.checks, self.purging, self.reports, max_pending
+            self.loop,
+            self.watchers,
+            self.deadlines,
+            self.checks,
+            self.purging,
+            self.misses,
+            unawaited,
+            self.observers,
+            max_pending,
         )
 
     def statistics(self) -> Statistics:

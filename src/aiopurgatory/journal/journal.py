@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.kit import Outcome, purge_interval_of, timer_of
-from ..observers.journal_rows import OUTCOMES, Recorder, shown
 from ..purgatory import Purgatory
+from .rows import OUTCOMES, Recorder, shown
 from .schema import SCHEMA_VERSION, STATISTICS
 from .tables import operations_table
 
@@ -58,7 +58,7 @@ class Journal(Recorder):
 
     Files are written atomically. A killed process loses the rows in memory: at most one file of them, or three while a
     file is being written. The loop never waits for the disk. When the buffer is full, rows are dropped, counted in
-    ``dropped_rows`` and in the next snapshot, and logged by ``aiopurgatory.journal``.
+    ``dropped`` and in the next snapshot, and logged by ``aiopurgatory.journal``.
 
     Args:
         folder: made if it is missing; any number of journals may share it. journal.schema describes its layout.
@@ -155,16 +155,17 @@ class Journal(Recorder):
 
     # the observer
 
-    def opened(self, purgatory: Purgatory) -> None:
-        super().opened(purgatory)
-        if self.is_recording:
-            self._snapshot(purgatory)  # the first values of its counters
+    def opened(self, what: object) -> None:
+        if isinstance(what, Purgatory):
+            self.add(what)
+            if self.is_recording:
+                self._snapshot(what)  # the first values of its counters
 
-    def closed(self, purgatory: Purgatory) -> None:
-        was_open = purgatory in self.open
-        super().closed(purgatory)
-        if was_open and self.is_recording:
-            self._snapshot(purgatory)
+    def closed(self, what: object) -> None:
+        if isinstance(what, Purgatory) and what in self.open:
+            self.remove(what)
+            if self.is_recording:
+                self._snapshot(what)
 
     def _hash_of(self, key: Any) -> int:
         text = shown(key).encode()
@@ -204,7 +205,7 @@ class Journal(Recorder):
         await self._write_rest()
 
     async def _write_rest(self) -> None:
-        while self.full is not None or self.has_rows() or self._snapshots:
+        while self.buffered() > 0 or self._snapshots:
             await self._write_some()
 
     async def _write_some(self) -> None:
@@ -218,9 +219,9 @@ class Journal(Recorder):
         if snapshots:
             make = partial(pa.Table.from_pylist, snapshots, STATISTICS)
             await self._in_thread("statistics", snapshots[0]["at"] / 1e6, make, len(snapshots))
-        if self.dropped_rows > self._reported:
-            logger.warning("%d rows dropped since the last report", self.dropped_rows - self._reported)
-            self._reported = self.dropped_rows
+        if self.dropped > self._reported:
+            logger.warning("%d rows dropped since the last report", self.dropped - self._reported)
+            self._reported = self.dropped
 
     def _snapshot(self, purgatory: Purgatory) -> None:
         statistics = purgatory.statistics()
@@ -228,7 +229,7 @@ class Journal(Recorder):
         row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
         finest = timer_of(purgatory).wheels[0]
         row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": purge_interval_of(purgatory)}
-        self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self.dropped_rows})
+        self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self.dropped})
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:
         try:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.kit import Outcome
-from ..observers.journal_rows import KEY_COUNT_UNIT, OUTCOME_UNIT, OUTCOMES, SERIES_UNIT, JournalRows
+from .rows import KEY_COUNT_UNIT, OUTCOME_UNIT, OUTCOMES, SERIES_UNIT, JournalRows
 from .schema import OPERATIONS, SCHEMA_VERSION
 
 

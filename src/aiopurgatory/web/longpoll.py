@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, cast
 
 from ..arguments import require_hashable, require_int, require_text
 from ..core.checks import EVERY_KEY
+from ..core.kit import tell_closed, tell_opened
 from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..handover import Handover
@@ -38,6 +39,7 @@ class LongPollStatistics:
     """A snapshot of a LongPolling. Counts are since it was created.
 
     Args:
+        name: the purgatory's name.
         clients: parked polls and open streams of named clients.
         groups: groups with parked polls or open streams.
         streams: open event streams.
@@ -47,6 +49,7 @@ class LongPollStatistics:
         refused: 503 answers by reason: ``full`` (max_pending), ``group`` (max_per_group), ``closed``, ``source``.
     """
 
+    name: str
     clients: int
     groups: int
     streams: int
@@ -126,16 +129,24 @@ class LongPolling(Generic[K]):
         self._places = Places(self.policy.max_per_group)
         self._streams = 0
         self._answered: Counter[int] = Counter()
-        self._refusals = Refusals(purgatory, self.policy.retry_after)
+        self._refusals = Refusals(self.policy.retry_after)
         #: The loop of the last poll. Stop signals close the purgatory there.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self.purgatory!r}>"
 
+    async def aclose(self) -> None:
+        """Close the purgatory, which answers every poll, and tell its observers that this has closed, too."""
+        await self.purgatory.aclose()
+        if self._loop is not None:
+            self._loop = None
+            tell_closed(self.purgatory, self)
+
     def statistics(self) -> LongPollStatistics:
         """Return a snapshot of what is parked and cached, and of how polls were answered."""
         return LongPollStatistics(
+            name=self.purgatory.name,
             clients=self._places.clients,
             groups=self._places.groups,
             streams=self._streams,
@@ -319,6 +330,8 @@ class LongPolling(Generic[K]):
         if self._async_source is not None:
             self._reads = Reads(self._async_source, self._max_reads, self._outages)
         on_stop_signal(self.purgatory.close)
+        if self.purgatory.is_open:
+            tell_opened(self.purgatory, self)
 
     def _park(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
         self._places.make_room(poll)

@@ -6,9 +6,7 @@ from collections import Counter
 from random import randint
 from typing import Final
 
-from ..core.purgatory import parts_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
-from ..purgatory import Purgatory
 from .exchange import NO_STORE, PLAIN_TEXT, Answer
 from .headers import WaitError
 from .outages import ReadFailedError
@@ -37,8 +35,7 @@ class Refusals:
     Args: retry_after: the lowest and the highest Retry-After, in whole seconds.
     """
 
-    def __init__(self, purgatory: Purgatory, retry_after: tuple[int, int]) -> None:
-        self._purgatory = purgatory
+    def __init__(self, retry_after: tuple[int, int]) -> None:
         self._retry_after = retry_after
         self.by_reason: Counter[str] = Counter()
 
@@ -59,7 +56,6 @@ class Refusals:
 
     def _unavailable(self, reason: str, why: str) -> Answer:
         self.by_reason[reason] += 1
-        parts_of(self._purgatory).reports.tell(lambda observer: observer.poll_refused(self._purgatory, reason))
         seconds = randint(*self._retry_after)
         headers = [NO_STORE, (b"retry-after", b"%d" % seconds), (b"refused", reason.encode())]
         if why:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from ..core.kit import Observer, Operation, Outcome, Owner, owner_of, parking_of
+from ..core.kit import Observer, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class Histogram:
 
 
 @final
-class Series:
+class KindHistograms:
     """The histograms of one class of operations in one purgatory.
 
     Args: forward: if given, called with the outcome, the wait and the lateness instead of counting them here.
@@ -72,50 +72,48 @@ class Series:
 class HistogramObserver(Observer):
     """Counts the operations that end in open purgatories.
 
-    Args: make_series: called when the first operation of a class ends in a purgatory; makes their Series.
+    Args: new_histograms: called when the first operation of a class ends in a purgatory; makes their KindHistograms.
     """
 
-    def __init__(self, make_series: Callable[[Any, type], Series]) -> None:
-        #: The series of each open purgatory.
-        self.open: dict[Any, dict[type, Series]] = {}
-        self._purgatories: dict[Owner | None, Any] = {}
-        self._make_series = make_series
+    def __init__(self, new_histograms: Callable[[Any, type], KindHistograms]) -> None:
+        #: The histograms of each open purgatory, by class of operation.
+        self.open: dict[Any, dict[type, KindHistograms]] = {}
+        self._new_histograms = new_histograms
         # Of the last operation that ended: the next one usually has the same.
-        self._owner: Owner | None = None
+        self._purgatory: Any = None
         self._kind: type | None = None
-        self._series: Series | None = None
+        self._last: KindHistograms | None = None
 
-    def opened(self, purgatory: Any) -> None:
+    def begin(self, purgatory: Any) -> None:
+        """Count the operations of *purgatory* from now on."""
         self.open[purgatory] = {}
-        self._purgatories[parking_of(purgatory)] = purgatory
 
-    def closed(self, purgatory: Any) -> None:
+    def end(self, purgatory: Any) -> None:
+        """Drop the counts of *purgatory*, and count no more of it."""
         self.open.pop(purgatory, None)
-        self._purgatories.pop(parking_of(purgatory), None)
-        self._owner = self._kind = self._series = None
+        self._purgatory = self._kind = self._last = None
 
-    def ended(self, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         kind = type(op)
-        series = self._series
-        if series is None or kind is not self._kind or owner_of(op) is not self._owner:
-            series = self._find(owner_of(op), kind)
-            if series is None:
+        found = self._last
+        if found is None or kind is not self._kind or purgatory is not self._purgatory:
+            found = self._find(purgatory, kind)
+            if found is None:
                 return
-        if series.forward is not None:
-            series.forward(outcome, waited, lateness)
+        if found.forward is not None:
+            found.forward(outcome, waited, lateness)
             return
         # By identity: hashing an Outcome is a call.
-        series.waits[0 if outcome is COMPLETED else OUTCOMES.index(outcome)].observe(waited)
+        found.waits[0 if outcome is COMPLETED else OUTCOMES.index(outcome)].observe(waited)
         if lateness is not None:
-            series.lateness.observe(lateness)
+            found.lateness.observe(lateness)
 
-    def _find(self, owner: Owner | None, kind: type) -> Series | None:
-        """Return the series of *kind* in the purgatory of *owner*; None if that is closed."""
-        purgatory = self._purgatories.get(owner)
-        if purgatory is None:
+    def _find(self, purgatory: Any, kind: type) -> KindHistograms | None:
+        """Return the histograms of *kind* in *purgatory*; None if that is closed."""
+        of_kind = self.open.get(purgatory)
+        if of_kind is None:
             return None
-        of_kind = self.open[purgatory]
         if kind not in of_kind:
-            of_kind[kind] = self._make_series(purgatory, kind)
-        self._owner, self._kind, self._series = owner, kind, of_kind[kind]
-        return self._series
+            of_kind[kind] = self._new_histograms(purgatory, kind)
+        self._purgatory, self._kind, self._last = purgatory, kind, of_kind[kind]
+        return self._last

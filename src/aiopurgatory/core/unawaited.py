@@ -1,0 +1,62 @@
+"""Failures that nothing awaits go to the loop's exception handler, so that none is lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+from typing import Final, final
+
+from .faults import described
+from .loop import Loop
+from .operation import Operation, failure_of, is_retrieved
+
+
+@final
+class Unawaited:
+    """Args: turn_budget: seconds that reports may take of one loop iteration."""
+
+    __slots__ = ("_aged", "_fresh", "_loop", "_turn_budget")
+
+    def __init__(self, loop: Loop, turn_budget: float) -> None:
+        self._loop: Final = loop
+        self._turn_budget: Final = turn_budget
+        # Failures of this loop iteration, and of earlier ones.
+        self._fresh: deque[Operation] = deque()
+        self._aged: deque[Operation] = deque()
+
+    def add(self, op: Operation, is_open: bool) -> None:
+        """Report the failure of *op* in two loop iterations, unless it is retrieved by then; when closed, at once.
+
+        One iteration is not enough: a task created in this one, to await *op*, starts only in the next.
+        """
+        self._fresh.append(op)
+        if not is_open:
+            self.report_all()
+        elif len(self._fresh) == 1 and not self._aged:
+            self._loop.call_soon(self._age, None)
+
+    def report_all(self) -> None:
+        """Report all failures now: the loop may not run again (I13)."""
+        self._aged.extend(self._fresh)
+        self._fresh.clear()
+        self._report_aged(inf)
+
+    def _age(self, _: object) -> None:
+        try:
+            self._report_aged(self._turn_budget)
+        finally:  # a handler may raise KeyboardInterrupt: the others are reported even so
+            self._aged.extend(self._fresh)
+            self._fresh.clear()
+            if self._aged:
+                self._loop.call_soon(self._age, None)
+
+    def _report_aged(self, budget: float) -> None:
+        """Call the loop's exception handler, for *budget* seconds."""
+        stop = self._loop.turn_time() + budget
+        while self._aged:
+            op = self._aged.popleft()
+            failure = None if is_retrieved(op) else failure_of(op)
+            if failure is not None:
+                self._loop.report(op, failure, f"{described(op)} failed and nothing awaits it")
+                if self._loop.turn_time() >= stop:
+                    break
