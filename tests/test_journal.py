@@ -21,7 +21,7 @@ import pytest
 
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.journal import OPERATIONS, SCHEMA_VERSION, STATISTICS, Journal
+from aiopurgatory.journal import OPERATIONS, SCHEMA_VERSION, STATISTICS, Journal, JournalStatistics
 from aiopurgatory.pipeline.cleaning import journal_tables
 from aiopurgatory.pipeline.cleaning.files import read
 from aiopurgatory.testing import ManualClock
@@ -174,7 +174,7 @@ async def test_key_that_cannot_be_shown_costs_its_own_row_only(tmp_path: Path) -
         for key in ("a", Hostile(), "x" * 1_000_000, Surrogate()):
             assert purgatory.watch(Fetch(), [key]).force_complete()
     assert [(row["sequence"], len(row["key"])) for row in rows(tmp_path)] == [(0, 3), (2, 1_000_002), (3, 11)]
-    assert journal.dropped == 1
+    assert journal.statistics().dropped == 1
     assert [str(exc) for exc in told] == ["no"]
 
 
@@ -203,7 +203,7 @@ async def test_files_are_cut_by_time(tmp_path: Path) -> None:
 
 async def test_burst_beyond_the_buffer_is_dropped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     journal = await ended(tmp_path, 30, rows_per_file=10)
-    assert (len(rows(tmp_path)), journal.dropped) == (20, 10)
+    assert (len(rows(tmp_path)), journal.statistics().dropped) == (20, 10)
     assert "10 rows dropped since" in caplog.text
     assert rows(tmp_path, "statistics")[-1]["dropped_rows"] == 10
 
@@ -214,7 +214,7 @@ async def test_bursts_are_kept_while_the_disk_is_idle(tmp_path: Path) -> None:
             for _ in range(900):
                 purgatory.watch(Fetch(), ["key"]).force_complete()
             await asyncio.sleep(0.3)
-    assert (len(rows(tmp_path)), journal.dropped) == (4500, 0)
+    assert (len(rows(tmp_path)), journal.statistics().dropped) == (4500, 0)
 
 
 async def test_task_that_is_cancelled_costs_no_row_that_was_kept(
@@ -227,7 +227,7 @@ async def test_task_that_is_cancelled_costs_no_row_that_was_kept(
         await asyncio.sleep(0.01)
         assert "has stopped" in caplog.text
         purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert ([row["sequence"] for row in rows(tmp_path)], journal.dropped) == ([0], 1)
+    assert ([row["sequence"] for row in rows(tmp_path)], journal.statistics().dropped) == ([0], 1)
 
 
 def test_journal_runs_again_in_another_loop(tmp_path: Path) -> None:
@@ -235,9 +235,13 @@ def test_journal_runs_again_in_another_loop(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with journal, Purgatory(observers=[journal]) as purgatory:
+            instance = journal.instance
             purgatory.watch(Fetch(), ["key"]).force_complete()
-            with pytest.raises(RuntimeError, match="is running"):
-                await journal.__aenter__()
+            await journal.start()  # does nothing
+            assert journal.instance == instance
+            with pytest.raises(RuntimeError, match="journal 'journal' runs in another event loop"):
+                await asyncio.to_thread(asyncio.run, journal.start())
+        await journal.aclose()
 
     for _ in range(2):
         asyncio.run(run())
@@ -249,8 +253,8 @@ def test_journal_runs_again_in_another_loop(tmp_path: Path) -> None:
 async def test_disk_that_refuses_costs_rows_and_no_operation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "operations").write_text("in the way")
     journal = await ended(tmp_path, 7)
-    assert journal.dropped == 7
-    assert "operations: 7 rows could not be written" in caplog.text
+    assert journal.statistics().dropped == 7
+    assert "journal 'journal': 7 rows of operations could not be written" in caplog.text
     (tmp_path / "operations").unlink()
     await ended(tmp_path, 2)
     assert len(rows(tmp_path)) == 2
@@ -265,14 +269,14 @@ async def test_disk_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # bytes: the disk is full
         try:
             for _ in range(500):
-                if journal.dropped:
+                if journal.statistics().dropped:
                     break
                 await asyncio.sleep(0.01)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             signal.signal(signal.SIGXFSZ, ignored)
         purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert journal.dropped == 1000
+    assert journal.statistics().dropped == 1000
     assert [row["sequence"] for row in rows(tmp_path)] == [1000]
     assert unfinished(tmp_path) == []
 
@@ -329,7 +333,7 @@ async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: P
         async with journal:
             purgatory.watch(Fetch(), ["key"]).force_complete()
         purgatory.watch(Fetch(), ["key"]).force_complete()
-    assert ([row["sequence"] for row in rows(tmp_path / "new")], journal.dropped) == ([1], 2)
+    assert ([row["sequence"] for row in rows(tmp_path / "new")], journal.statistics().dropped) == ([1], 2)
 
 
 @pytest.mark.parametrize(
@@ -338,15 +342,46 @@ async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: P
         ({"share": 0.0}, "share must be > 0 and <= 1, got 0.0"),
         ({"share": nan}, "share must be"),
         ({"failed_share": 1.5}, "failed_share must be > 0 and <= 1, got 1.5"),
-        ({"seconds_per_file": 0.0}, "seconds_per_file must be > 0 s, got 0.0"),
-        ({"snapshot_seconds": inf}, "snapshot_seconds must be > 0 s, got inf"),
+        ({"seconds_per_file": 0.0}, "seconds_per_file must be from 0.001 to 1e\\+09 s, got 0.0"),
+        ({"snapshot_seconds": inf}, "snapshot_seconds must be from 0.001 to 1e\\+09 s, got inf"),
         ({"rows_per_file": 0}, "rows_per_file must be >= 1, got 0"),
         ({"salt": b"x" * 65}, "salt must be <= 64 bytes, got 65"),
+        ({"share": "all"}, "share must be a number, got 'all'"),
+        ({"rows_per_file": 1.5}, "rows_per_file must be an int, got 1.5"),
+        ({"salt": "x"}, "salt must be bytes, got 'x'"),
+        ({"name": None}, "name must be a str, got None"),
     ],
 )
 def test_bad_argument_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         Journal(tmp_path, **settings)
+
+
+async def test_statistics_count_rows_and_files(tmp_path: Path) -> None:
+    async with (
+        Journal(tmp_path, rows_per_file=10, name="audit") as journal,
+        Purgatory(observers=[journal]) as purgatory,
+    ):
+        for _ in range(25):
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+        assert journal.statistics() == JournalStatistics("audit", written=0, buffered=20, dropped=5, files=0)
+    assert journal.statistics() == JournalStatistics("audit", written=20, buffered=0, dropped=5, files=3)
+    assert len(list(tmp_path.rglob("*.parquet"))) == 3  # noqa: ASYNC240
+
+
+async def test_loop_that_vanished_does_not_keep_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    await asyncio.to_thread(vanish, journal)
+    async with journal, Purgatory(observers=[journal]) as purgatory:
+        purgatory.watch(Fetch(), ["key"]).force_complete()
+    assert len(rows(tmp_path)) == 1
+
+
+def vanish(journal: Journal) -> None:
+    """Start *journal* in an event loop that is closed without ending its tasks."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(journal.start())
+    loop.close()
 
 
 WRITER = """

@@ -9,7 +9,7 @@ except ImportError as exc:
         'aiopurgatory.journal needs anyio, numpy and pyarrow: pip install "aiopurgatory[journal]"'
     ) from exc
 
-from .journal import Journal
+from .journal import Journal, JournalStatistics
 from .schema import OPERATIONS, SCHEMA_VERSION, STATISTICS
 
-__all__ = ["OPERATIONS", "SCHEMA_VERSION", "STATISTICS", "Journal"]
+__all__ = ["OPERATIONS", "SCHEMA_VERSION", "STATISTICS", "Journal", "JournalStatistics"]

@@ -9,9 +9,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from math import inf
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -22,6 +22,7 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..arguments import require, require_int, require_seconds, require_text
 from ..core.kit import Outcome, purge_interval_of, timer_of
 from ..purgatory import Purgatory
 from .rows import OUTCOMES, Recorder, shown
@@ -50,6 +51,26 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class JournalStatistics:
+    """A snapshot of a journal. Counts are since it was created.
+
+    Args:
+        name: the journal's name.
+        written: rows of operations that were written to files.
+        buffered: rows in memory.
+        dropped: rows that were not written: the buffer was full, the disk refused them, the key could not be shown, or
+            the journal was not open.
+        files: files that were written, those of snapshots included.
+    """
+
+    name: str
+    written: int
+    buffered: int
+    dropped: int
+    files: int
+
+
 class Journal(Recorder):
     """Writes a row for each operation that ends, and regular snapshots of each purgatory, as Parquet files.
 
@@ -58,7 +79,9 @@ class Journal(Recorder):
 
     Files are written atomically. A killed process loses the rows in memory: at most one file of them, or three while a
     file is being written. The loop never waits for the disk. When the buffer is full, rows are dropped, counted in
-    ``dropped`` and in the next snapshot, and logged by ``aiopurgatory.journal``.
+    statistics() and in the next snapshot, and logged by ``aiopurgatory.journal``.
+
+    It belongs to the event loop it was started in. A closed journal can be started again, in any loop.
 
     Args:
         folder: made if it is missing; any number of journals may share it. journal.schema describes its layout.
@@ -73,7 +96,9 @@ class Journal(Recorder):
         seconds_per_file: maximum time until a file is written, in seconds (default: 60).
         snapshot_seconds: time between two snapshots of statistics(), in seconds (default: 10).
 
-    Raises: ValueError: an argument is out of its range.
+        name: shown in messages and in statistics() (default: "journal").
+
+    Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
 
     Cost: about 0.7 us per operation, a third of it in a thread.
     """
@@ -89,20 +114,24 @@ class Journal(Recorder):
         rows_per_file: int = 100_000,
         seconds_per_file: float = 60.0,
         snapshot_seconds: float = 10.0,
+        name: str = "journal",
     ) -> None:
-        for name, value in (("share", share), ("failed_share", failed_share)):
-            if not 0.0 < value <= 1.0:
-                raise ValueError(f"{name} must be > 0 and <= 1, got {value!r}")
-        for name, value in (("seconds_per_file", seconds_per_file), ("snapshot_seconds", snapshot_seconds)):
-            if not 0.0 < value < inf:
-                raise ValueError(f"{name} must be > 0 s, got {value!r}")
-        if rows_per_file < 1:
-            raise ValueError(f"rows_per_file must be >= 1, got {rows_per_file!r}")
+        for parameter, value in (("share", share), ("failed_share", failed_share)):
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                raise TypeError(f"{parameter} must be a number, got {value!r}")
+            require(0.0 < value <= 1.0, parameter, "> 0 and <= 1", value)
+        require_seconds("seconds_per_file", seconds_per_file, 0.001, 1e9)
+        require_seconds("snapshot_seconds", snapshot_seconds, 0.001, 1e9)
+        require_int("rows_per_file", rows_per_file, 1)
+        if not isinstance(salt, bytes):
+            raise TypeError(f"salt must be bytes, got {salt!r}")
         if len(salt) > 64:
             raise ValueError(f"salt must be <= 64 bytes, got {len(salt)}")
+        require_text("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
         super().__init__(rows_per_file, shares, keep_keys, time.time, self._hash_of, self._number_of, self._wake_writer)
-        self.folder = Path(folder)
+        self.name: Final = name
+        self.folder: Final = Path(folder)
         #: The name of this run of this process, in every row and file.
         self.instance = ""
         self._weights = [1.0 / share for share in shares]
@@ -111,38 +140,68 @@ class Journal(Recorder):
         self._snapshot_seconds = snapshot_seconds
         self._series: dict[tuple[str, str], int] = {}  # by names, so that reopening a purgatory adds none
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=MOST_SNAPSHOTS)
+        self._last_file = 0  # its number
         self._files = 0
+        self._written = 0
         self._reported = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
         self._limiter: anyio.CapacityLimiter | None = None
 
+    def __repr__(self) -> str:
+        state = "open" if self.is_recording else "closed"
+        return f"<Journal {self.name!r} {state} buffered={self.buffered()} dropped={self.dropped}>"
+
     # life
 
-    async def __aenter__(self) -> Self:
-        if self.is_recording:
-            raise RuntimeError(f"the journal in {self.folder} is running already")
-        self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
+    async def start(self) -> None:
+        """Make the folder, and start to record in the running loop. A second call does nothing.
+
+        Raises:
+            RuntimeError: it runs in another loop.
+            OSError: the folder cannot be made.
+        """
+        loop = asyncio.get_running_loop()
+        if self.is_recording and self._loop is not None and not self._loop.is_closed():
+            if self._loop is not loop:
+                raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
+            return
         await anyio.to_thread.run_sync(lambda: self.folder.mkdir(parents=True, exist_ok=True))
-        self._begin()
+        self.instance = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # in the process that runs it
+        self._begin(loop)
+
+    async def aclose(self) -> None:
+        """Write all buffered rows, and stop. Later rows are dropped, and counted. A second call does nothing."""
+        self.stop_recording()
+        if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
+            return
+        self._wake_writer()
+        await asyncio.wait([self._task])
+        await self._write_rest()  # the task may have been cancelled, with everything else that ran
+
+    async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """Write all buffered rows. Operations that end later are not recorded."""
-        self.stop_recording()
-        self._wake_writer()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        await self._write_rest()  # the task may have been cancelled, with everything else that ran
+        await self.aclose()
 
-    def _begin(self) -> None:
+    def statistics(self) -> JournalStatistics:
+        """Return a snapshot of what was written and dropped. May be called at any time."""
+        return JournalStatistics(
+            name=self.name, written=self._written, buffered=self.buffered(), dropped=self.dropped, files=self._files
+        )
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         # These may belong to another loop, or to the process from which this one was forked.
         self._snapshots.clear()
+        self._loop = loop
         self._wake = asyncio.Event()
         self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="aiopurgatory-journal")
+        self._task = loop.create_task(self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended)
         self.start_recording()
         for purgatory in self.open:
@@ -151,7 +210,7 @@ class Journal(Recorder):
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self.is_recording:
             self.stop_recording()
-            logger.error("the journal in %s has stopped: its task %r ended unexpectedly", self.folder, task)
+            logger.error("journal %r has stopped: its task %r ended unexpectedly", self.name, task)
 
     # the observer
 
@@ -220,7 +279,9 @@ class Journal(Recorder):
             make = partial(pa.Table.from_pylist, snapshots, STATISTICS)
             await self._in_thread("statistics", snapshots[0]["at"] / 1e6, make, len(snapshots))
         if self.dropped > self._reported:
-            logger.warning("%d rows dropped since the last report", self.dropped - self._reported)
+            logger.warning(
+                "journal %r: %d rows dropped since the last report", self.name, self.dropped - self._reported
+            )
             self._reported = self.dropped
 
     def _snapshot(self, purgatory: Purgatory) -> None:
@@ -236,15 +297,18 @@ class Journal(Recorder):
             await anyio.to_thread.run_sync(self._write, kind, begun_at, make, limiter=self._limiter)
         except Exception:
             self.count_dropped(rows if kind == "operations" else 0)
-            logger.exception("%s: %d rows could not be written to %s", kind, rows, self.folder)
+            logger.exception("journal %r: %d rows of %s could not be written to %s", self.name, rows, kind, self.folder)
+        else:
+            self._files += 1
+            self._written += rows if kind == "operations" else 0
 
     def _write(self, kind: str, begun_at: float, make: Callable[[], pa.Table]) -> None:
         """Write a file under a temporary name, then rename it: no reader sees half a file."""
         table = make()
         folder = self.folder / kind / time.strftime("date=%Y-%m-%d/hour=%H", time.gmtime(begun_at))
         folder.mkdir(parents=True, exist_ok=True)
-        self._files += 1
-        name = f"{self.instance}-{self._files:06}.parquet"
+        self._last_file += 1
+        name = f"{self.instance}-{self._last_file:06}.parquet"
         unfinished = folder / f".{name}.unfinished"
         try:
             pq.write_table(table, unfinished, compression="lz4", store_schema=False, **_OPTIONS[kind])
