@@ -29,12 +29,10 @@ from typing import Any
 
 from buses.awake import cores_awake
 from buses.processes import HERE, Fleet
-from buses.servers import ENGINES, about, installed
+from buses.servers import ENGINES, Server, about, installed
 from tables import buses, targets
 from tables.machine import Printer
 from tables.results import Results, markdown_table
-
-from aiopurgatory.testing.servers import Server
 
 Line = dict[str, Any]
 

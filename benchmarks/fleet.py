@@ -21,12 +21,10 @@ from typing import Any
 from buses.awake import cores_awake
 from buses.model import Assumptions
 from buses.processes import Fleet
-from buses.servers import ENGINES, about, installed
+from buses.servers import ENGINES, Server, about, installed
 from tables import fleets
 from tables.machine import Printer
 from tables.results import Results
-
-from aiopurgatory.testing.servers import Server
 
 Line = dict[str, Any]
 

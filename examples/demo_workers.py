@@ -38,9 +38,8 @@ from demo_display import (
 from demo_load import Connection
 from demo_workers_load import Worker, WorkersLoad, connect_to_all
 from demo_workers_server import ENGINES, WORKERS, Engine
+from private_servers import free_port
 from rich.table import Table
-
-from aiopurgatory.testing.servers import free_port
 
 PATIENCE = 60.0  # seconds for the server and its workers to start
 #: Seconds. Without a bus, half of the answers in other workers come a second or more after the event, by timeout.

@@ -16,9 +16,8 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
+from private_servers import Postgres, Redis, Server, program
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from aiopurgatory.testing.servers import Postgres, Redis, Server, program
 
 WORKERS = 3
 EXAMPLE = "DEMO_EXAMPLE"

@@ -12,10 +12,8 @@ from statistics import mean
 from types import TracebackType
 from typing import Any, Self
 
-from aiopurgatory.testing.servers import Server
-
 from .events import ROW, keys_for
-from .servers import cpu
+from .servers import Server, cpu
 
 #: Where the package is.
 HERE = Path(__file__).resolve().parents[1]

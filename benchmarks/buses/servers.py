@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from aiopurgatory.bus import Bus, Target
-from aiopurgatory.testing.servers import Postgres, Redis, Server, program
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+from private_servers import Postgres, Redis, Server, program
+
+__all__ = ["ENGINES", "Server", "about", "bus_on", "cpu", "installed"]
 
 ENGINES: dict[str, type[Server]] = {"postgres": Postgres, "redis": Redis}
 

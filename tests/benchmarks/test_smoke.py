@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from jobs import COMPETITORS, TABLES
+from private_servers import program
 
 import aiopurgatory
-from aiopurgatory.testing.servers import program
 
 ROOT = Path(__file__).parents[2]
 

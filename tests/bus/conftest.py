@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import pytest
-
-from aiopurgatory.testing.servers import Server
+from private_servers import Server
 
 from .servers import KINDS
 

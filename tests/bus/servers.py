@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from private_servers import Postgres, Redis, Server, free_port, program
+
 from aiopurgatory.bus import Bus, Engine, Target
 from aiopurgatory.bus.engine import CHANNEL
-from aiopurgatory.testing.servers import Postgres, Redis, Server, free_port, program
 
 
 class AclRedis(Redis):

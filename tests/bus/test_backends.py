@@ -11,9 +11,10 @@ import pytest
 
 asyncpg = pytest.importorskip("asyncpg")
 
+from private_servers import Postgres, Server  # noqa: E402
+
 from aiopurgatory.bus import Bus, BusConnectError, postgres  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus  # noqa: E402
-from aiopurgatory.testing.servers import Postgres, Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .waits import Recorder, until  # noqa: E402

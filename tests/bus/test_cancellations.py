@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from private_servers import Server
 
 from aiopurgatory.bus import BusClosedError, Engine, Link
-from aiopurgatory.testing.servers import Server
 
 from .servers import bus_on, engine_on
 from .waits import until

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
-from aiopurgatory.testing.servers import Server
 
 from .proxy import Proxy
 from .servers import bus_on

@@ -11,10 +11,11 @@ import pytest
 
 asyncpg = pytest.importorskip("asyncpg")
 
+from private_servers import Postgres, Server  # noqa: E402
+
 from aiopurgatory.bus import BusConnectError, postgres  # noqa: E402
 from aiopurgatory.bus.engine import CHANNEL  # noqa: E402
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql  # noqa: E402
-from aiopurgatory.testing.servers import Postgres, Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .servers import PgBouncer, StandbyPostgres, engine_on  # noqa: E402

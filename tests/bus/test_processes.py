@@ -11,8 +11,7 @@ import time
 from random import Random
 
 import pytest
-
-from aiopurgatory.testing.servers import Server
+from private_servers import Server
 
 from .fleet import Fleet
 from .proxy import Proxy

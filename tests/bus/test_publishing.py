@@ -7,9 +7,9 @@ import signal
 from typing import Any
 
 import pytest
+from private_servers import Server
 
 from aiopurgatory.bus.outbox import Outbox
-from aiopurgatory.testing.servers import Server
 
 from .proxy import Proxy
 from .servers import bus_on

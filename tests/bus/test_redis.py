@@ -12,8 +12,9 @@ import pytest
 
 redis = pytest.importorskip("redis.asyncio")
 
+from private_servers import Server  # noqa: E402
+
 from aiopurgatory.bus import Bus, BusConnectError  # noqa: E402
-from aiopurgatory.testing.servers import Server  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .proxy import Proxy  # noqa: E402

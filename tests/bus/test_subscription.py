@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from private_servers import Server
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus.rules import Rules
-from aiopurgatory.testing.servers import Server
 
 from .proxy import Proxy
 from .servers import bus_on

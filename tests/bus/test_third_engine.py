@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from private_servers import free_port
 
 from aiopurgatory.bus import BusConnectError
-from aiopurgatory.testing.servers import free_port
 
 from .lines_engine import LinesBus
 from .proxy import Proxy

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from aiopurgatory.testing.servers import Server, program
+from private_servers import Server, program
 
 from .conftest import made
 from .servers import Valkey

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from aiopurgatory.testing.servers import Postgres, Redis, free_port
+from private_servers import Postgres, Redis, free_port
 
 _KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
 #: Whom the server's certificate is for: 127.0.0.1, and not localhost.

@@ -18,8 +18,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-
-from aiopurgatory.testing.servers import Postgres, Redis, Server, free_port, program
+from private_servers import Postgres, Redis, Server, free_port, program
 
 from .helpers import ENV, EXAMPLES, FORM, read, start
 
@@ -74,9 +73,7 @@ def test_workers_demo_ended_leaves_nothing_behind(how: signal.Signals, lines: in
 
 
 def test_workers_demo_without_a_server_names_the_remedy() -> None:
-    nothing = (
-        "import aiopurgatory.testing.servers as s; s.program = lambda *_: None; import demo_workers as d; d.main()"
-    )
+    nothing = "import private_servers as s; s.program = lambda *_: None; import demo_workers as d; d.main()"
     done = subprocess.run([sys.executable, "-c", nothing], env=ENV, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "neither PostgreSQL nor Redis is installed; `make programs` does that, by apt as root\n"

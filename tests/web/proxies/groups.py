@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from aiopurgatory.testing.servers import Redis
+from private_servers import Redis
 
 from ..helpers import ENV, read
 from .programs import Address, free_port

@@ -1,6 +1,6 @@
 """A private PostgreSQL or Redis: on a free port of 127.0.0.1, in a temporary folder, removed at the end.
 
-For tests that kill, stop and restart it, and for demos. Not imported by ``aiopurgatory.testing``: import it by path.
+For demos, benchmarks, and tests that kill, stop and restart it.
 """
 
 from __future__ import annotations
