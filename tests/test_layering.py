@@ -64,8 +64,8 @@ THIRD_PARTY = {
 ADAPTERS = {"web/aiohttp.py": {"aiohttp"}, "bus/postgres.py": {"asyncpg"}, "bus/redis.py": {"redis"}}
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
-    {"nanoseconds", "outcome", "states", "loop", "faults", "check_counts"},
-    {"observer", "alarm", "operation"},
+    {"nanoseconds", "outcome", "loop", "faults", "check_counts"},
+    {"observer", "operation"},
     {"endings", "watchers", "unawaited"},
     {"awaiter", "deadlines", "misses", "purging"},
     {"checks"},

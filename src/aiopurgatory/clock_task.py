@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from .clock import Clock
-from .core.alarm import AWAKE
+from .core.deadlines import AWAKE
 from .core.purgatory import Parts
 
 

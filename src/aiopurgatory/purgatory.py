@@ -76,7 +76,7 @@ class Purgatory(SyncPurgatory):
     Creating one starts no task and no thread.
     """
 
-    __slots__ = ("__weakref__", "_clock", "_clock_task", "_given_clock", "_handover")
+    __slots__ = ("__weakref__", "_clock_task", "_given_clock", "_handover")
 
     if TYPE_CHECKING:  # the same methods, with the type of what they return
 

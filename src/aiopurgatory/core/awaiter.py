@@ -11,6 +11,7 @@ from mypy_extensions import mypyc_attr
 from .endings import cancel, check_thread, complete, fail
 from .faults import require_error
 from .operation import (
+    COMPLETED,
     Awaiters,
     Operation,
     add_awaiter,
@@ -27,7 +28,6 @@ from .operation import (
     retrieve_failure,
     take_result,
 )
-from .states import COMPLETED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,21 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from .alarm import Alarm
 from .check_counts import CheckCounts
+from .deadlines import ClockAlarm
 from .endings import attempt
 from .loop import Loop
 from .misses import Misses
-from .operation import Operation, is_pending, is_trying, keys_of, state_of
-from .states import COMPLETED, FAILED, PENDING
+from .operation import (
+    COMPLETED,
+    FAILED,
+    PENDING,
+    Operation,
+    is_pending,
+    is_trying,
+    keys_of,
+    state_of,
+)
 from .watchers import Watchers, listed, oldest
 
 #: Stands for every key among those to be checked.
@@ -52,7 +60,7 @@ class KeyChecks:
         "counts",
     )
 
-    def __init__(self, loop: Loop, alarm: Alarm, watchers: Watchers, misses: Misses, drops_stale: bool) -> None:
+    def __init__(self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, misses: Misses, drops_stale: bool) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
         self._watchers: Final = watchers

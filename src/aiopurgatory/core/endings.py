@@ -14,6 +14,10 @@ from mypy_extensions import u8
 
 from .faults import COROUTINE, Failure, as_failure, require_plain
 from .operation import (
+    CANCELLED,
+    EXPIRED,
+    FAILED,
+    PENDING,
     Operation,
     exclude_last_read,
     is_last_try,
@@ -26,7 +30,6 @@ from .operation import (
     state_of,
     unlink,
 )
-from .states import CANCELLED, EXPIRED, FAILED, PENDING
 
 
 def publish_cancelled(op: Operation, msg: object) -> None:

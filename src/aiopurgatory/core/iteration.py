@@ -27,7 +27,7 @@ class Iteration:
 
     def run(self) -> bool:
         """Expire, check and purge, within the budget. Returns: whether work is left."""
-        self._loop.is_here()  # the loop may go on in another thread than before: that is noted
+        self._loop.note_thread()
         begin = self._loop.turn_time()
         share = self.budget / (1 + self._checks.has_work() + self._purging.has_work())
         more = self._deadlines.expire_due(share)

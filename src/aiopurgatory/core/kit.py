@@ -15,6 +15,7 @@ from .loop import Loop
 from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
 from .observer import Observer
 from .operation import (
+    EXPIRED,
     Operation,
     deadline_seconds,
     is_due,
@@ -30,7 +31,6 @@ from .operation import (
 from .outcome import Outcome
 from .parking import Parking
 from .purgatory import SyncPurgatory, parts_of
-from .states import EXPIRED
 from .watchers import Watchers, count_in, oldest
 
 __all__ = [

@@ -104,6 +104,11 @@ class Loop:
             self._ident = self._get_ident()  # the loop goes on in another thread
         return True
 
+    def note_thread(self) -> None:
+        """Called in the loop: note its thread. A loop may go on in another one than before."""
+        if self._by_ident:
+            self._ident = self._get_ident()
+
     def is_foreign_thread(self) -> bool:
         """Does the loop run in another thread than the caller's?"""
         if self._by_ident and self._get_ident() == self._ident:

@@ -10,9 +10,14 @@ from weakref import ref
 from mypy_extensions import mypyc_attr
 
 from .loop import Loop
-from .operation import Operation, lateness, waited
+from .operation import (
+    EXPIRED,
+    OUTCOMES,
+    Operation,
+    lateness,
+    waited,
+)
 from .outcome import Outcome
-from .states import EXPIRED, OUTCOMES
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

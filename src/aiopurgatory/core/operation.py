@@ -20,8 +20,20 @@ from .faults import Failure, require_plain
 from .loop import Loop
 from .nanoseconds import NS, ceil_ns, timeout_seconds
 from .outcome import Outcome
-from .states import CANCELLED, EXPIRED, FAILED, OUTCOMES, PENDING
 
+# The state of an operation: a number takes one byte of it, and is quick to compare.
+PENDING: Final = 0
+COMPLETED: Final = 1
+EXPIRED: Final = 2
+CANCELLED: Final = 3
+FAILED: Final = 4
+OUTCOMES: Final[tuple[Outcome | None, ...]] = (
+    None,
+    Outcome.COMPLETED,
+    Outcome.EXPIRED,
+    Outcome.CANCELLED,
+    Outcome.FAILED,
+)
 # Whether the time of an operation is up. LAST_READ: it is, and its end waits for a last read. MISSED: it was, and the
 # operation has completed, but no check had come.
 NOT_DUE: Final = 0

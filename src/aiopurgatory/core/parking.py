@@ -19,6 +19,11 @@ from .loop import Loop
 from .misses import Misses
 from .observer import Observers
 from .operation import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    PENDING,
     Operation,
     Owner,
     adopt,
@@ -36,7 +41,6 @@ from .operation import (
     unlink,
 )
 from .purging import Purging
-from .states import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
 from .unawaited import Unawaited
 from .watchers import Watchers
 
@@ -143,14 +147,16 @@ class Parking(Owner):
         if self.state != OPEN or not self.loop.is_here():
             raise self.refusal()
         # Refuse first, change state after.
+        if not isinstance(candidate, Operation):
+            raise not_an_operation(candidate)
+        op = candidate
         try:
-            op: Operation = candidate  # compiled code checks the class here
             owner = owner_of(op)
-        except (TypeError, AttributeError):
-            raise not_an_operation(candidate) from None
+        except AttributeError:
+            raise not_initialised(op) from None
         watch_keys = checked_keys(keys)
         if owner is not None or owner_of(op) is not None:  # an iterable of keys may watch it, too
-            raise watched_before(candidate)
+            raise RuntimeError(f"op must be watched only once, got {op!r}; make a new one for each watch()")
         if not is_pending(op):
             adopt(op, self, ())
             return False
@@ -253,7 +259,7 @@ class Parking(Owner):
     def detach(self, op: Operation, every_key: bool) -> None:
         # atomic: no await
         self._deadlines.disarm(op)
-        self._watchers.has_ended()
+        self._watchers.count_ended()
         if every_key or self._purging.interval == 0:
             raised = self._watchers.remove(op, keys_of(op))
             if raised is not None:  # the operation ends even so; a sweep finds the entry by its stored key
@@ -328,16 +334,12 @@ def publish_cancelled_unsaid(op: Operation) -> bool:
     return True
 
 
-def watched_before(candidate: Any) -> Exception:
-    if isinstance(candidate, type):  # interpreted code gets this far with a class
-        return not_an_operation(candidate)
-    return RuntimeError(f"op must be watched only once, got {candidate!r}; make a new one for each watch()")
+def not_initialised(op: Operation) -> TypeError:
+    return TypeError(f"{type(op).__name__}.__init__ must call super().__init__(timeout)")
 
 
 def not_an_operation(candidate: Any) -> TypeError:
     """Return the error that says why *candidate* cannot be watched, and how to fix it."""
-    if isinstance(candidate, Operation):
-        return TypeError(f"{type(candidate).__name__}.__init__ must call super().__init__(timeout)")
     if isinstance(candidate, type):
         name = candidate.__name__
         return TypeError(f"op must be an instance of DelayedOperation, got the class {name}; make one: {name}(...)")

@@ -9,9 +9,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from ..arguments import unhashable
 from ..statistics import Statistics
-from .alarm import AWAKE, Alarm
 from .checks import ALL, KeyChecks
-from .deadlines import Deadlines
+from .deadlines import AWAKE, ClockAlarm, Deadlines
 from .iteration import Iteration
 from .loop import Loop
 from .misses import Misses
@@ -56,7 +55,7 @@ class Parts:
         is_debug: Callable[[], bool],
     ) -> None:
         self.loop: Final = Loop(name)
-        self.alarm: Final = Alarm()
+        self.alarm: Final = ClockAlarm()
         self.watchers: Final = Watchers()
         self.observers: Final = Observers(self.loop, observers)
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)

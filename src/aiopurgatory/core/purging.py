@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Final, final
 
-from .alarm import Alarm
+from .deadlines import ClockAlarm
 from .loop import Loop
 from .operation import Operation, is_pending
 from .watchers import Watchers
@@ -31,7 +31,7 @@ class Purging:
         "purges",
     )
 
-    def __init__(self, interval: int, loop: Loop, alarm: Alarm, watchers: Watchers) -> None:
+    def __init__(self, interval: int, loop: Loop, alarm: ClockAlarm, watchers: Watchers) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
         self._watchers: Final = watchers

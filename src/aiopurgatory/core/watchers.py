@@ -54,8 +54,8 @@ class Watchers:
         self.entries += added
         self.pending += 1
 
-    def has_ended(self) -> None:
-        """Note that a pending operation has ended."""
+    def count_ended(self) -> None:
+        """Count a pending operation as ended."""
         self.pending -= 1
 
     def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> BaseException | None:
