@@ -45,7 +45,7 @@ class Member:
 
     def confirm(self) -> None:
         self.is_subscribed = True
-        self.rules.confirmed()
+        self.rules.confirmed(self.network.now)
 
     def break_off(self) -> None:
         self.incoming.clear()

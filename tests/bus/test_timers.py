@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import pytest
 
+from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.drive import GRACE, Drive
 from aiopurgatory.bus.pauses import FIRST_PAUSE
 from aiopurgatory.bus.rules import SPACING, Arrivals, Echo
 
-from .simulated import Fault, Network, Process, run_simulated
+from .simulated import WAY, Fault, Network, Process, run_simulated
 
 #: Heartbeat and timeout, in each order.
 each_order = pytest.mark.parametrize(("heartbeat", "timeout"), [(0.5, 2.5), (1.0, 1.0), (2.5, 0.5)])
@@ -22,28 +25,90 @@ KINDS = ("drop", "repeat", "swallow", "delay", "delay one")
 PROCESSES = 3
 
 
-async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float) -> tuple[float, Network]:
-    """Seconds from a publish to its check by the slowest of the other processes, over all keys."""
+@dataclass
+class Published:
+    """The keys of a run, and the processes that must check each."""
+
+    heartbeat: float
+    timeout: float
+    #: Key, time, and the processes.
+    keys: list[tuple[str, float, list[Process]]] = field(default_factory=list)
+
+    def add(self, key: str, process: Process, others: Iterable[Process]) -> None:
+        """Publish *key*."""
+        now = asyncio.get_running_loop().time()
+        self.keys.append((key, now, [other for other in others if other is not process]))
+        process.bus.publish(key)
+
+    async def slowest(self) -> float:
+        """Seconds from a publish to its check by the slowest process, over all keys; infinity after a long wait."""
+        for _ in range(60):  # as short as can be: most faults are mended at once
+            if self._slowest() < inf:
+                break
+            await asyncio.sleep((self.heartbeat + self.timeout) / 20)
+        return self._slowest()
+
+    def _slowest(self) -> float:
+        return max(other.checked_after(key, at) for key, at, others in self.keys for other in others)
+
+
+async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float) -> tuple[float, list[str]]:
+    """Seconds from a publish to its check by the slowest of the other processes, over all keys.
+
+    Returns: also the messages that may be struck: later ones carry no key.
+    """
     network = Network(answer_way=0.0005 if fault.number % 2 else 0.002)
     processes = [Process(network, heartbeat, timeout) for _ in range(PROCESSES)]
     for process in processes:
         await process.bus.start()
-    loop = asyncio.get_running_loop()
     await asyncio.sleep(1.1 * heartbeat)  # each has heard each
     network.strike(fault)
-    published: list[tuple[str, float, Process]] = []
+    published = Published(heartbeat, timeout)
     for number in range(8 if period < 1.0 else 3):
         for place, process in enumerate(processes):
             await asyncio.sleep(period / PROCESSES)
-            published.append((f"{number} of {place}", loop.time(), process))
-            process.bus.publish(published[-1][0])
-    await asyncio.sleep(3.0 * (heartbeat + timeout))
-    found = max(
-        other.checked_after(key, at) for key, at, process in published for other in processes if other is not process
-    )
+            published.add(f"{number} of {place}", process, processes)
+    await asyncio.sleep(5 * WAY)
+    sent = network.sent[:]
+    found = await published.slowest()
     for process in processes:
         await process.bus.aclose()
-    return found, network
+    return found, sent
+
+
+async def slowest_of_new(fault: Fault, heartbeat: float, timeout: float, are_all_new: bool) -> tuple[float, list[str]]:
+    """The same, of processes that start one after another, and publish before they are connected.
+
+    Args: are_all_new: all of them, or the last one only: the others were connected long before.
+    """
+    network = Network()
+    published = Published(heartbeat, timeout)
+    processes: list[Process] = []
+    if are_all_new:
+        network.strike(fault)
+    for place in range(PROCESSES):
+        process = Process(network, heartbeat, timeout)
+        if place == PROCESSES - 1 and not are_all_new:
+            await asyncio.sleep(bound(heartbeat, timeout))
+            network.strike(fault)
+        while not process.bus.statistics().connected:
+            starting = asyncio.create_task(process.bus.start())
+            await asyncio.sleep(0)
+            before = published.keys[:]
+            published.add(f"early {place}", process, processes)
+            try:
+                await starting
+            except BusConnectError:  # the fault has struck its first link, and the application knows
+                published.keys = before
+        await asyncio.sleep(5 * WAY)
+        published.add(f"late {place}", process, processes)
+        processes.append(process)
+    await asyncio.sleep(5 * WAY)
+    sent = network.sent[:]
+    found = await published.slowest()
+    for process in processes:
+        await process.bus.aclose()
+    return found, sent
 
 
 def bound(heartbeat: float, timeout: float) -> float:
@@ -59,27 +124,78 @@ def faults(kinds: Sequence[str], messages: int, timeout: float, step: int) -> It
 
 
 def late(
-    heartbeat: float, timeout: float, period: float, step: int, kinds: Sequence[str] = KINDS
+    run: Callable[..., Coroutine[Any, Any, tuple[float, list[str]]]],
+    heartbeat: float,
+    timeout: float,
+    *arguments: float,
+    step: int = 1,
+    kinds: Sequence[str] = KINDS,
 ) -> list[tuple[str, Fault, float]]:
     """The faults after which a key was checked too late, or never; each with what it struck.
 
     Args: step: strikes each step-th message; no multiple of 5, since each publish makes five.
     """
-    found, network = run_simulated(slowest(Fault(), heartbeat, timeout, period))
+    found, sent = run_simulated(run(Fault(), heartbeat, timeout, *arguments))
     assert found < 0.01
-    assert set(network.sent) >= {"notify", "acknowledgement", "notification"}
+    assert set(sent) >= {"notify", "acknowledgement", "notification"}
     results = []
-    for fault in faults(kinds, len(network.sent), timeout, step):
-        found, struck = run_simulated(slowest(fault, heartbeat, timeout, period))
+    for fault in faults(kinds, len(sent), timeout, step):
+        found, struck = run_simulated(run(fault, heartbeat, timeout, *arguments))
         if found > bound(heartbeat, timeout):
-            results.append((struck.sent[fault.number], fault, found))
+            results.append((struck[fault.number], fault, found))
     return results
+
+
+each_start = pytest.mark.parametrize("are_all_new", [True, False], ids=["all_new", "last_new"])
+
+
+@each_start
+@each_order
+def test_any_of_the_first_messages_goes_wrong_all_hear(heartbeat: float, timeout: float, are_all_new: bool) -> None:
+    assert late(slowest_of_new, heartbeat, timeout, are_all_new) == []
+
+
+@each_start
+def test_control_first_number_unread_some_never_hear(are_all_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without R8: a process first heard with a higher number has no gap before it."""
+    gap_at = Arrivals.gap_at
+
+    def known_only(self: Arrivals, origin: str, *message: Any) -> float:
+        is_known = origin in self._last
+        found = gap_at(self, origin, *message)
+        return found if is_known else inf
+
+    monkeypatch.setattr(Arrivals, "gap_at", known_only)
+    found = late(slowest_of_new, 1.0, 1.0, are_all_new, kinds=["drop"])
+    assert {what for what, _, seconds in found if seconds == inf} == {"notification"}
+
+
+async def checks_on_joining(processes: int) -> tuple[int, int]:
+    """How often one that joins a fleet has everything checked in its first half minute, and its gaps."""
+    network = Network()
+    fleet = [Process(network, 5.0, 5.0) for _ in range(processes)]
+    for process in fleet:
+        await process.bus.start()
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(12.0)
+    joining = Process(network, 5.0, 5.0)
+    await joining.bus.start()
+    await asyncio.sleep(30.0)
+    found = sum(what == "*" for what, _ in joining.checks), joining.bus.statistics().gaps
+    for process in [*fleet, joining]:
+        await process.bus.aclose()
+    return found
+
+
+def test_joining_a_fleet_costs_one_check_more() -> None:
+    assert run_simulated(checks_on_joining(20)) == (2, 0)
+    assert run_simulated(checks_on_joining(0)) == (1, 0)
 
 
 @each_period
 @each_order
 def test_any_one_message_goes_wrong_all_hear(heartbeat: float, timeout: float, period: float) -> None:
-    assert late(heartbeat, timeout, period, step=53) == []
+    assert late(slowest, heartbeat, timeout, period, step=53) == []
 
 
 @pytest.mark.chaos
@@ -87,7 +203,7 @@ def test_any_one_message_goes_wrong_all_hear(heartbeat: float, timeout: float, p
 @each_period
 @each_order
 def test_chaos_each_message_goes_wrong_all_hear(heartbeat: float, timeout: float, period: float) -> None:
-    assert late(heartbeat, timeout, period, step=1) == []
+    assert late(slowest, heartbeat, timeout, period) == []
 
 
 def test_control_timer_lost_in_a_send_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +219,7 @@ def test_control_timer_lost_in_a_send_some_never_hear(monkeypatch: pytest.Monkey
     def tick(self: Drive) -> None:
         self._timer, self._due = None, inf
         now = self._loop.time()
+        self._rules.tick(now)
         if self._rules.echo.is_overdue(now):
             self._judge(GRACE)
         elif not self._rules.echo._unechoed and now >= self._rules.echo.echoed_at + 0.5:
@@ -114,18 +231,19 @@ def test_control_timer_lost_in_a_send_some_never_hear(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Drive, "_tick", tick)
     monkeypatch.setattr(Echo, "next_at", next_at)
     monkeypatch.setattr(Echo, "_probe_at", lambda self: inf if self._unechoed else self.echoed_at + 0.5)
-    assert {what for what, _, seconds in late(0.5, 2.5, 0.73, 3, ["swallow"]) if seconds == inf} == {"acknowledgement"}
+    found = late(slowest, 0.5, 2.5, 0.73, step=3, kinds=["swallow"])
+    assert {what for what, _, seconds in found if seconds == inf} == {"acknowledgement"}
 
 
 def test_control_numbers_unread_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without R6, a single notification can be lost unnoticed."""
-    monkeypatch.setattr(Arrivals, "is_gap", lambda *_: False)
-    assert [seconds for _, _, seconds in late(1.0, 1.0, 0.73, 7, ["drop"]) if seconds == inf]
+    monkeypatch.setattr(Arrivals, "gap_at", lambda *_: inf)
+    assert [seconds for _, _, seconds in late(slowest, 1.0, 1.0, 0.73, step=7, kinds=["drop"]) if seconds == inf]
 
 
 def test_control_no_timeout_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Echo, "_overdue_at", lambda _: inf)
-    assert [seconds for _, _, seconds in late(1.0, 1.0, 0.73, 7, ["swallow"]) if seconds == inf]
+    assert [seconds for _, _, seconds in late(slowest, 1.0, 1.0, 0.73, step=7, kinds=["swallow"]) if seconds == inf]
 
 
 # a connection that trickles
@@ -323,7 +441,7 @@ async def attempts_in(seconds: float, timeout: float) -> int:
 
 
 def test_silent_server_gets_few_attempts_and_never_none() -> None:
-    assert 3 <= run_simulated(attempts_in(75.0, 5.0)) <= 6
+    assert 3 <= run_simulated(attempts_in(75.0, 5.0)) <= 7  # with the shortest pauses
     assert run_simulated(attempts_in(1200.0, 5.0)) >= 1200 / 25
 
 

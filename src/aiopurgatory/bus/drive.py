@@ -58,7 +58,7 @@ class Drive:
             async with asyncio.timeout(self._timeout):
                 self._link = await self._engine.open(self._hear, self.lose)
             self._raise_if_broken()
-            self._rules.confirmed()
+            self._rules.confirmed(self._loop.time())
             async with asyncio.timeout(None) as self._scope:
                 await self._send_forever(self._link)
         except Exception:  # raise the first reason, not its consequence

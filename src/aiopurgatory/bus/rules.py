@@ -14,6 +14,9 @@ R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Over it
 R6 A number missing among the messages of another process is a gap, too: everything is checked. The numbers of a link
    begin after the last acknowledged one of the link before.
 R7 A message from the channel costs a bounded time. Checks of everything that messages cause are at least SPACING apart.
+R8 The numbers of a process begin at 1. A process first heard with a higher one may have sent messages that were lost:
+   that is a gap. Soon after a subscription it is not, since most processes are first heard then: all of these together
+   have everything checked once, when the time in which a gap is to be noticed has passed since the subscription.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from .outbox import MAX_OUTBOX, Outbox
 MAX_MALFORMED: Final = 10
 #: Seconds between two checks of everything that were asked for by messages.
 SPACING: Final = 0.25
-#: Processes whose last message is remembered.
+#: The most processes whose last message is remembered.
 MAX_ORIGINS: Final = 1_000
 
 
@@ -116,26 +119,35 @@ class Echo:
 
 
 class Arrivals:
-    """Notices missing numbers among the messages of each process (R6)."""
+    """Notices missing numbers among the messages of each process (R6, R8).
 
-    def __init__(self) -> None:
+    Args: settling: seconds after a subscription within which every other process is heard.
+    """
+
+    def __init__(self, settling: float) -> None:
+        self._settling: Final = settling
+        self._settled_at = inf
         #: For each origin: its last link, and the last number there.
         self._last: dict[str, tuple[int, int]] = {}
 
-    def reset(self, origin: str, link: int, number: int) -> None:
+    def reset(self, origin: str, link: int, number: int, now: float) -> None:
         """Start over for a new link, the own one: what others have sent before is not known."""
         self._last = {origin: (link, number)}
+        self._settled_at = now + self._settling
 
-    def is_gap(self, origin: str, link: int, number: int) -> bool:
-        """Note a message. Returns: whether an earlier one is missing."""
-        last = self._last.get(origin, (link, number - 1))
+    def gap_at(self, origin: str, link: int, number: int, now: float) -> float:
+        """Note a message. Returns: when to check everything, as an earlier one may be missing; infinity if none is."""
+        last = self._last.get(origin)
+        if last is None:
+            if len(self._last) >= MAX_ORIGINS:  # most have ended; for those that have not, all is as after reset()
+                self._last.clear()
+                self._settled_at = now + self._settling
+            self._last[origin] = link, number
+            return self._settled_at if number > 1 else inf
         if (link, number) <= last:  # repeated, or late
-            return False
-        self._last.pop(origin, None)  # so that the one that is forgotten has been silent for longest
-        if len(self._last) >= MAX_ORIGINS:
-            del self._last[next(iter(self._last))]
+            return inf
         self._last[origin] = link, number
-        return number > last[1] + 1  # a new link repeats those that the server has not acknowledged
+        return now if number > last[1] + 1 else inf  # a new link repeats those that the server has not acknowledged
 
 
 class Rules:
@@ -164,7 +176,7 @@ class Rules:
         self._check_all: Final = check_all
         self.outbox: Final = Outbox(max_outbox)
         self.echo: Final = Echo(heartbeat, timeout)
-        self._arrivals: Final = Arrivals()
+        self._arrivals: Final = Arrivals(1.5 * heartbeat + timeout)
         self._link = 0
         #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
@@ -179,12 +191,12 @@ class Rules:
         self.outbox.put(key, line, now)
         self._check((key,))
 
-    def confirmed(self) -> None:
+    def confirmed(self, now: float) -> None:
         """Note that the server has confirmed the subscription of a new link (R1)."""
         self._confirmed = True
         self._link += 1
         self.echo.reset()
-        self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1)
+        self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, now)
         self._check_everything()
 
     def messages(self, now: float) -> list[str]:
@@ -210,9 +222,8 @@ class Rules:
         elif message.startswith("@"):
             head, _, body = message.partition("\n")
             origin, link, number = _parse(head)
-            if number and self._arrivals.is_gap(origin, link, number):
-                self.gaps += 1
-                self._hear_everything(now)
+            if number and self._confirmed:
+                self._notice(self._arrivals.gap_at(origin, link, number, now), now)
             if origin == self._origin:
                 self._hear_echo(link, number)
             elif body and not self._hear_keys(body.split("\n")):
@@ -248,6 +259,14 @@ class Rules:
     def _check_everything(self) -> None:
         self._all_due_at = inf
         self._check_all()
+
+    def _notice(self, gap_at: float, now: float) -> None:
+        """Check everything at *gap_at*, and count a gap that is not yet to come (R6, R8)."""
+        if gap_at <= now:
+            self.gaps += 1
+            self._hear_everything(now)
+        else:
+            self._all_due_at = min(self._all_due_at, gap_at)
 
     def _hear_everything(self, now: float) -> None:
         """Check everything now, or soon after the last time: each time tries every operation (R7)."""
