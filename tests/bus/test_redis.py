@@ -191,23 +191,62 @@ async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None
         await until(lambda: there.keys == ["heard"])
 
 
-async def test_master_demoted_link_cut_before_it_is_asked(server: Server) -> None:
-    """The next link meets the replica first, and then the new master."""
+@asynccontextmanager
+async def moved(server: Server, user: str = "bus:secret", *, is_met: bool) -> AsyncIterator[Recorder]:
+    """A bus whose server has become a replica, and then its address leads to the new master. Yields: who listens there.
+
+    Its link is cut before it asks for the role. Args: is_met: whether its next link meets the replica first.
+    """
     there = Recorder()
     with made(AclRedis) as master:
         async with (
             Proxy(server.port) as proxy,
-            bus_on(server.url(proxy.port), [], heartbeat=1.0, timeout=2.0) as one,
-            bus_on(master.url(), [there]),
+            bus_on(server.url(proxy.port, user), [], heartbeat=1.0, timeout=2.0) as one,
+            bus_on(master.url(), [there], heartbeat=20.0),
             demoted(server),
         ):
             one.publish("lost")
             await one.flush()
-            proxy.cut()
-            await until(lambda: "is a replica" in (one.statistics().error or ""))
+            if is_met:
+                proxy.cut()
+                await until(lambda: "is a replica" in (one.statistics().error or ""))
             proxy.target = master.port
-            await until(lambda: there.everything == 2)
+            proxy.cut()
+            await until(lambda: one.statistics().connected)
+            yield there
             assert there.keys == []
+
+
+@pytest.mark.parametrize("user", ["bus:secret", "least:secret"])
+@pytest.mark.parametrize("is_met", [True, False], ids=["replica_is_met", "straight_to_the_new_master"])
+async def test_master_demoted_link_cut_before_it_is_asked(server: Server, user: str, is_met: bool) -> None:
+    async with moved(server, user, is_met=is_met) as there:
+        await until(lambda: there.everything == 2)
+
+
+async def test_control_servers_not_told_apart_wakes_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def same(connection: Any) -> object:
+        await connection.read_response(timeout=inf)
+        return "the same"
+
+    monkeypatch.setattr("aiopurgatory.bus.redis._run_id", same)
+    async with moved(server, is_met=False) as there:
+        await asyncio.sleep(3.0)
+        assert there.everything == 1
+
+
+async def test_reconnect_to_the_same_server_checks_nothing_elsewhere(server: Server) -> None:
+    there = Recorder()
+    async with (
+        Proxy(server.port) as proxy,
+        bus_on(server.url(proxy.port), []) as one,
+        bus_on(server.url(), [there], heartbeat=20.0),
+    ):
+        proxy.cut()
+        await until(lambda: one.statistics().gaps == 1 and one.statistics().connected)
+        one.publish("key")
+        await until(lambda: there.keys == ["key"])
+        assert there.everything == 1
 
 
 async def test_master_demoted_says_what_to_do(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Iterable
 from math import inf
@@ -53,7 +54,7 @@ class RedisBus(Bus):
             share its channels, so the database number does not separate buses. It must lead to a master.
         targets: purgatories and long polls to check, as for Bus.
         channel: 1 to 63 printable ASCII characters. With ACLs, the user needs ``&channel``, ``+subscribe`` and
-            ``+publish``.
+            ``+publish``. Without ``+info``, each reconnect has everything checked in all processes.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
         observers: as for Bus.
@@ -86,9 +87,8 @@ class RedisEngine:
             self._kind(**self._options)
         except TypeError:  # its message may show a part of a password with an & in it
             raise ValueError("url must have only options of redis-py's connections") from None
-        #: Whether earlier messages may have gone to a server that had become a replica: few have heard them. Then the
-        #: next link begins with "check everything".
-        self.owes_everything = False
+        #: The server that acknowledged the last message, and None if there was none.
+        self.last_server: object = None
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
@@ -99,18 +99,16 @@ class RedisEngine:
                 await connection.connect()
             # Not of the other one: those who listen to a replica hear what is published on its master.
             await publisher.send_command(*_HELLO, check_health=False)
-            try:
-                await _require_master(publisher)
-            except _ReplicaError:  # it may have become one after the last answer
-                self.owes_everything = True
-                raise
+            await _require_master(publisher)
+            await publisher.send_command("INFO", "server", check_health=False)
+            server = await _run_id(publisher)
             await listener.send_command("SUBSCRIBE", self._channel, check_health=False)
             await listener.read_response(timeout=inf)
         except BaseException:
             listener.abort()
             publisher.abort()
             raise
-        return _RedisLink(self, listener, publisher, self._channel, hear, lost)
+        return _RedisLink(self, server, listener, publisher, self._channel, hear, lost)
 
     def explain(self, exc: Exception) -> str:
         """Say why the bus is not connected and what to do, without passwords."""
@@ -174,6 +172,16 @@ async def _require_master(connection: Any) -> None:
         raise _ReplicaError("it is a replica")
 
 
+async def _run_id(connection: Any) -> object:
+    """Read the answer to INFO. Returns: what only this run of the server has, or an object of its own if not known."""
+    try:
+        answer = await connection.read_response(timeout=inf)
+    except exceptions.ResponseError:  # NoPermissionError, or renamed
+        return object()
+    found = re.search(rb"^run_id:(\w+)", answer, re.MULTILINE)
+    return found[1] if found else object()
+
+
 class _Abortable(AbstractConnection):
     """Adds abort() to redis-py's connections, whose own methods to close them wait until everything is sent."""
 
@@ -201,9 +209,10 @@ _KINDS: Final[dict[type, type[Any]]] = {Connection: _Tcp, SSLConnection: _Tls, U
 
 class _RedisLink:
     def __init__(
-        self, engine: RedisEngine, listener: Any, publisher: Any, channel: str, hear: Hear, lost: Lost
+        self, engine: RedisEngine, server: object, listener: Any, publisher: Any, channel: str, hear: Hear, lost: Lost
     ) -> None:
-        self._engine, self._listener, self._publisher, self._channel = engine, listener, publisher, channel
+        self._engine, self._server, self._channel = engine, server, channel
+        self._listener, self._publisher = listener, publisher
         self._hear, self._lost = hear, lost
         self._loop = asyncio.get_running_loop()
         self._asked_at = self._loop.time()
@@ -211,7 +220,9 @@ class _RedisLink:
 
     async def send(self, messages: list[str]) -> None:
         publisher = self._publisher
-        if self._engine.owes_everything:
+        if self._engine.last_server not in (None, self._server):
+            # Those who were connected to this server already have not heard what the other one has acknowledged, at
+            # least since it became a replica.
             messages = [EVERY_KEY, *messages]
         commands: list[tuple[str, ...]] = [("PUBLISH", self._channel, message) for message in messages]
         now = self._loop.time()
@@ -222,13 +233,9 @@ class _RedisLink:
         await publisher.send_packed_command(publisher.pack_commands(commands), check_health=False)
         for _ in messages:
             await publisher.read_response(timeout=inf)
+        self._engine.last_server = self._server
         if asks:
-            try:
-                await _require_master(publisher)
-            except _ReplicaError:
-                self._engine.owes_everything = True
-                raise
-        self._engine.owes_everything = False
+            await _require_master(publisher)
 
     def abort(self) -> None:
         self._listener.abort()
