@@ -6,7 +6,8 @@ import asyncio
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,9 @@ pytest.importorskip("redis")
 
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.addresses import Names, parse
+from aiopurgatory.testing.servers import Postgres
 
+from .conftest import made
 from .servers import bus_on, engine_on
 from .waits import until
 
@@ -157,27 +160,89 @@ async def test_control_without_names_each_takes_one(url: str, dns: HangingDns, m
     if "uvloop" in type(asyncio.get_running_loop()).__module__:
         return
 
-    async def nothing(names: Names) -> None:
-        pass
+    async def unresolved(names: Names, host: str) -> list[str]:
+        return [host]
 
-    monkeypatch.setattr(Names, "resolve", nothing)
+    monkeypatch.setattr(Names, "addresses", unresolved)
     await attempts(url, 4)
     assert dns.most == 4
     dns.released.set()
     await until(lambda: dns.waiting == 0)
 
 
-async def test_resolve_answered_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+class SecondHangs(HangingDns):
+    """Knows the first of two hosts."""
+
+    def __call__(self, host: str, *arguments: Any, **options: Any) -> Any:
+        if host != "one.invalid":
+            return super().__call__(host, *arguments, **options)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+
+
+TWO_HOSTS = "postgresql://one.invalid:1,two.invalid:1/db"
+
+
+@pytest.fixture
+def second_hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDns]:
+    dns = SecondHangs()
+    monkeypatch.setattr(socket, "getaddrinfo", dns)
+    yield dns
+    dns.released.set()
+
+
+async def to_thread_while_connecting(dns: HangingDns) -> bool:
+    """Whether the app's to_thread() finds a thread, of two, while a bus tries again and again."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    await attempts(TWO_HOSTS, 8)
+    assert dns.most
+    with suppress(TimeoutError):
+        return await asyncio.wait_for(asyncio.to_thread(lambda: True), 1.0)
+    return False
+
+
+async def test_open_dns_hangs_for_the_second_host_takes_one_thread(second_hangs: HangingDns) -> None:
+    assert await to_thread_while_connecting(second_hangs)
+    assert second_hangs.most == 1
+
+
+async def test_control_second_host_looked_up_by_asyncpg(
+    second_hangs: HangingDns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On asyncio's loop: that of uvloop has threads of its own."""
+    if "uvloop" in type(asyncio.get_running_loop()).__module__:
+        return
+    monkeypatch.setattr("aiopurgatory.bus.postgres.NamesLoop", lambda _: asyncio.get_running_loop())
+    assert not await to_thread_while_connecting(second_hangs)
+    second_hangs.released.set()
+    await until(lambda: second_hangs.waiting == 0)
+
+
+async def test_addresses_answered_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    answer: Callable[..., Any] = lambda host, *_, **__: asked.append(host)  # noqa: E731
+
+    def answer(host: str, *_: Any, **__: Any) -> Any:
+        asked.append(host)
+        return [(0, 0, 0, "", (address, 0)) for address in ("::1", "127.0.0.1", "127.0.0.1")]
+
     monkeypatch.setattr(socket, "getaddrinfo", answer)
-    names = Names(["127.0.0.1", "::1", "/run", "a.invalid", "b.invalid"])
+    names = Names()
     for _ in range(2):
-        await names.resolve()
+        assert await names.addresses("a.invalid") == ["::1", "127.0.0.1"]
+        assert await names.addresses("127.0.0.2") == ["127.0.0.2"]
     assert asked == ["a.invalid"] * 2
 
 
-async def test_resolve_thread_did_not_start_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_first_address_refuses_uses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def both(names: Names, host: str) -> list[str]:
+        return ["127.0.0.9", "127.0.0.1"]
+
+    monkeypatch.setattr(Names, "addresses", both)
+    with made(Postgres) as server:
+        async with bus_on(server.url().replace("127.0.0.1", "db.invalid"), []) as bus:
+            assert bus.statistics().connected
+
+
+async def test_addresses_thread_did_not_start_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     class Thread(threading.Thread):
         failures = 1
 
@@ -188,15 +253,16 @@ async def test_resolve_thread_did_not_start_tries_again(monkeypatch: pytest.Monk
             super().start()
 
     monkeypatch.setattr("aiopurgatory.bus.addresses.Thread", Thread)
-    names = Names(["localhost"])
+    names = Names()
     with pytest.raises(RuntimeError, match="can't start"):
-        await names.resolve()
-    await asyncio.wait_for(names.resolve(), 5.0)
+        await names.addresses("localhost")
+    assert await asyncio.wait_for(names.addresses("localhost"), 5.0)
 
 
-async def test_resolve_that_fails_in_any_way_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_addresses_look_up_that_fails_in_any_way_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
     monkeypatch.setattr(socket, "getaddrinfo", fails)
-    await asyncio.wait_for(Names(["a.invalid"]).resolve(), 5.0)
+    with pytest.raises(MemoryError):
+        await asyncio.wait_for(Names().addresses("a.invalid"), 5.0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from ipaddress import ip_address
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 _HOST: Final = r"(?:\[[\w:.%]+\]|[^/?\#@\[\],:\s]*)(?::[0-9]*)?"
@@ -67,23 +68,20 @@ def _is_accepted(url: str) -> bool:
 
 
 class Names:
-    """Looks up *hosts* before a client library does, in a thread of its own for each host, one at a time.
+    """Looks up host names in threads of its own, one for each name at a time.
 
     A look-up cannot be cancelled. While DNS hangs, each attempt to connect would leave one more thread of the event
     loop's default executor busy, until the app's own ``asyncio.to_thread()`` finds none.
     """
 
-    def __init__(self, hosts: Iterable[str]) -> None:
-        self._hosts = [host for host in hosts if not host.startswith("/") and not _is_ip(host)]
-        self._lookups: dict[str, Future[bool]] = {}
+    def __init__(self) -> None:
+        self._lookups: dict[str, Future[list[str]]] = {}
 
-    async def resolve(self) -> None:
-        """Return once a host has an address, or none of them has: then the library's own look-up fails soon."""
-        for host in self._hosts:
-            if await asyncio.wrap_future(self._lookup(host)):
-                return
+    async def addresses(self, host: str) -> list[str]:
+        """Return the IP addresses of *host*, without a thread if it is one. Raises: OSError: it has none."""
+        return [host] if _is_ip(host) else await asyncio.wrap_future(self._lookup(host))
 
-    def _lookup(self, host: str) -> Future[bool]:
+    def _lookup(self, host: str) -> Future[list[str]]:
         lookup = self._lookups.get(host)
         if lookup is None or lookup.done():
             lookup = Future()
@@ -93,13 +91,41 @@ class Names:
         return lookup
 
 
-def _look_up(host: str, lookup: Future[bool]) -> None:
+def _look_up(host: str, lookup: Future[list[str]]) -> None:
     try:
-        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except Exception:  # whatever it is: an attempt must not wait for this any longer
-        lookup.set_result(False)
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except Exception as exc:  # whatever it is: an attempt must not wait for this any longer
+        lookup.set_exception(exc)
     else:
-        lookup.set_result(True)
+        lookup.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+
+
+class NamesLoop:
+    """The running event loop, but that *names* looks up host names: for a client library that takes a loop.
+
+    TLS compares certificates with names, as ever.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(self, protocol_factory: Any, host: str, port: int, **options: Any) -> Any:
+        """As that of event loops, for the first of the host's addresses that accepts a connection."""
+        if options.get("ssl"):
+            options.setdefault("server_hostname", host)
+        errors: list[OSError] = []
+        for address in await self._names.addresses(host):
+            try:
+                return await self._loop.create_connection(protocol_factory, address, port, **options)
+            except ssl.SSLError:
+                raise
+            except OSError as exc:
+                errors.append(exc)
+        raise errors[-1]
 
 
 def _is_ip(host: str) -> bool:

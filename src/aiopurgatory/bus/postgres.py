@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ except ImportError as exc:
     raise ImportError("aiopurgatory.bus.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
 
 from ..arguments import require_seconds
-from .addresses import Names, parse
+from .addresses import Names, NamesLoop, parse
 from .bus import Bus, BusObserver
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import MAX_MESSAGE
@@ -99,21 +98,19 @@ class PostgresEngine:
             options = parse_qs(query, strict_parsing=bool(query))
         except ValueError:  # its message shows parts of the dsn
             raise ValueError("dsn must have options such as ?sslmode=require&connect_timeout=5") from None
-        hosts = address.hosts or options.get("host", [os.environ.get("PGHOST", "")])[0].split(",")
         shown = "the host of its options" if "host" in options else "the default host"
         where = address.where.replace("the default host", shown)
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
-        self._names = Names(re.sub(r":[0-9]*$", "", host) for host in hosts if host)
+        self._names = Names()
         #: Less than the bus waits, so that the server says what was in the way.
         self._milliseconds = max(1, int(timeout * 800))
 
     async def open(self, hear: Hear, lost: Lost) -> _PostgresLink:
         """Connect twice and subscribe, as ``Engine`` says."""
-        await self._names.resolve()
         connections: list[Any] = []
         try:
             for _ in range(2):
-                connection = await asyncpg.connect(self._dsn)
+                connection = await asyncpg.connect(self._dsn, loop=NamesLoop(self._names))
                 connections.append(connection)
                 connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
             listener, publisher = connections

@@ -80,7 +80,7 @@ class RedisEngine:
     def __init__(self, url: str, channel: str) -> None:
         address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
         self._where, self._channel = f"Redis at {address.where}", channel
-        self._names = Names(address.hosts)
+        self._hosts, self._names = address.hosts, Names()
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
         self._kind = _KINDS[self._options.pop("connection_class", Connection)]
         try:
@@ -92,7 +92,8 @@ class RedisEngine:
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
-        await self._names.resolve()
+        for host in self._hosts:  # redis-py's own look-up, right after this one, does not hang
+            await self._names.addresses(host)
         listener, publisher = self._kind(**self._options), self._kind(**self._options)
         try:
             for connection in (listener, publisher):
