@@ -73,11 +73,12 @@ def causes(exc: BaseException) -> Iterator[BaseException]:
         "postgresql://user:pa/ss@host/db", "postgresql://user:12#34@host/db", "postgresql://user:12?34@host/db",
         "postgresql://user:p@ss@host/db", "host=127.0.0.1 password=secret", "user:secret@host/db", "", "http://host",
         "postgresql://user:p[a]ss@host/db", "postgresql://user:x@host:port/db", "postgresql://user:\u2100@host/db",
+        "unix://user:pa/ss@/run/redis.sock", "unix://user:secret@/run/a@b.sock", "postgresql:///ss@host",
     ],
 )  # fmt: skip
 def test_parse_what_is_ambiguous_is_refused_unseen(url: str) -> None:
     with pytest.raises(ValueError, match=r"dsn must be a URL such as postgresql://a; in user, .* not shown") as caught:
-        parse(url, "dsn", "postgresql://a", ["postgresql"])
+        parse(url, "dsn", "postgresql://a", ["postgresql", "unix"])
     assert not [part for part in ("ss@", "34", "secret", "user:") if part in str(caught.value)]
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
@@ -94,6 +95,7 @@ def test_parse_what_is_ambiguous_is_refused_unseen(url: str) -> None:
         ("redis:///db?host=/run", "the default host/db", []),
         ("REDIS://", "the default host", []),
         ("unix:///run/redis.sock?db=1", "/run/redis.sock", []),
+        ("unix:///run/redis@1/a@b.sock?password=x", "/run/redis@1/a@b.sock", []),
     ],
 )
 def test_parse_valid_url_shows_where(url: str, where: str, hosts: list[str]) -> None:

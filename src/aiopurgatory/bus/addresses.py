@@ -15,12 +15,13 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 _HOST: Final = r"(?:\[[\w:.%]+\]|[^/?\#@\[\],:\s]*)(?::[0-9]*)?"
-#: At most one @, and that before the host. So no part of a password can be taken for a host, port or path.
+#: At most one @, and that before the host. So no part of a password can be taken for a host, port or path. The path of
+#: a unix URL without user and password may have any number.
 _URL: Final = re.compile(
     rf"""(?P<scheme>\w+)://
     (?:[^/?\#@\[\]]*@)?
     (?P<hosts>{_HOST}(?:,{_HOST})*)
-    (?P<path>/[^?\#@]*)?
+    (?P<path>(?<=unix://)/[^?\#]*|/[^?\#@]*)?
     (?:\?(?P<query>[^\#@]*))?""",
     re.ASCII | re.VERBOSE,
 )

@@ -39,7 +39,8 @@ class BusStatistics:
             each, every key was checked.
         since_echo: seconds since the newest own message that came back was sent: so old is the newest state of others
             that it knows of. None if none came back since it last connected.
-        outbox: keys that the server has not acknowledged, those replaced by "check everything" included.
+        outbox: keys that the server has not acknowledged. Those replaced by "check everything" are included. From then
+            on, every publish counts, of the same key, too.
         outbox_age: seconds since the oldest of these was published; 0.0 if there is none.
         published: keys given to publish().
         received: keys received from others, ``*`` included.

@@ -28,7 +28,7 @@ class Outbox:
         self._waiting: dict[Hashable, _Entry] = {}
         self._in_flight: dict[Hashable, _Entry] = {}
         self._serial = 0
-        #: Keys that the `*` in each dict stands for, but for one.
+        #: Keys that the `*` in each dict stands for, but for one: repeated ones, too, as it remembers none.
         self._collapsed = self._collapsed_in_flight = 0
 
     def __len__(self) -> int:
