@@ -192,7 +192,7 @@ async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None
 
 
 @asynccontextmanager
-async def moved(server: Server, user: str = "bus:secret", *, is_met: bool) -> AsyncIterator[Recorder]:
+async def moved(server: AclRedis, user: str = "bus:secret", *, is_met: bool) -> AsyncIterator[Recorder]:
     """A bus whose server has become a replica, and then its address leads to the new master. Yields: who listens there.
 
     Its link is cut before it asks for the role. Args: is_met: whether its next link meets the replica first.
@@ -219,12 +219,12 @@ async def moved(server: Server, user: str = "bus:secret", *, is_met: bool) -> As
 
 @pytest.mark.parametrize("user", ["bus:secret", "least:secret"])
 @pytest.mark.parametrize("is_met", [True, False], ids=["replica_is_met", "straight_to_the_new_master"])
-async def test_master_demoted_link_cut_before_it_is_asked(server: Server, user: str, is_met: bool) -> None:
+async def test_master_demoted_link_cut_before_it_is_asked(server: AclRedis, user: str, is_met: bool) -> None:
     async with moved(server, user, is_met=is_met) as there:
         await until(lambda: there.everything == 2)
 
 
-async def test_control_servers_not_told_apart_wakes_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_control_servers_not_told_apart_wakes_nobody(server: AclRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     async def same(connection: Any) -> object:
         await connection.read_response(timeout=inf)
         return "the same"

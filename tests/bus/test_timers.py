@@ -55,7 +55,8 @@ class Published:
 async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float) -> tuple[float, list[str]]:
     """Seconds from a publish to its check by the slowest of the other processes, over all keys.
 
-    Returns: also the messages that may be struck: later ones carry no key.
+    Returns: also the messages that may be struck: those of the first rounds. In later ones, publishes and probes follow
+    one another as before, and they show whether all goes on well.
     """
     network = Network(answer_way=0.0005 if fault.number % 2 else 0.002)
     processes = [Process(network, heartbeat, timeout) for _ in range(PROCESSES)]
@@ -64,12 +65,15 @@ async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float)
     await asyncio.sleep(1.1 * heartbeat)  # each has heard each
     network.strike(fault)
     published = Published(heartbeat, timeout)
-    for number in range(8 if period < 1.0 else 3):
+    sent: list[str] = []
+    rounds, struck = (8, 3) if period < 1.0 else (3, 2)
+    for number in range(rounds):
         for place, process in enumerate(processes):
             await asyncio.sleep(period / PROCESSES)
             published.add(f"{number} of {place}", process, processes)
-    await asyncio.sleep(5 * WAY)
-    sent = network.sent[:]
+        if number == struck - 1:
+            await asyncio.sleep(5 * WAY)
+            sent = network.sent[:]
     found = await published.slowest()
     for process in processes:
         await process.bus.aclose()
@@ -195,7 +199,7 @@ def test_joining_a_fleet_costs_one_check_more() -> None:
 @each_period
 @each_order
 def test_any_one_message_goes_wrong_all_hear(heartbeat: float, timeout: float, period: float) -> None:
-    assert late(slowest, heartbeat, timeout, period, step=53) == []
+    assert late(slowest, heartbeat, timeout, period, step=31) == []
 
 
 @pytest.mark.chaos
