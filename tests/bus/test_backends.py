@@ -1,10 +1,11 @@
-"""What a bus may cost PostgreSQL when it cannot publish or subscribe: two sessions, and hardly ever more."""
+"""What a bus may cost PostgreSQL when it cannot publish or subscribe: two sessions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from statistics import median
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ asyncpg = pytest.importorskip("asyncpg")
 from private_servers import Postgres, Server  # noqa: E402
 
 from aiopurgatory.bus import Bus, BusConnectError, postgres  # noqa: E402
-from aiopurgatory.bus.postgres import PostgresBus  # noqa: E402
+from aiopurgatory.bus.postgres import PostgresBus, PostgresEngine  # noqa: E402
 
 from .conftest import made  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
@@ -102,6 +103,7 @@ async def lock_of_notify_held(server: Server) -> AsyncIterator[Any]:
 
 
 WAITING = "wait_event_type = 'Lock'"
+NONE_RUNNING = postgres._STILL_RUNNING + " AND false"
 
 
 async def test_publish_lock_held_leaves_no_sessions_behind(server: Server) -> None:
@@ -123,10 +125,19 @@ async def test_publish_lock_free_again_goes_on(server: Server) -> None:
         await until(lambda: "key" in there.keys)
 
 
-async def test_control_without_lock_timeout_they_pile_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_control_neither_lock_timeout_nor_awaited_they_pile_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgres, "_NOTIFY", "SELECT pg_notify($1, $2)")
+    monkeypatch.setattr(postgres, "_STILL_RUNNING", NONE_RUNNING)
     async with buses(server), lock_of_notify_held(server) as admin:
         assert await most(admin, WAITING, 4.0) > 2 * BUSES
+
+
+async def test_publish_without_lock_timeout_one_each_waits(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_NOTIFY", "SELECT pg_notify($1, $2)")
+    async with buses(server), lock_of_notify_held(server) as admin:
+        assert await most(admin, WAITING, 4.0) == BUSES
 
 
 async def test_idle_session_timeout_is_no_gap(server: Server) -> None:
@@ -144,8 +155,13 @@ async def full_queue(idle: Any, admin: Any) -> None:
         await admin.execute("SELECT pg_notify('elsewhere', n || repeat('x', 300)) FROM generate_series(1, 100000) n")
 
 
-async def sessions_when_all_listen_again() -> int:
-    """The most sessions in LISTEN at a time, after eight buses are cut off whose timeout is shorter than it takes."""
+RUNS_LISTEN = "state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock' AND query LIKE '%LISTEN %'"
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+async def test_chaos_queue_is_long_two_sessions_each() -> None:
+    """Eight buses are cut off, and their timeout is shorter than a LISTEN takes."""
     with made(Postgres) as server:
         async with session(server) as idle, session(server) as admin, buses(server, 8, 0.5) as listening:
             await full_queue(idle, admin)
@@ -153,17 +169,81 @@ async def sessions_when_all_listen_again() -> int:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                 "AND query LIKE '%pg_notify($1%'"
             )
-            listen = "state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock' AND query LIKE '%LISTEN %'"
-            highest = await most(admin, listen, 5.0)
+            assert await most(admin, "true", 5.0) <= 8 * 2 + 1
             idle.terminate()
             await until(lambda: all(bus.statistics().connected for bus in listening), 30.0)
-            return highest
+
+
+async def listen_at_once(monkeypatch: pytest.MonkeyPatch) -> float:
+    """How many sessions run LISTEN at a time, if four begin together, and each takes long.
+
+    The median: sessions that have just begun, or wait for a core to end, look as if they ran it.
+    """
+    together, listen = asyncio.Barrier(4), PostgresEngine._listen
+
+    async def listen_together(self: PostgresEngine, *connections: Any) -> None:
+        await together.wait()
+        await listen(self, *connections)
+
+    monkeypatch.setattr(PostgresEngine, "_listen", listen_together)
+    with made(Postgres) as server:
+        async with session(server) as idle, session(server) as admin:
+            await full_queue(idle, admin)
+            opened = [PostgresBus(server.url(), [], timeout=60.0) for _ in range(4)]
+            starting = asyncio.gather(*(bus.start() for bus in opened))
+            found = []
+            while not starting.done():
+                found.append(await sessions(admin, RUNS_LISTEN))
+                await asyncio.sleep(0.01)
+            await starting
+            for bus in opened:
+                await bus.aclose()
+            return median(count for count in found if count)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(120)
-async def test_chaos_queue_is_long_one_listens_at_a_time() -> None:
-    assert await sessions_when_all_listen_again() <= 4
+async def test_chaos_listen_begun_together_runs_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await listen_at_once(monkeypatch) < 2
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+async def test_chaos_control_without_the_lock_all_listen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_LISTEN", postgres._LISTEN.replace("pg_advisory_xact_lock({lock})", "{lock}"))
+    assert await listen_at_once(monkeypatch) > 2
+
+
+#: As the LISTEN of a long queue, it goes on when it is cancelled.
+UNENDING = """CREATE OR REPLACE FUNCTION unending() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+PERFORM pg_sleep(2); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(2); END $$"""
+
+
+async def most_while_listen_does_not_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The most sessions of a bus whose LISTEN takes longer than its timeout, at first."""
+    async with session(server) as admin:
+        await admin.execute(UNENDING)
+        async with buses(server, 1) as (bus,):
+            with monkeypatch.context() as patched:
+                patched.setattr(
+                    postgres, "_LISTEN", postgres._LISTEN.replace("LISTEN {", "SELECT unending(); LISTEN {")
+                )
+                await admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notify($1%' "
+                    "AND pid <> pg_backend_pid()"
+                )
+                highest = await most(admin, "true", 5.0)
+            await until(lambda: bus.statistics().connected, 15.0)
+        return highest
+
+
+async def test_listen_does_not_end_two_sessions_at_most(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await most_while_listen_does_not_end(server, monkeypatch) == 2
+
+
+async def test_control_abandoned_sessions_not_awaited(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_STILL_RUNNING", NONE_RUNNING)
+    assert await most_while_listen_does_not_end(server, monkeypatch) > 2
 
 
 async def test_start_another_listen_runs_says_why(server: Server) -> None:

@@ -36,6 +36,8 @@ _LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_
 SELECT pg_notification_queue_usage(); LISTEN {channel};
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"""
 _LISTEN_LOCK: Final = int.from_bytes(b"aiopurg")
+#: Which of the sessions that were given up still run a statement. Idle ones are cut off, and the server does not know.
+_STILL_RUNNING: Final = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND state = 'active'"
 
 _POOLER: Final = (
     "is there a pgbouncer in transaction mode in between? LISTEN succeeds there but receives nothing: give the bus the "
@@ -85,6 +87,13 @@ class _ListenBusyError(Exception):
         super().__init__(f"another LISTEN still runs; the queue of NOTIFY is {usage:.0%} full")
 
 
+class _StillRunningError(Exception):
+    """A session that was given up still runs its statement. Another two would make three."""
+
+    def __init__(self) -> None:
+        super().__init__("an earlier session of this bus still runs its statement")
+
+
 class PostgresEngine:
     """The engine of a PostgresBus, with the same *dsn*, *channel* and *timeout*.
 
@@ -102,6 +111,8 @@ class PostgresEngine:
         where = address.where.replace("the default host", shown)
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
         self._names = Names()
+        #: The server's processes of the last attempt, and those before that still ran then.
+        self._left: list[int] = []
         #: Less than the bus waits, so that the server says what was in the way.
         self._milliseconds = max(1, int(timeout * 800))
 
@@ -109,11 +120,13 @@ class PostgresEngine:
         """Connect twice and subscribe, as ``Engine`` says."""
         connections: list[Any] = []
         try:
-            for _ in range(2):
-                connection = await asyncpg.connect(self._dsn, loop=NamesLoop(self._names))
-                connections.append(connection)
-                connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
-            listener, publisher = connections
+            publisher = await self._connect(lost, connections)
+            if self._left:
+                self._left = [pid for (pid,) in await publisher.fetch(_STILL_RUNNING, self._left)]
+            if self._left:
+                raise _StillRunningError
+            listener = await self._connect(lost, connections)
+            self._left = [connection.get_server_pid() for connection in connections]
             # Prepared now, so that each send is one round trip: see GRACE.
             statements = [
                 await publisher.prepare(sql.format(milliseconds=self._milliseconds)) for sql in (_NOTIFY, _NOTIFY_ALL)
@@ -126,6 +139,12 @@ class PostgresEngine:
                 connection.terminate()
             raise
         return link
+
+    async def _connect(self, lost: Lost, connections: list[Any]) -> Any:
+        connection = await asyncpg.connect(self._dsn, loop=NamesLoop(self._names))
+        connections.append(connection)
+        connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
+        return connection
 
     async def _listen(self, listener: Any, publisher: Any) -> None:
         channel = _identifier("channel", self._channel)
@@ -162,6 +181,11 @@ def _remedy(exc: Exception) -> str:
             return (
                 "end sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue; if "
                 "LISTEN then takes longer than the bus' timeout, raise it"
+            )
+        case _StillRunningError():
+            return (
+                "it ends by itself; if it is a LISTEN that takes longer than the bus' timeout, raise that, or end "
+                "sessions that listen and are idle in a transaction (pg_stat_activity), as they fill the queue"
             )
         case asyncpg.LockNotAvailableError():
             return (
