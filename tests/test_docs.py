@@ -18,11 +18,10 @@ import pytest
 import aiopurgatory
 from aiopurgatory import bus, journal, metrics, operations, testing, timer, web
 from aiopurgatory.bus import postgres, redis
-from aiopurgatory.testing import servers
 from aiopurgatory.web import aiohttp, inspector
 
 MODULES: list[ModuleType] = [aiopurgatory, bus, journal, metrics, operations, testing, timer, web]
-MODULES += [postgres, redis, servers, aiohttp, inspector]
+MODULES += [postgres, redis, aiohttp, inspector]
 #: They are no class or function, and the page on the journal explains them.
 CONSTANTS = {"COMPILED", "OPERATIONS", "STATISTICS", "SCHEMA_VERSION"}
 ROOT = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ from .arguments import (
 from .clock import Clock, LoopClock
 from .clock_task import ClockTask
 from .core.nanoseconds import NS
-from .core.observer import Observer
+from .core.observer import Observer, checked_observers
 from .core.parking import CLOSED, FORKED
 from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .handover import Handover
@@ -103,12 +103,7 @@ class Purgatory(SyncPurgatory):
         if max_pending is not None:
             require_int("max_pending", max_pending, 1)
         require_seconds("turn_budget", turn_budget, 1e-9, 1e6)
-        if not isinstance(observers, Iterable):
-            raise TypeError(f"observers must be an iterable of Observer instances, got {observers!r}")
-        told = tuple({id(observer): observer for observer in observers}.values())
-        for observer in told:
-            if not isinstance(observer, Observer):
-                raise TypeError(f"observers must be instances of Observer, got {observer!r}")
+        told = checked_observers(observers)
         if clock is not None:
             require_methods("clock", clock, ("time", "call_at"), "Clock")
         tick_ns = round(tick * NS)

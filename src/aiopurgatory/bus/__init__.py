@@ -3,8 +3,8 @@
 The engines are imported by path: ``aiopurgatory.bus.postgres``, ``aiopurgatory.bus.redis``.
 """
 
-from .bus import Bus, BusObserver, BusStatistics
+from .bus import Bus, BusStatistics
 from .engine import BusClosedError, BusConnectError, Engine, Link
 from .targets import Target
 
-__all__ = ["Bus", "BusClosedError", "BusConnectError", "BusObserver", "BusStatistics", "Engine", "Link", "Target"]
+__all__ = ["Bus", "BusClosedError", "BusConnectError", "BusStatistics", "Engine", "Link", "Target"]

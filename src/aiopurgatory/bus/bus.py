@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, runtime_checkable
+from typing import Final, Self
 
 from ..arguments import require_seconds
+from ..core.kit import Observer, checked_observers
 from .engine import CHANNEL, BusClosedError, BusConnectError, Engine, require_channel
 from .keys import encode
 from .outbox import Outbox
@@ -60,22 +61,6 @@ class BusStatistics:
     error: str | None
 
 
-@runtime_checkable
-class BusObserver(Protocol):
-    """Is told when a bus opens and closes. Exceptions go to the event loop's exception handler."""
-
-    def bus_opened(self, bus: Any, /) -> None:
-        """Called when *bus* starts to connect, in the running event loop."""
-        ...
-
-    def bus_closed(self, bus: Any, /) -> None:
-        """Called when *bus* is closed, or failed to connect at its start.
-
-        A bus whose task others have cancelled is not closed: its statistics say why it is disconnected.
-        """
-        ...
-
-
 class Bus:
     """Checks keys in every process that uses the same channel of the same server.
 
@@ -98,7 +83,8 @@ class Bus:
             receives all of these: with 100 idle processes and 5 s, each receives 20 a second.
         timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo;
             default 5.
-        observers: are told when the bus opens and closes, such as ``Metrics()``.
+        observers: called when the bus opens and closes, such as ``Metrics()`` (default: none). A bus whose task others
+            cancel stays open: its statistics say why it is disconnected.
         name: the channel's name, which labels the bus in metrics and on the live page.
 
     Raises: TypeError, ValueError: an argument of another type, or out of its range.
@@ -111,17 +97,14 @@ class Bus:
         *,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
-        observers: Iterable[BusObserver] = (),
+        observers: Iterable[Observer] = (),
         name: str = CHANNEL,
     ) -> None:
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
         self.name: Final = require_channel(name, "name")
         self._engine = engine
-        self._observers = tuple(observers)
-        for observer in self._observers:
-            if not isinstance(observer, BusObserver):
-                raise TypeError(f"observers must have bus_opened(bus) and bus_closed(bus), got {observer!r}")
+        self._observers = checked_observers(observers)
         self._timeout = timeout
         self._targets = Targets(targets, self._report)
         self._heartbeat = heartbeat
@@ -165,7 +148,7 @@ class Bus:
         self._rules = self._new_rules()
         self._reconnecting = reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
         self._is_open = self._is_observed = True
-        self._tell(lambda observer: observer.bus_opened(self))
+        self._tell(lambda observer: observer.opened(self))
         self._task = task = loop.create_task(reconnecting.run(), name="aiopurgatory bus")
         task.add_done_callback(partial(self._ended, self._rules.outbox, reconnecting))
         try:
@@ -344,9 +327,9 @@ class Bus:
         if self._is_observed:
             self._is_observed = False
             if self._pid == os.getpid():  # in a forked child, the bus is the parent's
-                self._tell(lambda observer: observer.bus_closed(self))
+                self._tell(lambda observer: observer.closed(self))
 
-    def _tell(self, tell: Callable[[BusObserver], object]) -> None:
+    def _tell(self, tell: Callable[[Observer], object]) -> None:
         for observer in self._observers:
             try:
                 tell(observer)

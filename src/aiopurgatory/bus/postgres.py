@@ -14,8 +14,9 @@ except ImportError as exc:
     raise ImportError("aiopurgatory.bus.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
 
 from ..arguments import require_seconds
+from ..core.kit import Observer
 from .addresses import Names, NamesLoop, parse
-from .bus import Bus, BusObserver
+from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import MAX_MESSAGE
 from .targets import Target
@@ -73,7 +74,7 @@ class PostgresBus(Bus):
         channel: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
-        observers: Iterable[BusObserver] = (),
+        observers: Iterable[Observer] = (),
     ) -> None:
         require_seconds("timeout", timeout, 0.01, 3600.0)
         engine = PostgresEngine(dsn, require_channel(channel), timeout)

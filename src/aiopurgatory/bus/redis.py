@@ -21,8 +21,9 @@ try:
 except ImportError as exc:
     raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
 
+from ..core.kit import Observer
 from .addresses import Names, parse
-from .bus import Bus, BusObserver
+from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import EVERY_KEY
 from .targets import Target
@@ -68,7 +69,7 @@ class RedisBus(Bus):
         channel: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
-        observers: Iterable[BusObserver] = (),
+        observers: Iterable[Observer] = (),
     ) -> None:
         engine = RedisEngine(url, require_channel(channel))
         super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=channel)

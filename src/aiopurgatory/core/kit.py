@@ -13,7 +13,7 @@ from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
 from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
-from .observer import Observer
+from .observer import Observer, checked_observers
 from .operation import (
     EXPIRED,
     Operation,
@@ -49,6 +49,7 @@ __all__ = [
     "Watchers",
     "ceil_ns",
     "check_purgatory",
+    "checked_observers",
     "checks_of",
     "complete",
     "count_in",

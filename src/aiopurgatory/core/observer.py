@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 from weakref import ref
 
@@ -58,6 +58,17 @@ class Observer:
 
         A purgatory has reported the end of every operation by then, except one whose own hook closes it.
         """
+
+
+def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """Return *observers*, each once. Raises: TypeError: one is not an Observer."""
+    if not isinstance(observers, Iterable):
+        raise TypeError(f"observers must be an iterable of Observer instances, got {observers!r}")
+    found = tuple({id(observer): observer for observer in observers}.values())
+    for observer in found:
+        if not isinstance(observer, Observer):
+            raise TypeError(f"observers must be instances of Observer, got {observer!r}")
+    return found
 
 
 @final

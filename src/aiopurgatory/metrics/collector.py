@@ -130,12 +130,6 @@ class Metrics(HistogramObserver):
         if self._shared is not None:
             self._shared.closed(what)
 
-    def bus_opened(self, bus: Bus) -> None:
-        self.opened(bus)
-
-    def bus_closed(self, bus: Bus) -> None:
-        self.closed(bus)
-
     def _retire(self, statistics: Statistics, kinds: list[KindHistograms]) -> None:
         """Keep the counts of a closed purgatory while others of its name are open: no counter may go back."""
         name = statistics.name

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ..bus import Bus, BusObserver, Target
+from ..bus import Bus, Target
 from ..bus.engine import Hear, Lost
+from ..core.kit import Observer
 
 
 class MemoryServer:
@@ -69,7 +70,7 @@ class MemoryBus(Bus):
         *,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
-        observers: Iterable[BusObserver] = (),
+        observers: Iterable[Observer] = (),
     ) -> None:
         self._memory = MemoryEngine(server)
         super().__init__(self._memory, targets, heartbeat=heartbeat, timeout=timeout, observers=observers)
