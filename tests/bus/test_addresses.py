@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 pytest.importorskip("asyncpg")
 pytest.importorskip("redis")
 
+from private_servers import Postgres
+
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.addresses import Names, parse
-from aiopurgatory.testing.servers import Postgres
 
 from .conftest import made
 from .servers import bus_on, engine_on
