@@ -56,9 +56,8 @@ test-forms: test-interpreted test-compiled  ## test the interpreted and the comp
 NOT_BY_DEFAULT := tests/benchmarks/test_smoke.py tests/benchmarks/test_broker_peers.py tests/web/attacks
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves or start their own processes: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/test_conftest.py $(addprefix tests/web/,inspector proxies \
-	test_crowds.py test_events_browser.py test_events_served.py test_servers.py) \
-	$(filter-out tests/pipeline/test_replay.py,$(wildcard tests/pipeline/test_*.py))
+SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/pipeline tests/test_conftest.py $(addprefix tests/web/,inspector \
+	proxies test_crowds.py test_events_browser.py test_events_served.py test_servers.py)
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
@@ -180,10 +179,13 @@ $(COMPILED)/.ready: $(READY) pyproject.toml hatch_build.py $(shell find src -nam
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) $(BUILD)/dist/*.whl
 	@touch $@
 
-# Competitors that are data structures are compiled, too. Those that users write around asyncio are not.
+# Competitors that are data structures are compiled, too, with the flags of hatch_build.py. Those that users write around
+# asyncio are not.
+PEERS_FLAGS := -fvisibility=hidden -fno-semantic-interposition -fno-plt
 $(PEERS)/.ready: $(READY) $(shell find benchmarks -name '*.py')
 	@echo "Compiling the competitors ..."
-	@rm -rf $(PEERS)
+	@rm -rf $(PEERS) && mkdir -p $(BUILD)
 	@cp -r benchmarks $(PEERS)
-	@cd $(PEERS) && MYPYC_OPT_LEVEL=3 $(abspath $(BIN))/mypyc --strict peers/timers*.py > mypyc.log 2>&1 || { cat mypyc.log; exit 1; }
+	@cd $(PEERS) && CFLAGS="$(PEERS_FLAGS)" MYPYC_OPT_LEVEL=3 $(abspath $(BIN))/mypyc --strict peers/timers*.py \
+	  peers/old_purgatory.py > mypyc.log 2>&1 || { cat mypyc.log; exit 1; }
 	@touch $@

@@ -1,8 +1,8 @@
 """python benchmarks/bench_simulate.py: measure the rates of generate and simulate, a line of JSON for each.
 
 The rate of a simulation is compared with that of the benchmark for the same setting, both per second of CPU time. The
-benchmark runs once with the simulated trace, and once overloaded, which saves most wake-ups and most purges of the old
-purgatory. Set PYTHONPATH=build/compiled to measure the compiled form.
+benchmark runs once with the simulated trace, and once overloaded, which saves most wake-ups. Set
+PYTHONPATH=build/compiled to measure the compiled form.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 
 import aiopurgatory
 from aiopurgatory.pipeline.generate import generate, generate_table
-from aiopurgatory.pipeline.replay.replay import replay
-from aiopurgatory.pipeline.replay.settings import OLD, Setting
 from aiopurgatory.pipeline.simulate import grid, simulate
 from aiopurgatory.pipeline.spark.session import session
 from aiopurgatory.pipeline.workload.model import WORKLOADS
 from aiopurgatory.pipeline.workload.trace import write_trace
+from aiopurgatory.replay.replay import replay
+from aiopurgatory.replay.settings import Setting
 
 HERE = Path(__file__).parent
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
@@ -34,7 +34,6 @@ FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
 PAIRS = {
     "ours": (Setting(), ["--competitor", "ours"]),
     "ours, purge 1000": (Setting(purge_interval=1000), ["--competitor", "ours", "--set", "purge_interval=1000"]),
-    "old, purge 1000": (Setting(OLD, None, None, 1000), ["--competitor", "old"]),
 }
 
 Line = dict[str, Any]
@@ -97,7 +96,7 @@ def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
     """Return the ratio of simulate's times on two cores and on one."""
     trace = folder / "scaling.parquet"
     write_trace(generate_table([WORKLOADS["many"]], args.rows), trace)
-    settings = grid([1.0, 10.0], [20, 64], [0, 1000], [None], [1000, 10000])
+    settings = grid([1.0, 10.0], [20, 64], [0, 1000])
     took: dict[int, float] = {}
     for cores in (1, 2):
         with session("bench", scratch=folder, master=f"local[{cores}]") as spark:

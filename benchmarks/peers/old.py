@@ -1,20 +1,26 @@
-"""Adapt Kafka's old purgatory, with the same operation as ours."""
+"""Adapt Kafka's old purgatory, with the same operation as ours, and compiled if ours is."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any
 
+import aiopurgatory
 from aiopurgatory.clock import LoopClock
-from aiopurgatory.pipeline.replay.old_purgatory import OldOperation, OldPurgatory
 
+from . import old_purgatory
 from .base import Tally, request_class
+from .old_purgatory import OldOperation, OldPurgatory
 
 Request = request_class(OldOperation)
 
 
 class Old:
+    """Raises: RuntimeError: one of both is compiled, and the other is not."""
+
     def __init__(self, purge_interval: int = 1_000) -> None:
+        if old_purgatory.__file__.endswith(".py") == aiopurgatory.COMPILED:
+            raise RuntimeError("the library is compiled, and the old purgatory is not, or the reverse: see build/peers")
         self.tally = Tally()
         self.complete = Request.force_complete
         self._purge_interval = purge_interval

@@ -18,6 +18,7 @@ from peers.ours import Ours, OursAwaited
 from workload.driver import Driver
 from workload.requests import as_requests
 
+import aiopurgatory
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.workload.model import Workload, of_seed
 
@@ -136,6 +137,12 @@ async def test_stop_leaves_nothing(peer: Peer) -> None:
     await peer.stop()
     assert left_behind(peer) == []
     assert len(asyncio.all_tasks()) == 1
+
+
+def test_old_purgatory_is_compiled_if_the_library_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiopurgatory.COMPILED", not aiopurgatory.COMPILED)
+    with pytest.raises(RuntimeError, match="the old purgatory is not, or the reverse"):
+        Old()
 
 
 async def test_old_purgatory_keeps_the_satisfied_until_a_purge() -> None:

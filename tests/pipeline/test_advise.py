@@ -16,16 +16,15 @@ import pytest
 
 from aiopurgatory.cli import main
 from aiopurgatory.pipeline import advise as stage
-from aiopurgatory.pipeline.advise import AdviceError, advise, advised, options_of
+from aiopurgatory.pipeline.advise import AdviceError, advise, options_of
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.replay import results
-from aiopurgatory.pipeline.replay.results import ResultsError
-from aiopurgatory.pipeline.replay.settings import OLD
 from aiopurgatory.pipeline.simulate import grid, measures
+from aiopurgatory.pipeline.spark.folders import replace_file
+from aiopurgatory.pipeline.workload import simulations
 from aiopurgatory.pipeline.workload.model import FEW, MANY, Workload
+from aiopurgatory.pipeline.workload.simulations import SimulationsError
 
 PLAIN: dict[str, Any] = {
-    "design": "new",
     "tick_ms": 1.0,
     "wheel_size": 20,
     "purge_interval": 0,
@@ -46,12 +45,11 @@ PLAIN: dict[str, Any] = {
     "late_p99_us": 990,
     "late_max_us": 1_000,
     "peak_pending": 5_000,
-    "peak_listed": 15_000,
+    "peak_watched": 15_000,
     "peak_bytes": 2_000_000,
 }
 COARSE = {"tick_ms": 10.0, "wakeups": 1_010, "wakeups_in_trace": 1_000, "late_p99_us": 9_900, "late_max_us": 10_000}
 PURGING = {"purge_interval": 1_000, "purges": 990, "purge_visits": 16_000_000, "peak_bytes": 3_000_000}
-OLDER = {**PURGING, "design": "old", "tick_ms": None, "wheel_size": None, "heap_operations": 1_900_000}
 SHORTER = {"timeout_ms": 50.0, "expired": 400_000, "completed": 600_000, "peak_pending": 3_000, "wakeups": 1}
 
 
@@ -61,89 +59,93 @@ NOBODY: dict[str, Any] = {"completed": 1_000_000, "expired": 0} | dict.fromkeys(
 MINUTE = {**COARSE, "tick_ms": 60_000.0, "wakeups": 10, "wakeups_in_trace": 10}
 
 
-def simulations(*changes: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist([{**PLAIN, **change} for change in changes], schema=results.SCHEMA)
+def table_of(*changes: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist([{**PLAIN, **change} for change in changes], schema=simulations.SCHEMA)
+
+
+def text_of(table: pa.Table, **limits: Any) -> str:
+    return advise(table, **limits).markdown()
 
 
 def test_advise_is_the_cheapest_on_time() -> None:
-    found = simulations({}, COARSE, PURGING, OLDER, SHORTER)
-    assert "Use `Purgatory(tick=0.01, wheel_size=20, purge_interval=0)`" in advise(found)
-    text = advise(found, late_ms=5)
+    found = table_of({}, COARSE, PURGING, SHORTER)
+    assert "Use `Purgatory(tick=0.01, wheel_size=20, purge_interval=0)`" in text_of(found)
+    text = text_of(found, max_lateness_ms=5)
     assert "Use `Purgatory(tick=0.001, wheel_size=20, purge_interval=0)`" in text
     assert "tick=0.01, wheel_size=20, purge_interval=0: 8% less CPU time, 90% less wake-ups" in text
     assert "expirations 9.9 ms late, which is too late" in text
     assert "its 990 purges visit 16.0 entries per operation" in text
     assert "With a timeout of 50 ms for all operations, 40.0% would expire instead of 10.0%" in text
-    assert text.count("\n| ") == 2 + 5
+    assert text.count("\n| ") == 2 + 4
     assert "| **tick=0.001, wheel_size=20, purge_interval=0** |" in text
 
 
 def test_advise_near_the_same_cost_stays_with_the_defaults() -> None:
     slightly = {"wheel_size": 64, "cascades": 0}
-    assert "wheel_size=20" in advise(simulations({}, slightly)).splitlines()[2]
+    assert "wheel_size=20" in text_of(table_of({}, slightly)).splitlines()[2]
 
 
 @pytest.mark.parametrize("expired", [0, 3, 299])
 def test_advise_few_expired_takes_one_tick_for_lateness(expired: int) -> None:
     few = {**NOBODY, "expired": expired}
-    text = advise(simulations(few, {**MINUTE, **few}, {**COARSE, **few}))
+    text = text_of(table_of(few, {**MINUTE, **few}, {**COARSE, **few}))
     assert "Use `Purgatory(tick=0.01, " in text  # a tick of a minute may be a minute late, though none was seen to be
     assert f"Only {expired} operations expired." in text
     assert "the worst case is assumed: one tick, 10 ms" in text
     assert "expirations up to 60,000 ms late, which is too late" in text
     assert text.count("| up to ") == 3
     with pytest.raises(AdviceError, match=r"at most 0\.5 ms late, but the best setting reaches 1 ms"):
-        advise(simulations(few, {**MINUTE, **few}), late_ms=0.5)
+        text_of(table_of(few, {**MINUTE, **few}), max_lateness_ms=0.5)
 
 
 def test_advise_enough_expired_counts_what_was_measured() -> None:
-    text = advise(simulations({"expired": 300, "late_p99_us": 400}), late_ms=0.5)
+    text = text_of(table_of({"expired": 300, "late_p99_us": 400}), max_lateness_ms=0.5)
     assert "99 % of expirations are at most 0.4 ms late." in text
     assert "up to" not in text.split("wheel_size=20, purge_interval=0** |")[1]
 
 
 def test_advise_says_how_much_it_has_seen() -> None:
-    text = advise(simulations({}))
+    text = text_of(table_of({}))
     assert "N = 1,000,000 operations over 10 s; 100,000 of them (10.0%) expired" in text
     assert "on an idle machine. A busy event loop adds its own delays" in text
-    assert "over 3.5 minutes;" in advise(simulations({"span_us": 210_000_000}))
-    assert "over 2.5 hours;" in advise(simulations({"span_us": 9_000_000_000}))
+    assert "over 3.5 minutes;" in text_of(table_of({"span_us": 210_000_000}))
+    assert "over 2.5 hours;" in text_of(table_of({"span_us": 9_000_000_000}))
 
 
 def test_advise_from_too_few_operations_is_refused() -> None:
-    few = simulations({"operations": 999}, {**COARSE, "operations": 999})
+    few = table_of({"operations": 999}, {**COARSE, "operations": 999})
     with pytest.raises(AdviceError, match="999 operations, at least 1,000 are needed: simulate a trace with more rows"):
-        advise(few)
-    assert "N = 999 operations" in advise(few, fewest=999)
+        text_of(few)
+    assert "N = 999 operations" in text_of(few, fewest=999)
     # Shards count together.
-    assert advise(simulations({"operations": 600}, {"operations": 600, "shard": 1}))
+    assert text_of(table_of({"operations": 600}, {"operations": 600, "shard": 1}))
 
 
 def test_options_of_adds_the_shards_up() -> None:
-    (option,) = options_of(simulations({}, {"shard": 1, "late_p99_us": 700, "peak_pending": 1}))
+    (option,) = options_of(table_of({}, {"shard": 1, "late_p99_us": 700, "peak_pending": 1}))
     totals = option.totals
     assert (option.shards, totals["operations"]) == (2, 2_000_000)
     assert (totals["late_p99_us"], totals["peak_pending"]) == (990, 5_001)
     assert option.wakeups_per_second == 1_000  # of one process
-    assert "on 2 processes" in advise(simulations({}, {"shard": 1}))
+    assert "on 2 processes" in text_of(table_of({}, {"shard": 1}))
 
 
 def test_advise_without_a_setting_to_choose_is_refused() -> None:
-    with pytest.raises(AdviceError, match="must have a setting of the library"):
-        advise(simulations(OLDER, SHORTER))
-    with pytest.raises(AdviceError, match="must have a setting of the library"):
-        advise(simulations())
+    with pytest.raises(AdviceError, match="must have a setting with"):
+        text_of(table_of(SHORTER))
+    with pytest.raises(AdviceError, match="must have a setting with"):
+        text_of(table_of())
     with pytest.raises(AdviceError, match=r"at most 0\.5 ms late, but the best setting reaches 0\.99 ms"):
-        advise(simulations({}), late_ms=0.5)
+        text_of(table_of({}), max_lateness_ms=0.5)
 
 
 def test_advise_of_a_setting_that_the_library_refuses_is_refused() -> None:
     with pytest.raises(AdviceError, match=r"tick must be from 1e-09 to 1e\+06 s, got 0\.0: simulate again"):
-        advise(simulations({}, {"tick_ms": 0.0}))
+        text_of(table_of({}, {"tick_ms": 0.0}))
 
 
-def test_advised_has_a_row_for_each_setting_and_the_code() -> None:
-    advice = advised(simulations({}, COARSE, OLDER))
+def test_advise_has_a_row_for_each_setting_and_the_code() -> None:
+    advice = advise(table_of({}, COARSE, PURGING))
     assert advice.call == "Purgatory(tick=0.01, wheel_size=20, purge_interval=0)"
     assert [row[0] for row in advice.rows].count(advice.best.name) == 1
     assert {len(row) for row in advice.rows} == {len(stage.COLUMNS)}
@@ -160,7 +162,7 @@ def options(folder: Path, *more: str) -> argparse.Namespace:
 
 
 def test_run_reads_results_and_replaces_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results.write(simulations({}, COARSE), str(tmp_path / "simulations"))
+    simulations.write(table_of({}, COARSE), str(tmp_path / "simulations"))
     stage.run(options(tmp_path))
     first = (tmp_path / "out" / "advice.md").read_text()
     assert "tick=0.01," in first
@@ -171,7 +173,7 @@ def test_run_reads_results_and_replaces_its_file(tmp_path: Path, capsys: pytest.
 
 
 def test_run_that_cannot_advise_leaves_the_earlier_advice(tmp_path: Path) -> None:
-    results.write(simulations({}), str(tmp_path / "simulations"))
+    simulations.write(table_of({}), str(tmp_path / "simulations"))
     stage.run(options(tmp_path))
     with pytest.raises(AdviceError, match="at least 2,000,000 are needed"):
         stage.run(options(tmp_path, "--fewest", "2000000"))
@@ -179,7 +181,7 @@ def test_run_that_cannot_advise_leaves_the_earlier_advice(tmp_path: Path) -> Non
 
 
 def test_command_advise_needs_no_spark(tmp_path: Path) -> None:
-    results.write(simulations({}), str(tmp_path / "simulations"))
+    simulations.write(table_of({}), str(tmp_path / "simulations"))
     script = (
         "import sys\nfrom aiopurgatory.cli import main\n"
         f"status = main(['pipeline', 'advise', {str(tmp_path / 'simulations')!r}, {str(tmp_path)!r}])\n"
@@ -201,58 +203,51 @@ def test_command_advise_without_results_is_one_line(tmp_path: Path, capsys: pyte
 
 def test_results_read_what_was_written_last(tmp_path: Path) -> None:
     folder = tmp_path / "José [1] {x,y} a:b"
-    for table in (simulations({}), simulations({}, COARSE)):
-        results.write(table, str(folder))
-        assert results.read(str(folder)).equals(table)
-        assert os.listdir(folder) == [results.NAME]
-    assert results.read(f"file://{folder}").num_rows == 2
+    for table in (table_of({}), table_of({}, COARSE)):
+        simulations.write(table, str(folder))
+        assert simulations.read(str(folder)).equals(table)
+        assert os.listdir(folder) == [simulations.NAME]
+    assert simulations.read(f"file://{folder}").num_rows == 2
 
 
 def test_results_that_cannot_be_written_leave_the_earlier_ones(tmp_path: Path) -> None:
-    results.write(simulations({}), str(tmp_path))
+    simulations.write(table_of({}), str(tmp_path))
     with pytest.raises(KeyError):
-        results.write(simulations({}, {}).drop_columns("left"), str(tmp_path))
+        simulations.write(table_of({}, {}).drop_columns("left"), str(tmp_path))
     script = (
         "import resource, sys\n"
-        "from aiopurgatory.pipeline.replay.results import replace_file\n"
+        "from aiopurgatory.pipeline.spark.folders import replace_file\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"  # as if the disk were full
         "replace_file(sys.argv[1], bytes(100_000))"
     )
-    command = [sys.executable, "-c", script, str(tmp_path / results.NAME)]
+    command = [sys.executable, "-c", script, str(tmp_path / simulations.NAME)]
     assert "OSError" in subprocess.run(command, capture_output=True, text=True).stderr
-    assert results.read(str(tmp_path)).num_rows == 1
-    assert os.listdir(tmp_path) == [results.NAME]
+    assert simulations.read(str(tmp_path)).num_rows == 1
+    assert os.listdir(tmp_path) == [simulations.NAME]
 
 
 def test_results_remove_what_a_killed_run_left(tmp_path: Path) -> None:
-    (tmp_path / f".{results.NAME}.0123").write_bytes(b"half")
-    results.write(simulations({}), str(tmp_path))
-    assert os.listdir(tmp_path) == [results.NAME]
+    (tmp_path / f".{simulations.NAME}.0123").write_bytes(b"half")
+    simulations.write(table_of({}), str(tmp_path))
+    assert os.listdir(tmp_path) == [simulations.NAME]
 
 
 def test_results_of_another_table_are_refused(tmp_path: Path) -> None:
-    (tmp_path / results.NAME).write_bytes(b"no Parquet")
-    with pytest.raises(ResultsError, match="cannot read"):
-        results.read(str(tmp_path))
+    (tmp_path / simulations.NAME).write_bytes(b"no Parquet")
+    with pytest.raises(SimulationsError, match="cannot read"):
+        simulations.read(str(tmp_path))
     sink = pa.BufferOutputStream()
-    pq.write_table(simulations({}).drop_columns(["left", "span_us"]), sink)
-    results.replace_file(str(tmp_path / results.NAME), sink.getvalue().to_pybytes())
-    with pytest.raises(ResultsError, match="has no column left, span_us: simulate again"):
-        results.read(str(tmp_path))
+    pq.write_table(table_of({}).drop_columns(["left", "span_us"]), sink)
+    replace_file(str(tmp_path / simulations.NAME), sink.getvalue().to_pybytes())
+    with pytest.raises(SimulationsError, match="has no column left, span_us: simulate again"):
+        simulations.read(str(tmp_path))
 
 
-@pytest.mark.parametrize("workload", [FEW, MANY], ids=["few", "many"])
-def test_advise_of_the_seeds_benchmark_old_against_new(workload: Workload) -> None:
-    table = generate_table([workload], 10_000, rate=50_000)
-    settings = grid([1.0, 10.0], [20, 256], [0, 1000], [None], [1000, 10000])
-    rows = [{**asdict(setting), "shard": 0, **measures(table, setting)} for setting in settings]
-    found = pa.Table.from_pylist(rows, schema=results.SCHEMA)
-    advice = advised(found)
-    best = advice.best
+@pytest.mark.parametrize(("workload", "share"), [(FEW, 0.078), (MANY, 0.5)], ids=["few", "many"])
+def test_advise_on_the_workloads_of_kafkas_benchmark(workload: Workload, share: float) -> None:
+    trace = generate_table([workload], 10_000, rate=50_000)
+    settings = grid([1.0, 10.0], [20, 256], [0, 1000])
+    rows = [{**asdict(setting), "shard": 0, **measures(trace, setting)} for setting in settings]
+    best = advise(pa.Table.from_pylist(rows, schema=simulations.SCHEMA)).best
     assert best.setting.purge_interval == 0
-    old = [option for option in options_of(found) if option.setting.design == OLD]
-    assert all(option.each("heap_operations") > 20 * best.each("heap_operations") for option in old)
-    assert all(option.totals["peak_listed"] > 1.3 * best.totals["peak_listed"] for option in old)
-    assert advice.markdown().count("The old purgatory") == 2
-    share = {"few": 0.078, "many": 0.5}[workload.kind]
     assert best.expired == pytest.approx(share, abs=0.02)

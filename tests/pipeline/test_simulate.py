@@ -14,13 +14,13 @@ from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.cli import main
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.replay import results
-from aiopurgatory.pipeline.replay.settings import OLD, Setting
 from aiopurgatory.pipeline.simulate import RESULT, SimulationError, grid, measures, simulate, simulate_folder
+from aiopurgatory.pipeline.workload import simulations
 from aiopurgatory.pipeline.workload.model import MANY
 from aiopurgatory.pipeline.workload.trace import SCHEMA, SPARK_SCHEMA, TraceError, write_trace
+from aiopurgatory.replay.settings import Setting
 
-SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0], [100])
+SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0])
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,9 @@ def by_setting(found: DataFrame) -> dict[tuple[Setting, int], dict[str, Any]]:
 
 
 def test_grid_is_every_combination_once() -> None:
-    assert len(SETTINGS) == 2 * 1 * 2 * 2 + 2
+    assert len(SETTINGS) == 2 * 1 * 2 * 2
     assert grid([1.0, 1.0], [20]) == [Setting()]
-    assert Setting(OLD, None, None, 100, 50.0) in SETTINGS
+    assert Setting(10.0, 20, 100, 50.0) in SETTINGS
 
 
 def test_simulate_gives_each_setting_what_its_replay_gives(trace: DataFrame, table: pa.Table) -> None:
@@ -66,7 +66,7 @@ def test_simulate_shards_share_the_operations_by_first_key(
 
 
 def test_simulate_order_of_rows_and_partitions_do_not_matter(trace: DataFrame) -> None:
-    settings = [Setting(), Setting(OLD, None, None, 100)]
+    settings = [Setting(), Setting(purge_interval=100)]
     ties = trace.selectExpr("arrival_us div 5000 * 5000 AS arrival_us", "keys", "completion_us", "timeout_us")
     once = simulate(ties, settings)
     again = simulate(ties.repartition(7).sort("timeout_us", "completion_us"), settings)
@@ -102,9 +102,8 @@ def test_simulate_argument_out_of_range_is_refused(trace: DataFrame, settings: l
         (["--wheel-sizes", "1"], "wheel_size must be >= 2, got 1"),
         (["--purge-intervals", "0,-5"], "purge_interval must be >= 0, got -5"),
         (["--timeouts", "nan"], "timeout must be from 0 to 1e+09 s, got nan"),
-        (["--old", "0"], "purge_interval of the old purgatory must be >= 1, got 0"),
         (["--shards", "0"], "shards must be >= 1, got 0"),
-        (["--ticks", "", "--old", ""], "settings must be at least one, got none"),
+        (["--ticks", ""], "settings must be at least one, got none"),
     ],
 )
 def test_command_simulate_setting_is_refused_before_a_session(
@@ -122,9 +121,9 @@ def test_simulate_folder_writes_results_as_a_whole(spark: SparkSession, table: p
     write_trace(table, place / "trace.parquet")
     for settings in ([Setting(), Setting(tick_ms=10.0)], [Setting()]):
         folder = simulate_folder(spark, str(place / "trace.parquet"), str(place), settings)
-        assert results.read(folder).num_rows == len(settings)
-        assert os.listdir(folder) == [results.NAME]
-    (row,) = results.read(folder).to_pylist()
+        assert simulations.read(folder).num_rows == len(settings)
+        assert os.listdir(folder) == [simulations.NAME]
+    (row,) = simulations.read(folder).to_pylist()
     assert {name: row[name] for name in ("shard", "tick_ms")} == {"shard": 0, "tick_ms": 1.0}
     assert row.items() >= measures(table, Setting()).items()
 
@@ -141,7 +140,7 @@ def test_simulate_folder_of_no_valid_trace_leaves_the_earlier_results(
             simulate_folder(spark, str(tmp_path / "bad.parquet"), str(tmp_path), [Setting()])
     with pytest.raises(SimulationError, match=r"must be a folder that generate has written, got .*none"):
         simulate_folder(spark, str(tmp_path / "none"), str(tmp_path), [Setting()])
-    assert results.read(folder).num_rows == 1
+    assert simulations.read(folder).num_rows == 1
 
 
 def test_trace_schema_is_the_same_for_spark(trace: DataFrame) -> None:

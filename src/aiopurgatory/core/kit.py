@@ -24,14 +24,15 @@ from .operation import (
     is_pending,
     keys_of,
     mark_retrieved,
+    number_of,
     owner_of,
     seconds_of,
     watched_at,
 )
 from .outcome import Outcome
 from .parking import Parking
-from .purgatory import SyncPurgatory, parts_of
-from .watchers import Watchers, count_in, oldest
+from .purgatory import Parts, SyncPurgatory, parts_of
+from .watchers import Watchers, count_in, listed, oldest
 
 __all__ = [
     "EVERY_KEY",
@@ -44,6 +45,7 @@ __all__ = [
     "Observer",
     "Operation",
     "Outcome",
+    "Parts",
     "SyncPurgatory",
     "Undecided",
     "Watchers",
@@ -61,8 +63,10 @@ __all__ = [
     "is_parked",
     "is_pending",
     "keys_of",
+    "listed",
     "loop_of",
     "mark_retrieved",
+    "number_of",
     "oldest",
     "owner_of",
     "parking_of",

@@ -17,24 +17,26 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.replay.settings import Setting
 
-from .replay import results
-from .replay.settings import NEW, OLD, Setting
+from .spark.folders import replace_file
+from .workload import simulations
 
-#: ns of CPU time per step, compiled: of the library, and of the old purgatory. They agree with benchmarks/RESULTS.md
-#: for Kafka's two workloads at 100,000 requests per second, less the share of the driver, to about a fifth.
+#: ns of CPU time per step, compiled. For Kafka's two workloads at 100,000 requests per second they agree with
+#: benchmarks/RESULTS.md, less the share of the driver, to about a fifth.
 COSTS_NS: Final = {
-    NEW: {"operations": 3_000, "expired": 1_500, "cascades": 150, "heap_operations": 500, "purge_visits": 100},
-    OLD: {"operations": 2_400, "expired": 1_500, "cascades": 0, "heap_operations": 600, "purge_visits": 70},
+    "operations": 3_000,
+    "expired": 1_500,
+    "cascades": 150,
+    "heap_operations": 500,
+    "purge_visits": 100,
+    "wakeups": 30_000,
 }
-WAKEUP_NS: Final = 30_000
 #: Of two settings whose costs differ by less, the one nearer to the defaults is better.
 NEAR: Final = 1.03
 #: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
 #: probability of 95 %, as 0.99 ** 300 = 0.05.
 ENOUGH_EXPIRED: Final = 300
-#: The old purgatory wakes up at whole milliseconds.
-OLD_TICK_MS: Final = 1.0
 COLUMNS: Final = (
     "setting",
     "CPU s per 1M",
@@ -77,31 +79,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the advice, and print it. Raises: AdviceError, ResultsError: no advice can be given."""
-    text = advise(results.read(args.simulations), late_ms=args.max_lateness_ms, fewest=args.fewest)
-    results.replace_file(f"{args.out}/advice.md", text.encode())
+    """Write the advice, and print it. Raises: AdviceError, SimulationsError: no advice can be given."""
+    text = advise(simulations.read(args.simulations), args.max_lateness_ms, args.fewest).markdown()
+    replace_file(f"{args.out}/advice.md", text.encode())
     print(text)
 
 
-def advise(simulations: pa.Table, *, late_ms: float = 20.0, fewest: int = 1_000) -> str:
-    """Return the advice as Markdown. Arguments and errors are those of advised()."""
-    return advised(simulations, late_ms=late_ms, fewest=fewest).markdown()
-
-
-def advised(simulations: pa.Table, *, late_ms: float = 20.0, fewest: int = 1_000) -> Advice:
+def advise(table: pa.Table, max_lateness_ms: float = 20.0, fewest: int = 1_000) -> Advice:
     """Choose the settings to use.
 
     Args:
-        simulations: as results.read() returns it.
-        late_ms: 99 % of expirations must be at most this late, in ms (default: 20).
+        table: as simulations.read() returns it.
+        max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
         fewest: give no advice from a trace of fewer operations (default: 1,000).
 
     Raises: AdviceError: no setting can be chosen; the message says what to do.
     """
-    options = options_of(simulations)
-    best = choose(options, late_ms, fewest)
-    ordered = sorted(options, key=lambda each: (each.setting.design != NEW, each.cpu_seconds, each.name))
-    return Advice(best, tuple(_sentences(best, options, late_ms)), tuple(_cells(best, each) for each in ordered))
+    options = options_of(table)
+    best = choose(options, max_lateness_ms, fewest)
+    ordered = sorted(options, key=lambda each: (each.cpu_seconds, each.name))
+    sentences = tuple(_sentences(best, options, max_lateness_ms))
+    return Advice(best, sentences, tuple(_cells(best, each) for each in ordered))
 
 
 @dataclass(frozen=True)
@@ -141,9 +139,7 @@ class Option:
     @property
     def name(self) -> str:
         setting = self.setting
-        words = ["old purgatory"] if setting.design == OLD else [f"tick={setting.tick:g}"]
-        if setting.design == NEW:
-            words.append(f"wheel_size={setting.wheel_size}")
+        words = [f"tick={setting.tick:g}", f"wheel_size={setting.wheel_size}"]
         words.append(f"purge_interval={setting.purge_interval}")
         if setting.timeout_ms is not None:
             words.append(f"timeout {setting.timeout_ms:g} ms")
@@ -152,9 +148,7 @@ class Option:
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds per million operations."""
-        totals = self.totals
-        steps = sum(totals[step] * ns for step, ns in COSTS_NS[self.setting.design].items())
-        return (steps + totals["wakeups"] * WAKEUP_NS) / 1e3 / totals["operations"]
+        return sum(self.each(step) * ns for step, ns in COSTS_NS.items()) / 1e3
 
     @property
     def wakeups_per_second(self) -> float:
@@ -169,9 +163,7 @@ class Option:
     @property
     def late_ms(self) -> float:
         """The 99th percentile of lateness; one tick, the worst case, if too few expired to measure it."""
-        if self.lateness_is_measured:
-            return self.totals["late_p99_us"] / 1000
-        return OLD_TICK_MS if self.setting.tick_ms is None else self.setting.tick_ms
+        return self.totals["late_p99_us"] / 1000 if self.lateness_is_measured else self.setting.tick_ms
 
     @property
     def expired(self) -> float:
@@ -192,17 +184,17 @@ class Option:
         return sum(getattr(default, name) != getattr(own, name) for name in Setting.__dataclass_fields__)
 
 
-def options_of(simulations: pa.Table) -> list[Option]:
+def options_of(table: pa.Table) -> list[Option]:
     """Sum up the shards of each setting; of lateness and of the span of the trace, take the largest.
 
     Sums of peaks are upper bounds: not all shards need have theirs at the same time.
 
-    Raises: AdviceError: *simulations* has a setting that the library refuses.
+    Raises: AdviceError: *table* has a setting that the library refuses.
     """
     names = list(Setting.__dataclass_fields__)
-    counted = [name for name in results.SCHEMA.names if name not in (*names, "shard")]
+    counted = [name for name in simulations.SCHEMA.names if name not in (*names, "shard")]
     how = {name: "max" if name in _LARGEST else "sum" for name in counted}
-    found = simulations.group_by(names, use_threads=False).aggregate([*how.items(), ("shard", "count")])
+    found = table.group_by(names, use_threads=False).aggregate([*how.items(), ("shard", "count")])
     try:
         return [
             Option(
@@ -216,21 +208,21 @@ def options_of(simulations: pa.Table) -> list[Option]:
         raise AdviceError(f"{error}: simulate again") from None
 
 
-def choose(options: Sequence[Option], late_ms: float, fewest: int) -> Option:
+def choose(options: Sequence[Option], max_lateness_ms: float, fewest: int) -> Option:
     """The best of *options*. Raises: AdviceError: too few operations, or no setting is on time."""
-    ours = [each for each in options if each.setting.design == NEW and each.setting.timeout_ms is None]
-    if not ours:
-        raise AdviceError("simulations must have a setting of the library with each operation's own timeout, got none")
-    seen = min(each.totals["operations"] for each in ours)
+    candidates = [each for each in options if each.setting.timeout_ms is None]
+    if not candidates:
+        raise AdviceError("simulations must have a setting with each operation's own timeout, got none")
+    seen = min(each.totals["operations"] for each in candidates)
     if seen < fewest:
         raise AdviceError(
             f"no advice from {seen:,} operations, at least {fewest:,} are needed: simulate a trace with more rows"
         )
-    on_time = [each for each in ours if each.late_ms <= late_ms]
+    on_time = [each for each in candidates if each.late_ms <= max_lateness_ms]
     if not on_time:
-        best = min(each.late_ms for each in ours)
+        best = min(each.late_ms for each in candidates)
         raise AdviceError(
-            f"no advice: 99 % of expirations must be at most {late_ms:g} ms late, but the best setting reaches "
+            f"no advice: 99 % of expirations must be at most {max_lateness_ms:g} ms late, but the best setting reaches "
             f"{_ms(best)} ms: simulate finer ticks, or allow more lateness"
         )
     least = min(each.cpu_seconds for each in on_time)
@@ -241,14 +233,11 @@ def choose(options: Sequence[Option], late_ms: float, fewest: int) -> Option:
 # In words
 
 
-def _sentences(best: Option, options: Sequence[Option], late_ms: float) -> Iterator[str]:
+def _sentences(best: Option, options: Sequence[Option], max_lateness_ms: float) -> Iterator[str]:
     yield from _about(best)
     for name, what in (("tick_ms", "tick"), ("wheel_size", "wheel size"), ("purge_interval", "purge interval")):
         for other in _differing(best, options, name):
-            yield f"Another {what}, {other.name}: {_compared(best, other, late_ms)}."
-    for other in options:
-        if other.setting.design == OLD and other.setting.timeout_ms is None:
-            yield f"The {other.name}: {_compared(best, other, late_ms)}."
+            yield f"Another {what}, {other.name}: {_compared(best, other, max_lateness_ms)}."
     for other in _differing(best, options, "timeout_ms"):
         yield (
             f"With a timeout of {other.setting.timeout_ms:g} ms for all operations, {other.expired:.1%} would expire "
@@ -306,7 +295,7 @@ def _differing(best: Option, options: Sequence[Option], name: str) -> list[Optio
     ]
 
 
-def _compared(best: Option, other: Option, late_ms: float) -> str:
+def _compared(best: Option, other: Option, max_lateness_ms: float) -> str:
     said = [_factor(other.cpu_seconds / best.cpu_seconds, "CPU time")]
     pairs = [
         ("wake-ups", best.wakeups_per_second, other.wakeups_per_second),
@@ -318,7 +307,7 @@ def _compared(best: Option, other: Option, late_ms: float) -> str:
         said.append(f"its {other.totals['purges']:,} purges visit {visits}")
     if abs(other.late_ms - best.late_ms) > 0.1:
         most = "" if other.lateness_is_measured else "up to "
-        verdict = ", which is too late" if other.late_ms > late_ms else ""
+        verdict = ", which is too late" if other.late_ms > max_lateness_ms else ""
         said.append(f"expirations {most}{_ms(other.late_ms)} ms late{verdict}")
     return ", ".join(said)
 

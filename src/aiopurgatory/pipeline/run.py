@@ -29,24 +29,23 @@ from pyspark.sql import SparkSession
 
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.replay.settings import Setting
 
 from . import advise, fit, generate, ingest, report, simulate
 from .cleaning.clean_table import read_clean
 from .cleaning.files import listed
 from .cleaning.journal_tables import OPERATIONS
 from .page.promises import Limits
-from .replay import results
-from .replay.settings import Setting
 from .spark import folders, progress
 from .spark.scratch import remove_abandoned
 from .spark.session import stage_session
+from .workload import simulations
 from .workload.model import expected_shares, read_model, write_model
 
 #: The stages, in their order.
 PARTS: Final = ("ingest", "report", "fit", "generate", "simulate", "advise")
 ROWS: Final = 100_000
 _WHEEL_SIZES: Final = (20, 64)
-_OLD_PURGE_INTERVALS: Final = (1_000, 10_000)
 
 
 class BusyError(PurgatoryError):
@@ -74,9 +73,7 @@ class Options:
     def settings(self) -> list[Setting]:
         """The settings to simulate. Raises: PurgatoryError: a setting is refused."""
         try:
-            return simulate.grid(
-                self.ticks, _WHEEL_SIZES, self.purge_intervals, old_purge_intervals=_OLD_PURGE_INTERVALS
-            )
+            return simulate.grid(self.ticks, _WHEEL_SIZES, self.purge_intervals)
         except (TypeError, ValueError) as error:
             raise PurgatoryError(str(error)) from None
 
@@ -184,7 +181,7 @@ class _Marks:
 
     def _write(self) -> None:
         content = {"library": aiopurgatory.__version__, "made_from": self.made_from}
-        results.replace_file(str(self.path), json.dumps(content, indent=1).encode())
+        folders.replace_file(str(self.path), json.dumps(content, indent=1).encode())
 
 
 class _Run:
@@ -255,9 +252,9 @@ class _Run:
         simulate.simulate_folder(self._spark(), str(self._out / "trace"), str(self._out), self._options.settings())
 
     def _advise(self) -> None:
-        found = results.read(str(self._out / "simulations"))
-        advice = advise.advise(found, late_ms=self._options.max_lateness_ms)
-        results.replace_file(str(self._out / "advice.md"), advice.encode())
+        found = simulations.read(str(self._out / "simulations"))
+        advice = advise.advise(found, self._options.max_lateness_ms).markdown()
+        folders.replace_file(str(self._out / "advice.md"), advice.encode())
         limits = Limits(
             max_lateness_ms=self._options.max_lateness_ms,
             expected_shares=expected_shares(read_model(self._out / "model.json")),

@@ -1,7 +1,7 @@
-"""Replays a trace through the library's own timer and core on a virtual clock, once for each of many settings.
+"""Trace -> what the library's own timer and core do with it on a virtual clock, for each of many settings.
 
-Each combination of the values given is one setting. For comparison, the trace is also replayed through Kafka's old
-purgatory (up to 0.8). With N shards, the trace is divided by first key among N processes with a purgatory each.
+Each combination of the values given is one setting. With N shards, the trace is divided by first key among N processes
+with a purgatory each.
 
     aiopurgatory pipeline simulate --ticks 1,10 --wheel-sizes 20,64 OUT/trace OUT
 
@@ -25,17 +25,17 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.arguments import require_int
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.replay.replay import replay
+from aiopurgatory.replay.settings import Setting
 
-from .replay import results
-from .replay.replay import replay
-from .replay.settings import NEW, OLD, Setting
-from .spark.session import session
+from .spark.session import stage_session
+from .workload import simulations
 from .workload.trace import SCHEMA, require_valid
 
 _PACKED: Final = "shard INT, piece INT, payload BINARY"
 _SPARK_TYPES: Final = {pa.string(): "STRING", pa.float64(): "DOUBLE", pa.int64(): "BIGINT"}
 #: The schema of the results, for Spark.
-RESULT: Final = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in results.SCHEMA)
+RESULT: Final = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in simulations.SCHEMA)
 
 
 class SimulationError(PurgatoryError):
@@ -70,13 +70,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS,...",
         help="also simulate with one timeout for all operations (default: only with each operation's own)",
     )
-    parser.add_argument(
-        "--old",
-        type=_several(int),
-        default=[1000, 10000],
-        metavar="N,...",
-        help="purge intervals of the old purgatory (default: 1000,10000)",
-    )
     parser.add_argument("--shards", type=int, default=1, help="processes that share the load (default: 1)")
 
 
@@ -86,18 +79,18 @@ def run(args: argparse.Namespace) -> None:
     Raises: SimulationError: a setting is refused, or the trace cannot be read. TraceError: the trace is not valid.
     """
     try:
-        settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts], args.old)
+        settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
         require_simulation(settings, args.shards)
     except (TypeError, ValueError) as error:
         raise SimulationError(str(error)) from None
-    with session("simulate", scratch=args.out, master=args.master, memory=args.memory) as spark:
+    with stage_session("simulate", args) as spark:
         folder = simulate_folder(spark, args.trace, args.out, settings, shards=args.shards)
     processes = "1 process" if args.shards == 1 else f"{args.shards} processes"
     print(f"{len(settings)} settings, {processes} each: {folder}")
 
 
 def simulate_folder(spark: SparkSession, trace: str, out: str, settings: Sequence[Setting], *, shards: int = 1) -> str:
-    """Simulate the trace in the folder *trace*. Returns: the folder in *out* that now has the results.
+    """Simulate the trace in the folder *trace*. Returns: the folder in *out* that now has the simulations.
 
     Raises: SimulationError: *trace* cannot be read. TraceError: it is empty, or no valid trace.
     """
@@ -108,7 +101,7 @@ def simulate_folder(spark: SparkSession, trace: str, out: str, settings: Sequenc
         raise SimulationError(f"trace must be a folder that generate has written, got {trace}") from None
     require_valid(requests)
     folder = f"{out}/simulations"
-    results.write(simulate(requests, settings, shards=shards).toArrow(), folder)
+    simulations.write(simulate(requests, settings, shards=shards).toArrow(), folder)
     return folder
 
 
@@ -125,15 +118,10 @@ def grid(
     wheel_sizes: Sequence[int] = (20,),
     purge_intervals: Sequence[int] = (0,),
     timeouts_ms: Sequence[float | None] = (None,),
-    old_purge_intervals: Sequence[int] = (),
 ) -> list[Setting]:
-    """Every combination once, and the old purgatory with each purge interval and timeout.
-
-    Raises: TypeError, ValueError: a setting is refused; see Setting.
-    """
-    new = product([NEW], ticks_ms, wheel_sizes, purge_intervals, timeouts_ms)
-    old = product([OLD], [None], [None], old_purge_intervals, timeouts_ms)
-    return list(dict.fromkeys(Setting(*each) for each in (*new, *old)))
+    """Return every combination once. Raises: TypeError, ValueError: a setting is refused."""
+    combinations = product(ticks_ms, wheel_sizes, purge_intervals, timeouts_ms)
+    return list(dict.fromkeys(Setting(*each) for each in combinations))
 
 
 def require_simulation(settings: Sequence[Setting], shards: int) -> None:
@@ -152,7 +140,7 @@ def simulate(trace: DataFrame, settings: Sequence[Setting], *, shards: int = 1) 
     """
     require_simulation(settings, shards)
     # The slowest first, so that no core is left with one of them at the end.
-    slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval, each.design))
+    slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval))
 
     def replay_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _replay_one(batches, slowest_first)
@@ -211,7 +199,7 @@ def _replay_one(batches: Iterator[pa.RecordBatch], settings: Sequence[Setting]) 
         return
     setting = settings[number]
     found = measures(pa.concat_tables([pieces[piece] for piece in sorted(pieces)]), setting)
-    yield pa.RecordBatch.from_pylist([{**asdict(setting), "shard": shard, **found}], schema=results.SCHEMA)
+    yield pa.RecordBatch.from_pylist([{**asdict(setting), "shard": shard, **found}], schema=simulations.SCHEMA)
 
 
 def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
@@ -234,6 +222,6 @@ def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
         "late_p99_us": p99,
         "late_max_us": most,
         "peak_pending": found.peak_pending,
-        "peak_listed": found.peak_listed,
+        "peak_watched": found.peak_watched,
         "peak_bytes": found.peak_bytes,
     }

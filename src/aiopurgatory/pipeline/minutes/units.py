@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiopurgatory.core.outcome import Outcome
+from aiopurgatory import Outcome
 
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND

@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
-from pyarrow.fs import FileSystem, LocalFileSystem
-from pyspark.sql import SparkSession
+from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
 
 from aiopurgatory.errors import PurgatoryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # In these stores a file appears when it is whole. They can be told to create it only if none exists.
 _STORES: Final = ("s3a", "s3", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs")
@@ -127,6 +129,19 @@ def write_bytes(path: str, content: bytes | pa.Buffer) -> None:
         if system.get_file_info(new).is_file:
             system.delete_file(new)
         raise
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Write or replace a file at any *path*, atomically, and remove what killed processes left of it.
+
+    Only one process may write to *path* at a time.
+    """
+    write_bytes(absolute(path), content)
+    system, place = arrow_place(absolute(path))
+    folder, _, name = place.rpartition("/")
+    for other in system.get_file_info(FileSelector(folder)):
+        if other.base_name.startswith(f".{name}."):
+            system.delete_file(other.path)
 
 
 def put_first(spark: SparkSession, path: str, text: str) -> bool:

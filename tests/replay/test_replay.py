@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -17,11 +15,11 @@ from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
 from aiopurgatory.core.purgatory import parts_of
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.replay.designs import VirtualClock
-from aiopurgatory.pipeline.replay.replay import Replay, replay
-from aiopurgatory.pipeline.replay.settings import OLD, Setting
 from aiopurgatory.pipeline.workload.model import FEW, MANY, Workload
 from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, SCHEMA
+from aiopurgatory.replay.replay import Replay, replay
+from aiopurgatory.replay.settings import Setting
+from aiopurgatory.replay.target import VirtualClock
 from aiopurgatory.testing import ManualClock, check_invariants
 
 #: From here on, no float of seconds is off its microsecond by what advance() adds up.
@@ -59,7 +57,7 @@ async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[
     ]
     clock, ops, most = ManualClock(), {}, 0
     ends = Ends(clock)
-    tick, wheel_size = (setting.tick_ms or 0) / 1000, setting.wheel_size or 0
+    tick, wheel_size = setting.tick, setting.wheel_size
     purgatory = Purgatory(
         tick=tick, wheel_size=wheel_size, purge_interval=setting.purge_interval, clock=clock, observers=[ends]
     )
@@ -143,33 +141,16 @@ def test_replay_of_the_seeds_equals_the_live_run(workload: Workload, purge_inter
     assert (counts["purges"] > 3) == (purge_interval > 0)
 
 
-@settings(max_examples=100, deadline=None)
-@given(traces, st.sampled_from([1, 5, 1000]))
-def test_replay_of_the_old_purgatory_ends_all_as_it_should(trace: pa.Table, purge_interval: int) -> None:
-    found = replay(trace, Setting(OLD, None, None, purge_interval))
-    for row, ended_us, expired in zip(trace.to_pylist(), found.ended_us, found.expired, strict=True):
-        arrival_us, done, timeout_us = row["arrival_us"], row["completion_us"], row["timeout_us"]
-        awake_us = -(-(arrival_us + timeout_us) // 1000) * 1000  # event loops wake up at whole milliseconds
-        if done is not None and arrival_us + done <= awake_us:
-            assert (ended_us, expired) == (arrival_us + done, False)
-        elif timeout_us == NO_TIMEOUT_US:
-            assert (ended_us, expired) == (-1, False)
-        else:
-            assert (ended_us, expired) == (awake_us, True)
-
-
 def test_replay_of_nothing_is_nothing() -> None:
-    for setting in (Setting(), Setting(OLD, None, None, 10)):
-        found = replay(SCHEMA.empty_table(), setting)
-        assert (found.peak_pending, len(found.ended_us), set(found.counts.values())) == (0, 0, {0})
+    found = replay(SCHEMA.empty_table(), Setting())
+    assert (found.peak_pending, len(found.ended_us), set(found.counts.values())) == (0, 0, {0})
 
 
 def test_replay_twice_is_the_same() -> None:
     table = generate_table([MANY], 3_000, rate=20_000)
-    for setting in (Setting(purge_interval=100), Setting(OLD, None, None, 100)):
-        first, second = replay(table, setting), replay(table, setting)
-        assert (first.ended_us == second.ended_us).all()
-        assert (first.counts, first.peak_bytes) == (second.counts, second.peak_bytes)
+    first, second = (replay(table, Setting(purge_interval=100)) for _ in range(2))
+    assert (first.ended_us == second.ended_us).all()
+    assert (first.counts, first.peak_bytes) == (second.counts, second.peak_bytes)
 
 
 def test_replay_of_a_chunked_and_sliced_table() -> None:
@@ -200,16 +181,8 @@ def test_replay_purges_visit_what_is_listed() -> None:
     at_once, deferred = (replay(table, Setting(purge_interval=n)) for n in (0, 100))
     assert (at_once.counts["purges"], at_once.counts["purge_visits"]) == (0, 0)
     mean = deferred.counts["purge_visits"] / deferred.counts["purges"]
-    assert deferred.peak_listed / 4 < mean < deferred.peak_listed * 1.5
+    assert deferred.peak_watched / 4 < mean < deferred.peak_watched * 1.5
     assert deferred.peak_bytes > at_once.peak_bytes > 0
-
-
-def test_replay_of_the_old_purgatory_keeps_what_is_completed() -> None:
-    table = generate_table([replace(FEW, timeouts_ms=((5_000.0, 1.0),))], 20_000, rate=20_000)
-    new, old = replay(table, Setting()), replay(table, Setting(OLD, None, None, 10_000))
-    assert old.peak_listed > 5 * new.peak_listed
-    assert old.counts["heap_operations"] > 1.2 * 20_000 > 50 * new.counts["heap_operations"]
-    assert np.array_equal(old.expired, new.expired)
 
 
 def test_virtual_clock_runs_what_is_due_at_its_time_and_what_is_woken_first() -> None:
@@ -236,9 +209,6 @@ def test_virtual_clock_runs_what_is_due_at_its_time_and_what_is_woken_first() ->
         ({"purge_interval": -1}, "purge_interval must be >= 0, got -1"),
         ({"timeout_ms": -1.0}, r"timeout must be from 0 to 1e\+09 s, got -0\.001"),
         ({"timeout_ms": float("inf")}, "timeout must be"),
-        ({"design": "older"}, "design must be 'new' or 'old', got 'older'"),
-        ({"design": OLD}, r"tick of the old purgatory must be None, got 1\.0"),
-        ({"design": OLD, "tick_ms": None, "wheel_size": None}, "purge_interval of the old purgatory must be >= 1"),
     ],
 )
 def test_setting_out_of_range_is_refused(given: dict[str, Any], message: str) -> None:

@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from aiopurgatory.core.nanoseconds import RANGE
+from aiopurgatory.core.kit import RANGE, AwaitableOperation
 
-from .designs import New, Old, VirtualClock
-from .settings import OLD, Setting
+from .settings import Setting
+from .target import ReplayTarget, VirtualClock
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,9 +47,9 @@ class Replay:
     #: Until the last arrival.
     wakeups_in_trace: int
     peak_pending: int
-    #: The largest number of entries, including those of ended operations: under keys, and in the old purgatory's heap.
-    #: The largest size. It does not include keys and results. Both are taken at about a hundred moments.
-    peak_listed: int
+    #: The largest number of watch entries, including those of ended operations; and the largest size, without keys and
+    #: results. Both are taken at about a hundred moments.
+    peak_watched: int
     peak_bytes: int
 
 
@@ -69,14 +69,13 @@ def replay(trace: pa.Table, setting: Setting) -> Replay:
 
 async def _replay(trace: pa.Table, setting: Setting) -> Replay:
     requests = _Requests(trace, setting)
-    # The new purgatory wakes up at its ticks; the old one at each operation's own deadline.
-    clock = VirtualClock(whole_ms=setting.design == OLD)
-    target = Old(clock, setting) if setting.design == OLD else New(clock, setting)
-    await target.start()
+    clock = VirtualClock()
+    target = ReplayTarget(clock, setting)
+    target.start()
     try:
         return _Player(requests, clock, target).play()
     finally:
-        await target.stop()
+        target.stop()
 
 
 class _Requests:
@@ -95,7 +94,7 @@ class _Requests:
         self._flat: Array = keys.flatten().to_numpy()
         self._offsets: Array = keys.offsets.to_numpy() - keys.offsets[0].as_py()
         # A later completion finds the operation expired with every setting, so it is left out.
-        self.slack = max(setting.tick_ms or 0, 1) / 1000
+        self.slack = max(setting.tick_ms, 1) / 1000
         self.has_event = ~never & (completion_us <= self.timeout_us + self.slack * 1e6)
         completing = np.flatnonzero(self.has_event)
         moments = np.concatenate([self.arrival_us, self.completes_at_us[completing]])
@@ -133,7 +132,7 @@ class _Requests:
 class _Player:
     """One replay of a trace to one target."""
 
-    def __init__(self, requests: _Requests, clock: VirtualClock, target: New | Old) -> None:
+    def __init__(self, requests: _Requests, clock: VirtualClock, target: ReplayTarget) -> None:
         self._requests = requests
         self._clock = clock
         self._target = target
@@ -143,7 +142,7 @@ class _Player:
         self._wakeups_in_trace = 0
 
     def play(self) -> Replay:
-        make = _operation_class(self._target.operation, self._clock, self._note_expired)
+        make = _operation_class(self._clock, self._note_expired)
         for moments, numbers, requests in self._requests.slices():
             self._play_slice(moments, numbers, requests, make)
             self._target.weigh()
@@ -190,7 +189,7 @@ class _Player:
             self._target.counts(),
             self._wakeups_in_trace,
             _peak(requests.arrival_us, ended_us),
-            self._target.peak_listed,
+            self._target.peak_watched,
             self._target.peak_bytes,
         )
 
@@ -201,10 +200,10 @@ def _peak(begun_us: Array, ended_us: Array) -> int:
     return int((np.arange(1, len(begun_us) + 1) - ends.searchsorted(begun_us, side="left")).max(initial=0))
 
 
-def _operation_class(base: Any, clock: VirtualClock, note_expired: Callable[[int], None]) -> Any:
+def _operation_class(clock: VirtualClock, note_expired: Callable[[int], None]) -> type[AwaitableOperation]:
     """The operation class of one replay, as in Kafka's benchmark. A closure holds what its operations share."""
 
-    class Request(base):  # type: ignore[misc]
+    class Request(AwaitableOperation):
         __slots__ = ("completes_at", "number")
         # Set by the player, because a Python __init__() would be another call per operation.
         completes_at: float

@@ -1,8 +1,8 @@
 """Kafka's old purgatory, up to 0.8: one heap of operations, lists of watchers, and a reaper that scans all of them.
 
 A satisfied operation stays in the heap until its deadline, and in each list until a check of that key; a purge removes
-it from both. Written for an event loop, so without locks. Do not use it: benchmarks and simulations compare the library
-with it. It is compiled whenever the library is.
+it from both. Written for an event loop, so without locks. It must be compiled whenever the library is: the copy of the
+benchmarks in build/peers is.
 
 Source: Kafka's wiki, Request Purgatory (0.8), and its description in the article about its successor.
 """

@@ -1,0 +1,70 @@
+"""The table that simulate writes and advise reads: one Parquet file, replaced as a whole."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiopurgatory.errors import PurgatoryError
+
+from ..spark.folders import absolute, arrow_place, replace_file
+
+#: A row per setting and shard: the setting, and what its replay counted.
+SCHEMA: Final = pa.schema(
+    [
+        ("tick_ms", pa.float64()),
+        ("wheel_size", pa.int64()),
+        ("purge_interval", pa.int64()),
+        ("timeout_ms", pa.float64()),
+        ("shard", pa.int64()),
+        # Operations in the trace, and their ends. Those left have no deadline, or one more than a day after the trace.
+        ("operations", pa.int64()),
+        ("completed", pa.int64()),
+        ("expired", pa.int64()),
+        ("left", pa.int64()),
+        ("span_us", pa.int64()),
+        ("cascades", pa.int64()),
+        ("wakeups", pa.int64()),
+        ("wakeups_in_trace", pa.int64()),
+        ("heap_operations", pa.int64()),
+        ("purges", pa.int64()),
+        ("purge_visits", pa.int64()),
+        ("late_p50_us", pa.int64()),
+        ("late_p99_us", pa.int64()),
+        ("late_max_us", pa.int64()),
+        ("peak_pending", pa.int64()),
+        ("peak_watched", pa.int64()),
+        ("peak_bytes", pa.int64()),
+    ]
+)
+NAME: Final = "simulations.parquet"
+
+
+class SimulationsError(PurgatoryError):
+    """There are no simulations, or they cannot be read."""
+
+
+def write(table: pa.Table, folder: str) -> None:
+    """Write *table* to *folder*, replacing an earlier one atomically."""
+    content = BytesIO()
+    pq.write_table(table.select(SCHEMA.names).cast(SCHEMA), content)
+    replace_file(f"{folder}/{NAME}", content.getvalue())
+
+
+def read(folder: str) -> pa.Table:
+    """Return the table in *folder*. Raises: SimulationsError: there is none, or it is another table."""
+    system, place = arrow_place(absolute(f"{folder}/{NAME}"))
+    try:
+        with system.open_input_file(place) as file:
+            table = pq.read_table(file)
+    except FileNotFoundError:
+        raise SimulationsError(f"simulations must be a folder that simulate has written, got {folder}") from None
+    except pa.ArrowInvalid as error:
+        raise SimulationsError(f"cannot read {folder}/{NAME}: {error}") from None
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise SimulationsError(f"{folder}/{NAME} has no column {', '.join(missing)}: simulate again")
+    return table.select(SCHEMA.names)

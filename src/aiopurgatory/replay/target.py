@@ -1,0 +1,148 @@
+"""The target of a replay: a purgatory on a virtual clock, with its sizes and its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Callable
+from itertools import chain
+from math import inf
+from sys import getsizeof
+
+from aiopurgatory.core.kit import NS, Parts, SyncPurgatory, listed, number_of
+
+from .settings import Setting
+
+
+class VirtualClock:
+    """A Clock that moves only in run_to(). It holds one handle: a purgatory arms one at a time (I3)."""
+
+    __slots__ = ("_at", "_callback", "_due", "_woken", "now")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        #: The time of the next call; -inf if it is at once.
+        self._due = inf
+        self._at = inf
+        self._callback: Callable[[], object] = int
+        self._woken: Callable[[], object] | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> VirtualClock:
+        self._at = when
+        self._callback = callback
+        if self._woken is None:
+            self._due = when
+        return self
+
+    def cancel(self) -> None:
+        self._at = inf
+        if self._woken is None:
+            self._due = inf
+
+    def wake(self, callback: Callable[[], object]) -> None:
+        """Run *callback* before the time moves on."""
+        self._woken = callback
+        self._due = -inf
+
+    def run_to(self, now: float) -> None:
+        """Make the calls that are due by *now*, in order of time, and stop there."""
+        while self._due <= now:
+            woken = self._woken
+            if woken is not None:
+                self._woken = None
+                self._due = self._at
+                woken()
+            else:
+                self.now = max(self.now, self._due)
+                self._due = self._at = inf
+                self._callback()
+        self.now = now
+
+
+class ReplayTarget:
+    """The library's own purgatory. Its work runs on the virtual clock, not on the loop's next iteration."""
+
+    def __init__(self, clock: VirtualClock, setting: Setting) -> None:
+        self.peak_watched = 0
+        self.peak_bytes = 0
+        self._entries_weighed = 0
+        self._visited = 0
+        self._clock = clock
+        self._parts = Parts(
+            "simulated",
+            round(setting.tick * NS),
+            setting.wheel_size,
+            setting.purge_interval,
+            None,
+            inf,
+            (),
+            warnings.warn,
+            bool,
+        )
+        self.watch = SyncPurgatory(self._parts).watch
+
+    def start(self) -> None:
+        """Start, in the running loop."""
+        parts, clock = self._parts, self._clock
+        current, ident = asyncio.get_running_loop, threading.get_ident
+        parts.loop.enter(current(), clock.time, clock.time, ident, current, True)
+        parts.alarm.connect(clock.call_at, self._ring, self._wake)
+        parts.parking.open()
+        parts.deadlines.sleep()
+
+    def stop(self) -> None:
+        self._parts.alarm.disconnect()
+        self._parts.parking.close()
+
+    def weigh(self) -> None:
+        """Record the number of entries. Record the size, too, if entries grew by 2 % since it was last taken."""
+        entries = self._parts.watchers.entries
+        self.peak_watched = max(self.peak_watched, entries)
+        if entries > self._entries_weighed * 1.02:
+            self._entries_weighed = entries
+            self.peak_bytes = max(self.peak_bytes, self._size())
+
+    def counts(self) -> dict[str, int]:
+        """Return the steps so far, by name."""
+        known = self._parts.statistics()
+        return {
+            "cascades": known.cascaded,
+            "wakeups": known.wakeups,
+            "heap_operations": self._parts.deadlines.timer.heap_operations,
+            "purges": known.purges,
+            "purge_visits": self._visited,
+        }
+
+    def _size(self) -> int:
+        """Return the bytes that it holds, without keys and results."""
+        by_key, timer = self._parts.watchers.by_key, self._parts.deadlines.timer
+        shared = [entry for entry in by_key.values() if isinstance(entry, dict)]
+        buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
+        queue = timer.queued()
+        ops = set(chain.from_iterable(map(listed, by_key.values())))
+        numbers = [number for number in map(number_of, ops) if number is not None]
+        return (
+            sum(map(getsizeof, [by_key, queue, *queue, *shared, *buckets]))
+            + sum(map(getsizeof, numbers))
+            + sum(getsizeof(bucket.expiration) for bucket in buckets if bucket.queued)
+            + (len(ops) * getsizeof(next(iter(ops))) if ops else 0)  # all have the same size
+        )
+
+    def _wake(self) -> None:
+        self._clock.wake(self._take_turn)
+
+    def _ring(self) -> None:
+        self._parts.alarm.rang()
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        parts = self._parts
+        parts.deadlines.expire_due(inf)
+        if parts.purging.is_due:
+            self._visited += parts.watchers.entries
+        parts.purging.work(inf)
+        parts.deadlines.sleep()
