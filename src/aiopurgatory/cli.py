@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         failures = importlib.import_module("aiopurgatory.pipeline.spark.failures")
-        return _failed(name, failures.told(error, out))
+        return _failed(name, failures.describe(error, out))
     return 0
 
 

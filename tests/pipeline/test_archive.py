@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiopurgatory.pipeline.spark.archive import ABANDONED, KEPT, class_archive
-from aiopurgatory.pipeline.spark.java import java_home
+from aiopurgatory.pipeline.spark.java import find_java
 
 SESSION = """
 import sys
@@ -102,7 +102,7 @@ def test_class_archive_foreign_is_ignored_silently(home: Path, content: bytes) -
     good = class_archive("17", home).options
     made.write_bytes(content)
     options = [option.strip('"') for option in good.split()]
-    done = subprocess.run([f"{java_home()}/bin/java", *options, "--version"], capture_output=True, text=True)
+    done = subprocess.run([f"{find_java().home}/bin/java", *options, "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "warning" not in done.stdout
 

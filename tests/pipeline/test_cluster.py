@@ -24,7 +24,7 @@ import aiopurgatory
 from aiopurgatory.pipeline.cleaning.clean_table import published, read_clean
 from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.spark.java import java_home
+from aiopurgatory.pipeline.spark.java import find_java
 
 from .journals import NOON, operation, write
 
@@ -46,7 +46,7 @@ class Cluster:
         port, self.page = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{port}"
         self.environment = os.environ | {
-            "JAVA_HOME": java_home(),
+            "JAVA_HOME": find_java().home,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(folder / "local"),

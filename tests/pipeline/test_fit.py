@@ -16,7 +16,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.generate import Array, generate_table
-from aiopurgatory.pipeline.workload import sums
+from aiopurgatory.pipeline.workload import aggregates
 from aiopurgatory.pipeline.workload.model import FEW, MANY, ModelError, Workload, read_model, write_model
 
 COLUMNS = (
@@ -171,22 +171,22 @@ def test_sums_say_what_they_are_of(spark: SparkSession) -> None:
     operations = spark.createDataFrame(rows, COLUMNS)
     begin = int(second[0].timestamp())
     found: dict[int, list[Row]] = {}
-    for each in sums.sums(operations).collect():
+    for each in aggregates.aggregates(operations).collect():
         found.setdefault(each.what, []).append(each)
-    (hour,) = found[sums.ARRIVALS]
+    (hour,) = found[aggregates.ARRIVALS]
     assert (hour.number, hour.weight, hour.squares, hour.squares_of_seconds) == (begin // 3600, 5.0, 7.0, 11.0)
     assert (hour["first"], hour["last"]) == ((begin, 1.0, 1.0), (begin + 2, 1.0, 1.0))
-    assert [each[2:6] for each in found[sums.AT_ONCE]] == [(sums.AT_ONCE, 0, 1.0, 1.0)]
-    assert [each[2:6] for each in found[sums.COMPLETED]] == [(sums.COMPLETED, 0, 2.0, 4.0)]
-    (shorter,) = found[sums.SHORTER]
+    assert [each[2:6] for each in found[aggregates.AT_ONCE]] == [(aggregates.AT_ONCE, 0, 1.0, 1.0)]
+    assert [each[2:6] for each in found[aggregates.COMPLETED]] == [(aggregates.COMPLETED, 0, 2.0, 4.0)]
+    (shorter,) = found[aggregates.SHORTER]
     assert (shorter.number, shorter.total, shorter.total_squares) == pytest.approx((546, log(5_100), log(5_100) ** 2))
-    assert [each[2:6] for each in found[sums.LONGER]] == [(sums.LONGER, 0, 1.0, 1.0)]
-    assert {(each.number is None, each.total, each.weight) for each in found[sums.TIMEOUTS]} == {
+    assert [each[2:6] for each in found[aggregates.LONGER]] == [(aggregates.LONGER, 0, 1.0, 1.0)]
+    assert {(each.number is None, each.total, each.weight) for each in found[aggregates.TIMEOUTS]} == {
         (False, 20_000.0, 4.0),
         (True, 0.0, 1.0),
     }
-    assert {each.number: each.weight for each in found[sums.KEY_COUNTS]} == {1: 2.0, 3: 2.0, 64: 1.0}
-    assertDataFrameEqual(sums.popularity(operations).select("count", "keys"), [(3.0, 1), (1.0, 2)])
+    assert {each.number: each.weight for each in found[aggregates.KEY_COUNTS]} == {1: 2.0, 3: 2.0, 64: 1.0}
+    assertDataFrameEqual(aggregates.keys_by_count(operations).select("count", "keys"), [(3.0, 1), (1.0, 2)])
 
 
 def test_fit_states_intervals_around_its_estimates(spark: SparkSession) -> None:

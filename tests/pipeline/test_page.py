@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 from selenium import webdriver
 
-from aiopurgatory.pipeline.minutes.readable import duration
 from aiopurgatory.pipeline.page.load import Load, axis_of, load_of
 from aiopurgatory.pipeline.page.page import page
 from aiopurgatory.pipeline.page.promises import Limits
 from aiopurgatory.pipeline.page.reading import SCHEMAS, read
-from aiopurgatory.pipeline.page.wording import count, share
+from aiopurgatory.pipeline.page.wording import count, duration, share
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.minutes.alarm import Band
+from aiopurgatory.pipeline.minutes.alert import Band
 from aiopurgatory.pipeline.minutes.measures import KEYS, MEASURES
 from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.spark.failures import JobFailedError, plain_errors

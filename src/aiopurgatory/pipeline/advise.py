@@ -296,20 +296,22 @@ def _differing(best: Option, options: Sequence[Option], name: str) -> list[Optio
 
 
 def _compared(best: Option, other: Option, max_lateness_ms: float) -> str:
-    said = [_factor(other.cpu_seconds / best.cpu_seconds, "CPU time")]
+    differences = [_factor(other.cpu_seconds / best.cpu_seconds, "CPU time")]
     pairs = [
         ("wake-ups", best.wakeups_per_second, other.wakeups_per_second),
         ("memory", best.peak_mb, other.peak_mb),
     ]
-    said += [_factor(theirs / ours, what) for what, ours, theirs in pairs if ours and abs(theirs / ours - 1) > 0.05]
+    differences += [
+        _factor(theirs / ours, what) for what, ours, theirs in pairs if ours and abs(theirs / ours - 1) > 0.05
+    ]
     if other.totals["purge_visits"]:
         visits = f"{other.each('purge_visits'):,.1f} entries per operation"
-        said.append(f"its {other.totals['purges']:,} purges visit {visits}")
+        differences.append(f"its {other.totals['purges']:,} purges visit {visits}")
     if abs(other.late_ms - best.late_ms) > 0.1:
         most = "" if other.lateness_is_measured else "up to "
         verdict = ", which is too late" if other.late_ms > max_lateness_ms else ""
-        said.append(f"expirations {most}{_ms(other.late_ms)} ms late{verdict}")
-    return ", ".join(said)
+        differences.append(f"expirations {most}{_ms(other.late_ms)} ms late{verdict}")
+    return ", ".join(differences)
 
 
 def _factor(factor: float, what: str) -> str:

@@ -22,9 +22,9 @@ from aiopurgatory.errors import PurgatoryError
 
 from .cleaning.clean_table import read_clean
 from .cleaning.journal_tables import OPERATIONS
-from .minutes.readable import duration
+from .page.wording import duration
 from .spark.session import stage_session
-from .workload import sums
+from .workload import aggregates
 from .workload.arrivals import HOUR, Hour, Poisson, Rate, poisson, rates
 from .workload.completion import PERCENTILES, Binned, LogNormal, Times, log_normal
 from .workload.estimate import CONFIDENCE, Interval
@@ -33,10 +33,10 @@ from .workload.popularity import Popularity, popularity
 
 #: Operations of a kind, by how they ended, and their names in the model's evidence.
 ENDS: Final = {
-    sums.COMPLETED: "completed",
-    sums.LONGER: "longer",
-    sums.SHORTER: "shorter",
-    sums.AT_ONCE: "at once",
+    aggregates.COMPLETED: "completed",
+    aggregates.LONGER: "longer",
+    aggregates.SHORTER: "shorter",
+    aggregates.AT_ONCE: "at once",
 }
 
 
@@ -61,18 +61,18 @@ def run(args: argparse.Namespace) -> None:
 def fit(operations: DataFrame) -> list[Workload]:
     """Fit a model to each purgatory and kind in *operations*, a clean table. Cost: two passes over it."""
     kinds: dict[tuple[str, str], _Kind] = defaultdict(_Kind)
-    for row in sums.sums(operations).collect():
-        kinds[row.purgatory, row.kind].sums[row.what].append(row)
-    for row in sums.popularity(operations).collect():
+    for row in aggregates.aggregates(operations).collect():
+        kinds[row.purgatory, row.kind].rows[row.what].append(row)
+    for row in aggregates.keys_by_count(operations).collect():
         kinds[row.purgatory, row.kind].keys.append((row["count"], row["keys"]))
     return [kind.workload(*name) for name, kind in sorted(kinds.items())]
 
 
 @dataclass
 class _Kind:
-    """The sums of one kind of operation, and the estimates made from them."""
+    """The aggregates of one kind of operation, and the estimates made from them."""
 
-    sums: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
     keys: list[tuple[float, int]] = field(default_factory=list)
 
     def workload(self, purgatory: str, kind: str) -> Workload:
@@ -87,9 +87,9 @@ class _Kind:
             sigma=completion.sigma if completion else 0.0,
             timeouts_ms=_shares(
                 (None if row.number is None else round(row.total / row.weight) / 1000, row.weight)
-                for row in self.sums[sums.TIMEOUTS]
+                for row in self.rows[aggregates.TIMEOUTS]
             ),
-            key_counts=_shares((row.number, row.weight) for row in self.sums[sums.KEY_COUNTS]),
+            key_counts=_shares((row.number, row.weight) for row in self.rows[aggregates.KEY_COUNTS]),
             key_space=keys.exist if keys.fits else keys.keys,
             zipf=keys.zipf,
             at_once=self.shares["at once"],
@@ -100,21 +100,21 @@ class _Kind:
     @cached_property
     def weight(self) -> float:
         """The number of operations."""
-        return float(sum(row.weight for what in ENDS for row in self.sums[what]))
+        return float(sum(row.weight for what in ENDS for row in self.rows[what]))
 
     @cached_property
     def shares(self) -> dict[str, float]:
         """The shares of operations, by how they ended."""
-        return {name: float(sum(row.weight for row in self.sums[what])) / self.weight for what, name in ENDS.items()}
+        return {name: float(sum(row.weight for row in self.rows[what])) / self.weight for what, name in ENDS.items()}
 
     @cached_property
     def completion(self) -> LogNormal | None:
-        parts = (Binned.of(self.sums[what]) for what in (sums.COMPLETED, sums.LONGER, sums.SHORTER))
+        parts = (Binned.of(self.rows[what]) for what in (aggregates.COMPLETED, aggregates.LONGER, aggregates.SHORTER))
         return log_normal(Times(*parts))
 
     @cached_property
     def popularity(self) -> Popularity:
-        squares = float(sum(row.squares for what in ENDS for row in self.sums[what]))
+        squares = float(sum(row.squares for what in ENDS for row in self.rows[what]))
         return popularity(self.keys, squares / self.weight)
 
     @cached_property
@@ -133,20 +133,20 @@ class _Kind:
     @cached_property
     def _bounds(self) -> tuple[int, int]:
         """The first and the last second with arrivals. The journal may begin and end inside them."""
-        arrivals = self.sums[sums.ARRIVALS]
+        arrivals = self.rows[aggregates.ARRIVALS]
         return min(row["first"].second for row in arrivals), max(row["last"].second for row in arrivals)
 
     @cached_property
     def _hours(self) -> list[Hour]:
         """Arrivals between the first and the last second, by hour."""
         hours = []
-        for row in self.sums[sums.ARRIVALS]:
+        for row in self.rows[aggregates.ARRIVALS]:
             ends = {row[name].second: row[name] for name in ("first", "last") if row[name].second in self._bounds}
             weight = row.weight - sum(end.weight for end in ends.values())
             if weight > 1e-9 * row.weight:
                 squares = row.squares - sum(end.squares for end in ends.values())
-                of_seconds = row.squares_of_seconds - sum(end.weight**2 for end in ends.values())
-                hours.append(Hour(row.number, weight, squares, of_seconds))
+                squares_of_seconds = row.squares_of_seconds - sum(end.weight**2 for end in ends.values())
+                hours.append(Hour(row.number, weight, squares, squares_of_seconds))
         return hours
 
     def _evidence(self) -> dict[str, Any]:
@@ -249,8 +249,8 @@ def _about_completion(completion: LogNormal | None, shares: dict[str, float]) ->
 def _percentile(completion: LogNormal, percent: int) -> str:
     between = _between(completion.intervals.get(f"p{percent}_ms"), lambda ms: duration(ms * 1000))
     mark = ", extrapolated" if completion.extrapolated(percent) else ""
-    said = f"p{percent} {duration(completion.percentile_ms(percent) * 1000)}"
-    return f"{said}{between[:-1]}{mark})" if between else f"{said}{mark and ' (extrapolated)'}"
+    value = f"p{percent} {duration(completion.percentile_ms(percent) * 1000)}"
+    return f"{value}{between[:-1]}{mark})" if between else f"{value}{mark and ' (extrapolated)'}"
 
 
 def _about_keys(keys: Popularity) -> Iterator[str]:

@@ -130,22 +130,22 @@ class Blocks:
 
     def make(self, number: int) -> pa.RecordBatch:
         """Block *number*, cut off where the trace ends."""
-        drawn = _Drawn(self.seed, number)
-        arrivals = self._arrivals(drawn, number)
-        picks = self._picks(drawn, arrivals)
-        columns = _Columns(BLOCK)
+        randomness = _Randomness(self.seed, number)
+        arrivals = self._arrivals(randomness, number)
+        picks = self._picks(randomness, arrivals)
+        columns = _BlockColumns(BLOCK)
         for index, workload in enumerate(self.workloads):
-            columns.fill(np.flatnonzero(picks == index), workload, drawn, index)
+            columns.fill(np.flatnonzero(picks == index), workload, randomness, index)
         return columns.batch(arrivals).slice(0, self.count - number * BLOCK)
 
-    def _arrivals(self, drawn: _Drawn, number: int) -> Array:
+    def _arrivals(self, randomness: _Randomness, number: int) -> Array:
         """Draw arrivals at one request per unit of time, then stretch that time by the rates.
 
         The sum of a block's exponential gaps has a gamma distribution. Given the sum, only the proportions of the gaps
         remain to be drawn. So a block can be made without the blocks before it.
         """
         start, end = _block_ends(self.seed, self.number)[number : number + 2]
-        gaps = drawn.by(ARRIVALS).standard_exponential(BLOCK).cumsum()
+        gaps = randomness.by(ARRIVALS).standard_exponential(BLOCK).cumsum()
         hours, arrived = self._hours(end)
         arrivals: Array = np.interp(start + gaps * ((end - start) / gaps[-1]), arrived, hours).astype(np.int64)
         return arrivals
@@ -164,16 +164,16 @@ class Blocks:
         rates = np.array([workload.arrivals_per_second for workload in self.workloads])
         return np.roll(rates, -self.workloads[0].first_hour, axis=1)
 
-    def _picks(self, drawn: _Drawn, arrivals: Array) -> Array:
+    def _picks(self, randomness: _Randomness, arrivals: Array) -> Array:
         """The workload of each request, drawn in proportion to the rates in its hour."""
         if len(self.workloads) == 1:
             return np.zeros(BLOCK, np.int64)
         upto = self._rates().cumsum(axis=0)[:, arrivals // HOUR_US % HOURS]
-        picks: Array = (drawn.by(KINDS).random(BLOCK) * upto[-1] >= upto[:-1]).sum(axis=0)
+        picks: Array = (randomness.by(KINDS).random(BLOCK) * upto[-1] >= upto[:-1]).sum(axis=0)
         return picks
 
 
-class _Drawn:
+class _Randomness:
     """The random numbers of one block."""
 
     def __init__(self, seed: int, block: int) -> None:
@@ -184,7 +184,7 @@ class _Drawn:
         return np.random.default_rng([self._seed, part, self._block, workload])
 
 
-class _Columns:
+class _BlockColumns:
     """The columns of one block."""
 
     def __init__(self, count: int) -> None:
@@ -194,8 +194,8 @@ class _Columns:
         self._key_counts = np.zeros(count, np.int64)
         self._keys: list[tuple[Array, Array]] = []
 
-    def fill(self, rows: Array, workload: Workload, drawn: _Drawn, index: int) -> None:
-        times = drawn.by(TIMES, index)
+    def fill(self, rows: Array, workload: Workload, randomness: _Randomness, index: int) -> None:
+        times = randomness.by(TIMES, index)
         if workload.p50_ms is None:
             self._completes[rows] = False
         else:
@@ -208,10 +208,10 @@ class _Columns:
         timeouts = [
             NO_TIMEOUT_US if ms is None else round(min(ms * 1000, NO_TIMEOUT_US)) for ms, _ in workload.timeouts_ms
         ]
-        self._timeout_us[rows] = _pick(timeouts, workload.timeouts_ms, drawn.by(TIMEOUTS, index), len(rows))
+        self._timeout_us[rows] = _pick(timeouts, workload.timeouts_ms, randomness.by(TIMEOUTS, index), len(rows))
         counts = [number for number, _ in workload.key_counts]
-        self._key_counts[rows] = _pick(counts, workload.key_counts, drawn.by(KEY_COUNTS, index), len(rows))
-        self._keys.append((rows, _keys(workload, max(counts), len(rows), drawn.by(KEYS, index))))
+        self._key_counts[rows] = _pick(counts, workload.key_counts, randomness.by(KEY_COUNTS, index), len(rows))
+        self._keys.append((rows, _keys(workload, max(counts), len(rows), randomness.by(KEYS, index))))
 
     def batch(self, arrivals: Array) -> pa.RecordBatch:
         counts = self._key_counts

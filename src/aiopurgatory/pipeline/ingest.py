@@ -67,7 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Ingest, and print what became of the rows."""
+    """Ingest, and print a summary of the rows."""
     folders.refuse_overlap(args.journal, args.out)
     with stage_session("ingest", args) as spark:
         counts = ingest(
@@ -80,31 +80,35 @@ def run(args: argparse.Namespace) -> None:
             max_torn=args.max_torn,
             keep=timedelta(hours=args.keep_hours),
         )
-    print(*said(counts), sep="\n")
+    print(*summary(counts), sep="\n")
     refuse_incomplete(counts)
 
 
-def said(counts: dict[str, Counts]) -> Iterator[str]:
-    """Yield lines that say what became of the rows."""
-    for name, of in counts.items():
-        yield f"{name}: {of.rows_in:,} rows in {of.files:,} files: {of.rows_out:,} clean, {of.duplicates:,} duplicates"
-        for why, rows in sorted(of.quarantined.items()):
+def summary(counts: dict[str, Counts]) -> Iterator[str]:
+    """Yield a summary of the rows, line by line."""
+    for name, table in counts.items():
+        yield (
+            f"{name}: {table.rows_in:,} rows in {table.files:,} files: {table.rows_out:,} clean, "
+            f"{table.duplicates:,} duplicates"
+        )
+        for why, rows in sorted(table.quarantined.items()):
             yield f"  {rows:,} rows quarantined: {why}"
-        if of.torn_files:
-            yield f"  {of.torn_files:,} files quarantined, with {of.rows_of_torn_files:,} rows by their footers"
-        if of.kept_days:
-            yield f"  days not rebuilt, because some files are missing or unreadable: {', '.join(sorted(of.kept_days))}"
+        if table.torn_files:
+            yield f"  {table.torn_files:,} files quarantined, with {table.rows_of_torn_files:,} rows by their footers"
+        if table.kept_days:
+            days = ", ".join(sorted(table.kept_days))
+            yield f"  days not rebuilt, because some files are missing or unreadable: {days}"
 
 
 def refuse_incomplete(counts: dict[str, Counts]) -> None:
     """Raises: LeftOutError, UnreadableError: some rows of the journal are not in the tables."""
-    left_out = sum(of.left_out for of in counts.values())
+    left_out = sum(table.left_out for table in counts.values())
     if left_out:
         raise LeftOutError(
             f"{left_out:,} rows of new files are left out, because the journal has lost other files of their days; "
             "--remake rebuilds these days from the files that are left"
         )
-    unreadable = sum(of.unreadable for of in counts.values())
+    unreadable = sum(table.unreadable for table in counts.values())
     if unreadable:
         raise UnreadableError(
             f"{unreadable:,} files or folders of the journal cannot be read now; their days keep the rows they had; "

@@ -141,11 +141,11 @@ class _Report:
         spans: dict[str, tuple[int, int]] = {}
         for _, day in self.manifest.between(None, None):
             widen(spans, day.spans)
-        asked = [day for day, of in self.manifest.between(first, last) if of.spans]
+        asked = [day for day, files in self.manifest.between(first, last) if files.spans]
         bounds = [each for _, day in self.manifest.between(first, last) for span in day.spans.values() for each in span]
         short = bool(bounds) and max(bounds) - min(bounds) < SHORT / timedelta(microseconds=1)
-        plan = [_Day(day, day in asked, *files) for day, files in self._plan(first and first - _ONE_DAY, last)]
-        job = partial(_of_day, out=self.out, spans=spans, by_second=short)
+        plan = [_DayTask(day, day in asked, *files) for day, files in self._plan(first and first - _ONE_DAY, last)]
+        job = partial(_report_day, out=self.out, spans=spans, by_second=short)
         days = pa.concat_tables([*spread(self.spark, job, plan), DAYS.empty_table()])
         days = days.sort_by([(name, "ascending") for name in ("date", "purgatory", "kind")])
         changed = changes(days)
@@ -162,7 +162,7 @@ class _Report:
         job = partial(top_keys, [f"{self.clean}/{path}" for path, _ in sums], top=top, shares=shares)
         found = merged(spread(self.spark, job, range(shares)), top) if sums else []
         wanted = [(key["purgatory"], key["key_hash"]) for key in found]
-        waiting = [((day - EPOCH).days, self._waiting_on(day, OPERATIONS.name)) for day, of in days if of.spans]
+        waiting = [((day - EPOCH).days, self._waiting_on(day, OPERATIONS.name)) for day, files in days if files.spans]
         self._save("hot_keys", hot_keys(found, spread(self.spark, partial(fan_out_of_day, wanted=wanted), waiting)))
 
     def by_snapshot(self, first: date | None, last: date | None) -> None:
@@ -182,14 +182,15 @@ class _Report:
     def _waiting_on(self, day: date, what: str) -> list[str]:
         """The files of operations that were waiting on a *day*: they ended on it, or later."""
         until = (day - EPOCH + _ONE_DAY) // timedelta(microseconds=1)
-        later = [of for _, of in self.manifest.between(day, None) if of.since_us is not None and of.since_us < until]
-        return [f"{self.clean}/{path}" for of in later for path, _ in of.files.get(what, [])]
+        days = [later for _, later in self.manifest.between(day, None)]
+        days = [later for later in days if later.since_us is not None and later.since_us < until]
+        return [f"{self.clean}/{path}" for later in days for path, _ in later.files.get(what, [])]
 
     def _plan(self, first: date | None, last: date | None) -> Iterator[tuple[date, tuple[list[str], list[str]]]]:
         """The days with operations, and the files with their sums."""
-        for day, of in self.manifest.between(first, last):
-            if of.spans:
-                activity = [f"{self.clean}/{path}" for path, _ in of.files.get("activity", [])]
+        for day, files in self.manifest.between(first, last):
+            if files.spans:
+                activity = [f"{self.clean}/{path}" for path, _ in files.files.get("activity", [])]
                 yield day, (activity, self._waiting_on(day, "seconds"))
 
     def _quarantined(self, first: date | None, last: date | None) -> pa.Table:
@@ -198,12 +199,12 @@ class _Report:
             day = None if name == NOWHERE else date.fromisoformat(name)
             if day and ((first and day < first) or (last and day > last)):
                 continue
-            for of in tables.values():
-                counts = dict(of.quarantined)
-                if of.torn:
-                    counts["torn files"] = max(sum(rows for _, _, rows in of.torn), len(of.torn))
-                if of.unreadable:
-                    counts["unreadable files"] = len(of.unreadable)
+            for file_day in tables.values():
+                counts = dict(file_day.quarantined)
+                if file_day.torn:
+                    counts["torn files"] = max(sum(rows for _, _, rows in file_day.torn), len(file_day.torn))
+                if file_day.unreadable:
+                    counts["unreadable files"] = len(file_day.unreadable)
                 rows += [{"date": day, "what": what, "rows": count} for what, count in sorted(counts.items())]
         return pa.Table.from_pylist(rows, LOST)
 
@@ -219,7 +220,7 @@ class _Report:
 
 
 @dataclass(frozen=True)
-class _Day:
+class _DayTask:
     """One task: a day, whether it was asked for, and its sums."""
 
     day: date
@@ -228,21 +229,21 @@ class _Day:
     seconds: list[str]
 
 
-def _of_day(task: _Day, out: str, spans: Spans, by_second: bool) -> pa.Table:
+def _report_day(task: _DayTask, out: str, spans: Spans, by_second: bool) -> pa.Table:
     """DAYS of one day. Writes its minutes if it is asked for."""
     activity, seconds = _by_purgatory(task.activity), _by_purgatory(task.seconds)
     nothing = [next(iter(each.values())).slice(0, 0) for each in (activity, seconds)]
-    minutes, of_seconds, days = [], [], []
+    minutes, by_seconds, days = [], [], []
     for name in sorted(activity.keys() | seconds.keys()):
-        of_name = activity.get(name, nothing[0]), seconds.get(name, nothing[1])
-        sums = DaySums((task.day - EPOCH).days, *of_name)
+        number = (task.day - EPOCH).days
+        sums = DaySums(number, activity.get(name, nothing[0]), seconds.get(name, nothing[1]))
         minutes.append(sums.minutes(spans))
         days.append(sums.days(spans, minutes[-1]))
-        of_seconds += [sums.seconds()] if by_second else []
+        by_seconds += [sums.seconds()] if by_second else []
     if task.asked:
         folders.write_table(f"{out}/minutes/date={task.day}.parquet", pa.concat_tables(minutes))
     if task.asked and by_second:
-        folders.write_table(f"{out}/seconds/date={task.day}.parquet", pa.concat_tables(of_seconds))
+        folders.write_table(f"{out}/seconds/date={task.day}.parquet", pa.concat_tables(by_seconds))
     return pa.concat_tables(days)
 
 

@@ -33,7 +33,7 @@ from aiopurgatory.replay.settings import Setting
 
 from . import advise, fit, generate, ingest, report, simulate
 from .cleaning.clean_table import read_clean
-from .cleaning.files import listed
+from .cleaning.files import list_files
 from .cleaning.journal_tables import OPERATIONS
 from .page.promises import Limits
 from .spark import folders, progress
@@ -227,7 +227,7 @@ class _Run:
 
     def _ingest(self) -> None:
         counts = ingest.ingest(self._spark(), self._journal, str(self._out / "clean"))
-        print(*ingest.said(counts), sep="\n")
+        print(*ingest.summary(counts), sep="\n")
         try:
             ingest.refuse_incomplete(counts)
         except (ingest.UnreadableError, ingest.LeftOutError) as error:  # raised after the other stages have run
@@ -264,7 +264,7 @@ class _Run:
 
 def journal_state(journal: str) -> str:
     """Return a digest of the files of *journal*: names, sizes, times, and the folders that cannot be listed now."""
-    files, unreadable = listed(folders.absolute(journal))
+    files, unreadable = list_files(folders.absolute(journal))
     return _digest(repr([(file.path, file.size, file.changed) for file in files] + sorted(unreadable)).encode())
 
 

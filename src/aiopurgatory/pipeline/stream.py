@@ -40,7 +40,7 @@ from aiopurgatory.errors import PurgatoryError
 
 from .cleaning.journal_tables import OPERATIONS
 from .cleaning.new_files import NEW_ROWS, new_rows
-from .minutes.alarm import Alarm, Band
+from .minutes.alert import Band, ExpiryAlert
 from .minutes.hours import Hours
 from .spark import folders
 from .spark.failures import JobFailedError, explain
@@ -154,9 +154,9 @@ def stream(
         raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {journal}")
     _refuse_parts(spark, out)
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _STATES)
-    alarm = Alarm(expired_share or Band(), _duration(spark, watermark))
+    alert = ExpiryAlert(expired_share or Band(), _duration(spark, watermark))
     rows = once_each(_new_rows(spark, source, max_files), watermark)
-    writer = rows.writeStream.foreachBatch(_Taker(spark, out, alarm, say))
+    writer = rows.writeStream.foreachBatch(_BatchWriter(spark, out, alert, say))
     writer = writer.option("checkpointLocation", f"{out}/checkpoint")
     return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)).start()
 
@@ -203,13 +203,13 @@ def _why(error: Exception, out: Path) -> str:
     return _GONE + gone[1] if gone else explain(error, out)
 
 
-class _Taker:
+class _BatchWriter:
     """Adds batches to the minutes, one by one."""
 
-    def __init__(self, spark: SparkSession, out: str, alarm: Alarm, say: Callable[[str], object]) -> None:
+    def __init__(self, spark: SparkSession, out: str, alert: ExpiryAlert, say: Callable[[str], object]) -> None:
         self._out = out
         self._hours = Hours(spark, out)
-        self._alarm = alarm
+        self._alert = alert
         self._say = say
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -225,12 +225,12 @@ class _Taker:
         for row in left_out.to_pylist():
             rows = f"{row['rows']:,} rows" if row["rows"] else "a file"
             self._say(f"batch {number}: {rows} left out: {row['reason']}")
-        self._look(self._hours.add(number, added.filter(added.column("reason").is_null())))
+        self._check(self._hours.add(number, added.filter(added.column("reason").is_null())))
 
-    def _look(self, minutes: pa.Table) -> None:
-        """Report the alarm's lines for *minutes*."""
+    def _check(self, minutes: pa.Table) -> None:
+        """Report the alert's lines for *minutes*."""
         sums = minutes.group_by(["minute", "purgatory"], use_threads=False)
         sums = sums.aggregate([("operations", "sum"), ("expired", "sum")])
         for row in sums.sort_by([("minute", "ascending"), ("purgatory", "ascending")]).to_pylist():
-            for line in self._alarm.lines(row["purgatory"], row["minute"], row["operations_sum"], row["expired_sum"]):
+            for line in self._alert.lines(row["purgatory"], row["minute"], row["operations_sum"], row["expired_sum"]):
                 self._say(line)

@@ -49,7 +49,7 @@ class Job:
 
 @dataclass
 class FileReport:
-    """What became of one file."""
+    """The result of one file."""
 
     path: str
     day: str
@@ -78,8 +78,8 @@ class Written:
 
 
 @dataclass
-class Report:
-    """What one task has done."""
+class TaskReport:
+    """The results of one task."""
 
     files: list[FileReport] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _FileRows:
     """Rows of one file."""
 
     report: FileReport
@@ -104,7 +104,7 @@ class _Part:
 Given = tuple[str, date, list[int]]
 
 
-def clean(files: Sequence[Given], job: Job) -> Report:
+def clean(files: Sequence[Given], job: Job) -> TaskReport:
     """Clean a group of files."""
     task = _Task(job)
     for path, day, copies in files:
@@ -118,13 +118,13 @@ class _Task:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._table: Table = TABLES[job.table]
-        self._report = Report()
+        self._report = TaskReport()
         self._name = uuid4().hex
         self._outputs: dict[tuple[str, str], _Output] = {}
         self._sums: dict[str, Sums] = {}
         self._snapshots: dict[str, list[pa.Table]] = {}
         #: Rows that are not judged yet, all of files of one day.
-        self._parts: list[_Part] = []
+        self._parts: list[_FileRows] = []
         self._gathered = 0
 
     def take(self, path: str, day: date, copies: Array) -> None:
@@ -146,9 +146,9 @@ class _Task:
                 return
             mine = copies[(copies >= report.rows_in) & (copies < report.rows_in + len(rows))] - report.rows_in
             report.rows_in += len(rows)
-            self._gather(_Part(report, day, rows, mine))
+            self._gather(_FileRows(report, day, rows, mine))
 
-    def finish(self) -> Report:
+    def finish(self) -> TaskReport:
         self._clean()
         for day, snapshots in self._snapshots.items():
             for name, table in work_sums(pa.concat_tables(snapshots).unify_dictionaries()).items():
@@ -161,7 +161,7 @@ class _Task:
             self._report.written.append(output.close())
         return self._report
 
-    def _gather(self, part: _Part) -> None:
+    def _gather(self, part: _FileRows) -> None:
         if self._parts and self._parts[0].day != part.day:
             self._clean()
         self._parts.append(part)
@@ -213,7 +213,7 @@ class _Task:
             else:
                 self._snapshots.setdefault(name, []).append(rows.rows)
 
-    def _quarantine(self, columns: Columns, broken: Array, rules: list[str], part: _Part) -> None:
+    def _quarantine(self, columns: Columns, broken: Array, rules: list[str], part: _FileRows) -> None:
         report, rows = part.report, columns.where(broken > 0).rows
         reasons = [rules[number - 1] for number in broken[broken > 0].tolist()]
         for reason in reasons:

@@ -58,7 +58,7 @@ def day_of(text: str) -> date | None:
     return day if day.year >= _FIRST_YEAR else None
 
 
-def listed(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
+def list_files(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
     """Return the Parquet files below *folder* in order of their paths, and the unreadable folders with reasons."""
     found: list[JournalFile] = []
     unreadable: dict[str, str] = {}
@@ -113,11 +113,11 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
         except pa.ArrowMemoryError:
             raise
         except (OSError, pa.ArrowException, ValueError, OverflowError):
-            _see_that_bytes_come(system, place)
+            _require_readable(system, place)
             try:  # the failure may have been temporary
                 parquet, names, rows = _checked(opened, table, ahead=ahead)
             except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-                raise TornFileError(f"torn: {one_line(error)}", _rows_said(system, place)) from None
+                raise TornFileError(f"torn: {one_line(error)}", _rows_in_footer(system, place)) from None
         if rows is not None:
             yield _complete(rows, names, table)
         else:
@@ -130,23 +130,23 @@ def _checked(
 ) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
     """Return an open file, its columns, and its rows unless they are LARGE. Raises: TornFileError, read errors."""
     parquet = _opened(opened, table, ahead=ahead)
-    said = parquet.metadata.num_rows
+    rows_in_footer = parquet.metadata.num_rows
     names = _columns(parquet, table)
     rows = parquet.read(list(names.values()), use_threads=False) if _size(parquet) <= LARGE else None
     found = sum(map(len, _batches(parquet, names))) if rows is None else len(rows)
-    if found != said:
-        raise TornFileError(f"torn: {found} of {said} rows can be read", said)
+    if found != rows_in_footer:
+        raise TornFileError(f"torn: {found} of {rows_in_footer} rows can be read", rows_in_footer)
     return parquet, names, rows
 
 
-def _see_that_bytes_come(system: FileSystem, path: str) -> None:
+def _require_readable(system: FileSystem, path: str) -> None:
     """Read a file to its end. Raises: OSError: it cannot be read now, so it may be whole."""
     with system.open_input_file(path) as opened:
         while opened.read(1 << 24):
             pass
 
 
-def _rows_said(system: FileSystem, path: str) -> int:
+def _rows_in_footer(system: FileSystem, path: str) -> int:
     """Return the number of rows in the footer of a torn file; 0: it has no readable footer."""
     try:
         with system.open_input_file(path) as opened:

@@ -55,11 +55,11 @@ def new_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     for batch in batches:
         for path in batch.column(0).to_pylist():
-            for rows in _of_file(path.removeprefix("file:")):
+            for rows in _read_file(path.removeprefix("file:")):
                 yield from rows.to_batches(max_chunksize=_ROWS_PER_BATCH)
 
 
-def _of_file(path: str) -> Iterator[pa.Table]:
+def _read_file(path: str) -> Iterator[pa.Table]:
     day = JournalFile(path, 0, 0).day
     left_out: dict[str, int] = {}
     try:
@@ -104,13 +104,13 @@ def _added_up(rows: Columns) -> pa.Table:
         "ended_at": ended,
         "which": rows.numbers("sequence"),
     }
-    of = {"purgatory": "purgatory", "kind": "kind", "who": "instance"}
+    names = {"purgatory": "purgatory", "kind": "kind", "who": "instance"}
     arrays = []
     for field in NEW_ROWS:
         if field.name in columns:
             arrays.append(pa.array(columns[field.name]).cast(field.type))
-        elif field.name in of:
-            arrays.append(rows.rows.column(of[field.name]).cast(field.type))
+        elif field.name in names:
+            arrays.append(rows.rows.column(names[field.name]).cast(field.type))
         else:
             arrays.append(pa.nulls(len(rows), field.type))
     return pa.table(arrays, schema=NEW_ROWS)

@@ -14,9 +14,9 @@ from aiopurgatory.errors import PurgatoryError
 
 from ..minutes import sums, work
 from ..spark.tasks import spread
-from .cleaner import FileReport, Job, Report, Written, clean
+from .cleaner import FileReport, Job, TaskReport, Written, clean
 from .duplicates import copies, suspects
-from .files import JournalFile, day_of, listed
+from .files import JournalFile, day_of, list_files
 from .journal_tables import OPERATIONS
 from .versions import NOWHERE, Day, FileDay, Known, LostRowsError, Manifest
 
@@ -70,7 +70,7 @@ class TableRun:
         self._path = path
         #: Files that may hold duplicates, of rows in other files or of their own.
         self._twice: set[str] = set()
-        files, self._folders = listed(path)
+        files, self._folders = list_files(path)
         self._stray = [file for file in files if file.day is None]
         self._files = [file for file in files if file.day is not None and self._is_near(file.day)]
         self._counts = Counts(files=len(self._files) + len(self._stray), unreadable=len(self._folders))
@@ -86,7 +86,7 @@ class TableRun:
         missing = {} if remake else self._missing()
         gone = [known for each in missing.values() for known in each]
         gone += [known for file in seen if file.unreadable and (known := self._known(file.path, file.day))]
-        kept = self._kept(gone, seen)
+        kept = self._days_to_keep(gone, seen)
         added = [report for report in reports if self._adds(report, gone)]
         self._take_days(manifest, reports, kept, added)
         left_out = [file for report in reports if report not in added for file in self._left_out(report, kept)]
@@ -109,8 +109,8 @@ class TableRun:
         now = {self._name(file.path) for file in self._files}
         found: dict[str, list[Known]] = {}
         for name, tables in self._base.file_days.items():
-            day, of = day_of(name), tables.get(self._job.table, FileDay())
-            gone = [known for file, known in of.files.items() if file not in now]
+            day, file_day = day_of(name), tables.get(self._job.table, FileDay())
+            gone = [known for file, known in file_day.files.items() if file not in now]
             if gone and day and self._is_near(day):
                 found[name] = gone
         return found
@@ -123,7 +123,7 @@ class TableRun:
         tables = self._base.file_days.get(day, {})
         return tables.get(self._job.table, FileDay()).files.get(self._name(path))
 
-    def _kept(self, gone: list[Known], seen: list[FileReport]) -> set[str]:
+    def _days_to_keep(self, gone: list[Known], seen: list[FileReport]) -> set[str]:
         """Return the days that keep their rows: known days of which some rows cannot be read now."""
         days = {day for known in gone for day in known["days"]}
         for file in seen:
@@ -135,7 +135,7 @@ class TableRun:
             days |= _around(str(day)) if day else set(self._base.days)
         return {day for day in days if self._job.table in self._base.days.get(day, Day()).files}
 
-    def _adds(self, report: Report, gone: list[Known]) -> bool:
+    def _adds(self, report: TaskReport, gone: list[Known]) -> bool:
         """Whether a task had only new files with new rows. A renamed file is new, but its rows are not."""
         if any(file.path in self._twice or self._known(file.path, file.day) for file in report.files):
             return False
@@ -147,7 +147,7 @@ class TableRun:
             for who, first, last in before
         )
 
-    def _left_out(self, report: Report, kept: set[str]) -> list[FileReport]:
+    def _left_out(self, report: TaskReport, kept: set[str]) -> list[FileReport]:
         """Return the new files with rows that may be in the table already, of days that keep their rows."""
         new = [file for file in report.files if self._known(file.path, file.day) is None]
         return [file for file in new if kept & file.days.keys()]
@@ -162,7 +162,7 @@ class TableRun:
 
     # cleaning
 
-    def _cleaned(self) -> list[Report]:
+    def _cleaned(self) -> list[TaskReport]:
         groups = [[(file.path, file.day or date.min, list[int]()) for file in group] for group in self._groups()]
         reports = spread(self._spark, partial(clean, job=self._job), groups)
         self._twice = twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
@@ -201,7 +201,9 @@ class TableRun:
 
     # afterwards
 
-    def _take_days(self, manifest: Manifest, reports: list[Report], kept: set[str], added: list[Report]) -> None:
+    def _take_days(
+        self, manifest: Manifest, reports: list[TaskReport], kept: set[str], added: list[TaskReport]
+    ) -> None:
         """Put the days into *manifest*. Days in *kept* only get the rows in *added*."""
         every = {str(file.day) for file in self._files if file.day and self._job.wants(file.day)}
         made = self._days(reports)
@@ -214,16 +216,16 @@ class TableRun:
                 day = more.get(name, Day())
                 self._counts.other_days += rows - day.rows(self._job.table)
                 rows = day.rows(self._job.table)
-                day.join(self._base.days[name], _of(self._job.table))
+                day.join(self._base.days[name], _file_names(self._job.table))
             self._counts.rows_out += rows
             manifest.put(name, self._joined(manifest.days.get(name, Day()), day))
 
-    def _days(self, reports: list[Report]) -> dict[str, Day]:
+    def _days(self, reports: list[TaskReport]) -> dict[str, Day]:
         """Return the files that the tasks have written, by day."""
         made: dict[str, Day] = {}
         for report in reports:
             for written in report.written:
-                if written.what in _of(self._job.table):
+                if written.what in _file_names(self._job.table):
                     files = made.setdefault(written.day, Day()).files
                     files.setdefault(written.what, []).append((self._below(written), written.rows))
             for name, spans in report.spans.items():
@@ -232,12 +234,12 @@ class TableRun:
 
     def _joined(self, old: Day, new: Day) -> Day:
         """Return the day *old* with its files of this table replaced by those of *new*."""
-        others = {what: files for what, files in old.files.items() if what not in _of(self._job.table)}
+        others = {what: files for what, files in old.files.items() if what not in _file_names(self._job.table)}
         same = old if self._job.table != OPERATIONS.name else new
         return Day(others | new.files, same.spans, same.since_us)
 
     def _take_file_days(
-        self, manifest: Manifest, reports: list[Report], seen: list[FileReport], missing: dict[str, list[Known]]
+        self, manifest: Manifest, reports: list[TaskReport], seen: list[FileReport], missing: dict[str, list[Known]]
     ) -> None:
         made = {NOWHERE: FileDay(torn=[(file.path, _STRAY, 0) for file in self._stray])}
         for file in seen:
@@ -256,12 +258,12 @@ class TableRun:
             )
         for report in reports:
             for written in report.written:
-                if written.what not in _of(self._job.table):
+                if written.what not in _file_names(self._job.table):
                     made.setdefault(written.day, FileDay()).quarantine.append(self._below(written))
-        for name, of in made.items():
-            if name in missing or of.unreadable:
-                of.keep(self._base.file_days.get(name, {}).get(self._job.table, FileDay()))
-            manifest.file_days[name] = manifest.file_days.get(name, {}) | {self._job.table: of}
+        for name, day in made.items():
+            if name in missing or day.unreadable:
+                day.keep(self._base.file_days.get(name, {}).get(self._job.table, FileDay()))
+            manifest.file_days[name] = manifest.file_days.get(name, {}) | {self._job.table: day}
 
     def _below(self, written: Written) -> str:
         return written.path[len(self._out) + 1 :]
@@ -279,7 +281,7 @@ class TableRun:
             counts.quarantined[reason] = counts.quarantined.get(reason, 0) + rows
 
 
-def _of(table: str) -> tuple[str, ...]:
+def _file_names(table: str) -> tuple[str, ...]:
     """Return the names of the files that a table has for each day."""
     return (table, *(sums.NAMES if table == OPERATIONS.name else work.NAMES))
 

@@ -143,7 +143,7 @@ class Manifest:
     def between(self, first: date | None, last: date | None) -> list[tuple[date, Day]]:
         """Return the days from *first* to *last*, in order. None: no limit."""
         days = [(date.fromisoformat(name), day) for name, day in sorted(self.days.items())]
-        return [(day, of) for day, of in days if not (first and day < first) and not (last and day > last)]
+        return [(day, files) for day, files in days if not (first and day < first) and not (last and day > last)]
 
 
 def current(spark: SparkSession, out: str) -> Manifest:
@@ -219,7 +219,7 @@ def remove_old(spark: SparkSession, out: str, keep: timedelta) -> None:
 def _runs(manifest: Manifest) -> set[str]:
     """The runs whose files *manifest* names."""
     paths = [path for day in manifest.days.values() for files in day.files.values() for path, _ in files]
-    paths += [path for day in manifest.file_days.values() for of in day.values() for path in of.quarantine]
+    paths += [path for day in manifest.file_days.values() for table in day.values() for path in table.quarantine]
     return {manifest.run} | {path.split("/")[1] for path in paths}
 
 
@@ -240,7 +240,8 @@ def _read(spark: SparkSession, out: str, number: int) -> Manifest:
             raise ValueError("of another version of the library")
         days = {name: Day(**day) for name, day in known.pop("days").items()}
         file_days = {
-            name: {table: FileDay(**of) for table, of in day.items()} for name, day in known.pop("file_days").items()
+            name: {table: FileDay(**known_day) for table, known_day in day.items()}
+            for name, day in known.pop("file_days").items()
         }
         return Manifest(**known, days=days, file_days=file_days)
     except (ValueError, KeyError, TypeError) as error:

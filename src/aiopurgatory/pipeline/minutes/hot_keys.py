@@ -66,8 +66,8 @@ def merged(shares: Sequence[pa.Table], top: int) -> list[dict[str, Any]]:
         for place, row in enumerate(rows[:top], 1):
             operations, watched = float(row["operations"]), float(row["watched"])
             known = {"purgatory": name, "place": place, "key_hash": row["key_hash"], "key": row["key"]}
-            of_all = {"share": operations / all_of[name], "keys_each": watched / operations}
-            found.append(known | {"operations": operations} | of_all)
+            relative = {"share": operations / all_of[name], "keys_each": watched / operations}
+            found.append(known | {"operations": operations} | relative)
     return found
 
 
@@ -108,8 +108,8 @@ def hot_keys(top: list[dict[str, Any]], fan_out: Iterable[list[FanOut]]) -> pa.T
     """
     days: dict[Key, list[FanOut]] = {}
     for each in fan_out:
-        for of_day in each:
-            days.setdefault(of_day[0], []).append(of_day)
+        for fan_out_of_key in each:
+            days.setdefault(fan_out_of_key[0], []).append(fan_out_of_key)
     for key in top:
         own = days.get((key["purgatory"], key["key_hash"]), [])
         minutes = sum(each[1] for each in own)

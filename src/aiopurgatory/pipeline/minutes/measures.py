@@ -77,16 +77,16 @@ class DaySums:
         self._day = day
         self._activity = activity
         numbers: dict[tuple[str, str], int] = {}
-        self._of_activity = _numbered(activity, numbers)
-        of_seconds = _numbered(seconds, numbers)
+        self._series_of_activity = _numbered(activity, numbers)
+        series_of_seconds = _numbered(seconds, numbers)
         self._names = list(numbers)
-        self._waiting = self._levels(of_seconds, seconds)
-        self._ends = of_seconds, seconds
+        self._waiting = self._levels(series_of_seconds, seconds)
+        self._ends = series_of_seconds, seconds
 
     def minutes(self, spans: Spans) -> pa.Table:
         """Return MINUTES in which operations ended or waited."""
         begin = self._day * _PER_DAY
-        group = self._of_activity * _PER_DAY + self._activity.column("minute").to_numpy() - begin
+        group = self._series_of_activity * _PER_DAY + self._activity.column("minute").to_numpy() - begin
         columns = measured(len(self._names) * _PER_DAY, group, self._activity)
         waiting = self._waiting.reshape(len(self._names) * _PER_DAY, -1)
         columns["pending_peak"] = waiting.max(axis=1, initial=0.0)
@@ -99,7 +99,7 @@ class DaySums:
 
     def days(self, spans: Spans, minutes: pa.Table) -> pa.Table:
         """Return DAYS. The mean number waiting is over the minutes in which operations ended or waited."""
-        columns = measured(len(self._names), self._of_activity, self._activity)
+        columns = measured(len(self._names), self._series_of_activity, self._activity)
         numbers = {name: number for number, name in enumerate(self._names)}
         names = zip(minutes.column("purgatory").to_pylist(), minutes.column("kind").to_pylist(), strict=True)
         series = np.array([numbers[name] for name in names], np.int64)
@@ -154,8 +154,8 @@ class DaySums:
 
     def _bounds(self, spans: Spans, series: Array) -> Array:
         bounds = np.array([spans.get(name, (0, 0)) for name, _ in self._names], np.int64).reshape(-1, 2)
-        of_series: Array = bounds[series]
-        return of_series
+        found: Array = bounds[series]
+        return found
 
     def _covered(self, spans: Spans, series: Array, begin: Array, length: int) -> Array:
         """Return how many seconds of each stretch the journal covers for the purgatory, but at least 1."""

@@ -75,7 +75,7 @@ class Sums:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
-        self._parts: dict[str, list[_Part]] = {name: [] for name in NAMES}
+        self._parts: dict[str, list[_Partial]] = {name: [] for name in NAMES}
         self._names: list[pa.Table] = []
         self._size = 0
         #: The first and the last end in each purgatory, in microseconds.
@@ -103,11 +103,11 @@ class Sums:
         for name in NAMES:
             part = _added_up(self._parts[name])
             if name == "keys":
-                columns = {"purgatory": self._named(0, part.of[1]), "key_hash": part.of[0]}
+                columns = {"purgatory": self._named(0, part.identity[1]), "key_hash": part.identity[0]}
             else:
-                series = part.of[0] >> _REST
+                series = part.identity[0] >> _REST
                 columns = {"purgatory": self._named(0, series), "kind": self._named(1, series)}
-                columns |= _unpacked(name, part.of[0] & ((1 << _REST) - 1))
+                columns |= _unpacked(name, part.identity[0] & ((1 << _REST) - 1))
             found[name] = pa.table(columns | dict(zip(_COUNTS[name], part.counts, strict=True)))
         found["keys"] = self._with_names(found["keys"])
         return found
@@ -152,7 +152,7 @@ class Sums:
         joined = plain.join(least, ["purgatory", "key_hash"], join_type="left outer")
         return joined.rename_columns([*keys.column_names, "key"])
 
-    def _keep(self, name: str, part: _Part) -> None:
+    def _keep(self, name: str, part: _Partial) -> None:
         self._parts[name].append(part)
         self._size += len(part.counts[0])
         if self._size > _MANY:
@@ -167,32 +167,32 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Partial:
     """Sums: the columns that say what a row is of, its counts, and the number that identifies it."""
 
-    of: tuple[Array, ...]
+    identity: tuple[Array, ...]
     counts: tuple[Array, ...]
     by: Array
 
 
-def _added_up(parts: list[_Part]) -> _Part:
+def _added_up(parts: list[_Partial]) -> _Partial:
     if len(parts) == 1:
         return parts[0]
     if not parts:
         nothing = np.zeros(0, np.int64)
-        return _Part((nothing, nothing), (np.zeros(0), np.zeros(0)), nothing)
-    of = tuple(np.concatenate(each) for each in zip(*(part.of for part in parts), strict=True))
+        return _Partial((nothing, nothing), (np.zeros(0), np.zeros(0)), nothing)
+    identity = tuple(np.concatenate(each) for each in zip(*(part.identity for part in parts), strict=True))
     counts = tuple(np.concatenate(each) for each in zip(*(part.counts for part in parts), strict=True))
-    return _summed(np.concatenate([part.by for part in parts]), of, counts)
+    return _summed(np.concatenate([part.by for part in parts]), identity, counts)
 
 
-def _summed(by: Array, of: tuple[Array, ...], counts: tuple[Array, ...]) -> _Part:
+def _summed(by: Array, identity: tuple[Array, ...], counts: tuple[Array, ...]) -> _Partial:
     """Sum the rows of each value of *by*, by sorting: hashing takes five times as long."""
     order = np.argsort(by)
     by = by[order]
     first = np.flatnonzero(np.concatenate([[True], by[1:] != by[:-1]]))
     sums = tuple(np.add.reduceat(each[order], first) for each in counts)
-    return _Part(tuple(each[order[first]] for each in of), sums, by[first])
+    return _Partial(tuple(each[order[first]] for each in identity), sums, by[first])
 
 
 def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
@@ -202,7 +202,7 @@ def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]
         spans[name] = min(low, first), max(high, last)
 
 
-def _activity(series: Array, batch: Batch) -> _Part:
+def _activity(series: Array, batch: Batch) -> _Partial:
     late = np.full(len(series), NONE, np.int16)
     expired = batch.outcome == OUTCOMES.index("expired")
     late[expired] = bucket(batch.lateness_us[expired])
@@ -213,7 +213,7 @@ def _activity(series: Array, batch: Batch) -> _Part:
     return _summed(packed, (packed,), (batch.weight, np.where(batch.missed, batch.weight, 0.0)))
 
 
-def _seconds(series: Array, batch: Batch) -> _Part:
+def _seconds(series: Array, batch: Batch) -> _Partial:
     """Count ends by second, and changes in how many wait, at the beginning of the first second that shows them."""
     start, end = -(-batch.watched_us // SECOND), -(-batch.ended_us // SECOND)
     seen = start < end  # the others, most of them, come and go between two such beginnings
@@ -227,7 +227,7 @@ def _seconds(series: Array, batch: Batch) -> _Part:
     return _summed(packed, (packed,), (np.concatenate([batch.weight, batch.weight[seen], -batch.weight[seen]]),))
 
 
-def _keys(purgatory: Array, batch: Batch) -> _Part:
+def _keys(purgatory: Array, batch: Batch) -> _Partial:
     by = batch.key_hash + purgatory * np.int64(_SPREAD)
     return _summed(by, (batch.key_hash, purgatory), (batch.weight, batch.weight * batch.key_count))
 

@@ -99,8 +99,8 @@ def done(grown: pa.Table) -> pa.Table:
 
 def dropped(grown: pa.Table) -> pa.Table:
     """_GROWN -> minute, rows: the rows that journals dropped."""
-    of_instances = pa.array([name == "" for name in grown.column("purgatory").to_pylist()], pa.bool_())
-    rows = grown.filter(of_instances)
+    is_instance = pa.array([name == "" for name in grown.column("purgatory").to_pylist()], pa.bool_())
+    rows = grown.filter(is_instance)
     some = rows.filter(pa.array(rows.column("dropped_rows").to_numpy() > 0))
     minute = pa.array(some.column("minute").to_numpy() * MINUTE).cast(_INSTANT)
     return pa.table({"minute": minute, "rows": some.column("dropped_rows")})

@@ -19,13 +19,13 @@ def rendered(markdown: str) -> tuple[Markup, Markup]:
     words, tables = [], []
     lines = [line for line in markdown.splitlines() if line.strip() and not line.startswith("#")]
     for kind, block in groupby(lines, key=_kind):
-        of_kind = list(block)
+        group = list(block)
         if kind == "item":
-            words.append(f"<ul>{''.join(f'<li>{_inline(line[2:])}</li>' for line in of_kind)}</ul>")
+            words.append(f"<ul>{''.join(f'<li>{_inline(line[2:])}</li>' for line in group)}</ul>")
         elif kind == "row":
-            tables.append(_table(of_kind))
+            tables.append(_table(group))
         else:
-            words += [f"<p>{_inline(line)}</p>" for line in of_kind]
+            words += [f"<p>{_inline(line)}</p>" for line in group]
     return Markup("\n".join(words)), Markup("\n".join(tables))
 
 

@@ -69,7 +69,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Series:
+class Curves:
     """Values per step of *axis*, by name."""
 
     axis: Axis
@@ -78,23 +78,23 @@ class Series:
 
 @dataclass(frozen=True)
 class Load:
-    """What one purgatory did."""
+    """The load of one purgatory."""
 
-    rates: Series
+    rates: Curves
     #: Operations waiting: the mean of each kind, and the peak of all.
-    waiting: Series
+    waiting: Curves
     peak: _Floats
     #: Whether the peak is exact. By the minute it is the sum of the kinds' peaks, which may be at different seconds.
     peak_exact: bool
-    times: Series
+    times: Curves
 
 
 def axis_of(minutes: Frame, seconds: Frame) -> Axis:
     """Return the page's time axis: steps of 1 or 10 seconds if *seconds* has rows, else of minutes or longer."""
     if len(seconds):
-        of_each = [rows for _, rows in minutes.groupby("purgatory")]
-        start = float(min([_epoch(seconds.second).min(), *(_covered_from(rows) // 1 for rows in of_each)]))
-        end = float(max([_epoch(seconds.second).max() + 1, *(-(-_covered_to(rows) // 1) for rows in of_each)]))
+        by_purgatory = [rows for _, rows in minutes.groupby("purgatory")]
+        start = float(min([_epoch(seconds.second).min(), *(_covered_from(rows) // 1 for rows in by_purgatory)]))
+        end = float(max([_epoch(seconds.second).max() + 1, *(-(-_covered_to(rows) // 1) for rows in by_purgatory)]))
         return Axis(start, end, 1 if end - start <= _BY_SECOND else 10)
     seen = _epoch(minutes.minute)
     start, end = float(seen.min()), float(seen.max() + MINUTE)
@@ -115,10 +115,10 @@ def load_of(axis: Axis, minutes: Frame, seconds: Frame) -> Load:
     else:
         rates, waiting, peak = _by_minute(axis, minutes, list(kinds))
     exact = len(seconds) > 0 or len(kinds) == 1
-    return Load(Series(axis, rates), Series(axis, waiting), peak, exact, Series(coarse, times))
+    return Load(Curves(axis, rates), Curves(axis, waiting), peak, exact, Curves(coarse, times))
 
 
-def lost_of(axis: Axis, lost: Frame) -> Series:
+def lost_of(axis: Axis, lost: Frame) -> Curves:
     """Count rows dropped and quarantined per step of the axis. Rows whose minute is unknown are left out."""
     coarse = axis.with_step(max(axis.step, MINUTE))
     timed = lost[lost.minute.notna()]
@@ -127,7 +127,7 @@ def lost_of(axis: Axis, lost: Frame) -> Series:
     timed = timed[(timed.epoch >= edges[0]) & (timed.epoch < edges[-1])]
     dropped = timed.what == "dropped"
     rows = {"dropped": timed[dropped], "quarantined": timed[~dropped]}
-    return Series(coarse, {name: coarse.summed(each.epoch.to_numpy(), each.rows) for name, each in rows.items()})
+    return Curves(coarse, {name: coarse.summed(each.epoch.to_numpy(), each.rows) for name, each in rows.items()})
 
 
 def _by_minute(
@@ -156,13 +156,13 @@ def _by_second(
     edges = axis.edges
     cover = np.clip(np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1]), 0, None)
     rates = _rates(axis, at, seconds, cover)
-    looks = axis.with_step(1).edges[:-1]
-    looks = looks[(looks >= start // 1) & (looks < end)]
-    looked = axis.summed(looks, np.ones(len(looks)))
-    waiting = _of_kinds(axis, at, seconds.kind, seconds.pending.fillna(0), kinds, looked)
+    instants = axis.with_step(1).edges[:-1]
+    instants = instants[(instants >= start // 1) & (instants < end)]
+    seen = axis.summed(instants, np.ones(len(instants)))
+    waiting = _of_kinds(axis, at, seconds.kind, seconds.pending.fillna(0), kinds, seen)
     total = seconds.groupby("epoch").pending.sum()
     peak = np.fmax(axis.highest(total.index.to_numpy(), total), 0)
-    return rates, waiting, np.where(looked > 0, peak, np.nan)
+    return rates, waiting, np.where(seen > 0, peak, np.nan)
 
 
 def _rates(axis: Axis, at: npt.NDArray[Any], rows: Frame, cover: _Floats) -> dict[str, _Floats]:
@@ -188,7 +188,8 @@ def _of_kinds(
         groups.append((f"{len(kinds) - len(alone)} other kinds", ~kind.isin(alone)))
     with np.errstate(invalid="ignore", divide="ignore"):
         return {
-            name: np.where(cover > 0, axis.summed(at[of.to_numpy()], held[of]) / cover, np.nan) for name, of in groups
+            name: np.where(cover > 0, axis.summed(at[mask.to_numpy()], held[mask]) / cover, np.nan)
+            for name, mask in groups
         }
 
 

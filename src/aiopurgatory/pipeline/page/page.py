@@ -8,17 +8,16 @@ from importlib.resources import files
 from typing import Any
 
 from ..minutes.percentiles import ERROR
-from ..minutes.readable import duration
 from ..minutes.units import OUTCOMES
 from .advice import rendered
 from .promises import Limits, headline, promises
 from .reading import SCHEMAS, Frame, read
-from .sections import changed, hot_keys, kept, load, work
-from .wording import Markup, count, name, share, table, text
+from .sections import changed, hot_keys, load, verdicts, work
+from .wording import Markup, count, duration, name, share, table, text
 
 
 @dataclass(frozen=True)
-class _Tables:
+class _ReportTables:
     """The report's tables, each by its name."""
 
     minutes: Frame
@@ -39,10 +38,10 @@ def page(folder: str, *, limits: Limits | None = None, advice: str | None = None
         limits: the promises for every minute (default: Limits()).
         advice: Markdown that advise wrote (default: none).
     """
-    found = _Tables(**{name: read(folder, name) for name in SCHEMAS})
+    found = _ReportTables(**{name: read(folder, name) for name in SCHEMAS})
     stand = promises(found.minutes, found.lost, limits or Limits())
     parts = [
-        ("promises", "Promises", "Are we keeping our promises?", kept(stand, limits or Limits())),
+        ("promises", "Promises", "Are we keeping our promises?", verdicts(stand, limits or Limits())),
         ("changes", "Changes", "What changed since the day before", changed(found.changes, found.days)),
         ("load", "Load", "The load over time", load(found.minutes, found.seconds, found.days, found.lost)),
         ("keys", "Hot keys", "Hot keys", hot_keys(found.hot_keys, _busiest(found.minutes))),

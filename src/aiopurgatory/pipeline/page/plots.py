@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..minutes.readable import duration
 from .load import DAY, MINUTE, Axis
-from .wording import Markup, text
+from .wording import Markup, duration, text
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 

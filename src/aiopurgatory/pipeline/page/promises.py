@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..minutes.readable import duration
 from .reading import Frame
-from .wording import count, share
+from .wording import count, duration, share
 
 Verdict: TypeAlias = Literal["kept", "broken", "unknown"]
 _Floats: TypeAlias = npt.NDArray[np.float64]
@@ -107,8 +106,8 @@ def headline(stand: list[Promise]) -> str:
         return "Too few operations to judge any promise"
     if not unknown:
         return f"{broken} of {len(stand)} promises broken" if broken else "All promises kept"
-    said = f"{broken} of {len(stand)} promises broken" if broken else "No promise broken"
-    return f"{said}; too few operations to judge {unknown} of {len(stand)}"
+    verdict = f"{broken} of {len(stand)} promises broken" if broken else "No promise broken"
+    return f"{verdict}; too few operations to judge {unknown} of {len(stand)}"
 
 
 def _of_purgatory(purgatory: str, rows: Frame, limits: Limits) -> Iterator[Promise]:
@@ -117,11 +116,11 @@ def _of_purgatory(purgatory: str, rows: Frame, limits: Limits) -> Iterator[Promi
     values = (enough.expired / enough.operations).to_numpy()
     yield _judged(purgatory, "share expired", limit, source, enough.minute, values)
     milliseconds = (enough.lateness_p99_us / 1e3).to_numpy()  # NaN where nothing expired: nothing was late
-    of_late = limits.max_lateness_ms, limits.source("max_lateness_ms")
-    yield _judged(purgatory, "late p99", *of_late, enough.minute, milliseconds)
+    source = limits.source("max_lateness_ms")
+    yield _judged(purgatory, "late p99", limits.max_lateness_ms, source, enough.minute, milliseconds)
     missed = (enough.missed_triggers / enough.operations).to_numpy()
-    of_missed = limits.max_missed_share, limits.source("max_missed_share")
-    yield _judged(purgatory, "missed triggers", *of_missed, enough.minute, missed)
+    source = limits.source("max_missed_share")
+    yield _judged(purgatory, "missed triggers", limits.max_missed_share, source, enough.minute, missed)
 
 
 def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
@@ -134,8 +133,8 @@ def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
     seen: Any = instants.as_unit("us")
     silent = midnights[~midnights.isin(seen.floor("D"))]
     seen = seen.union(silent).sort_values()
-    of_day = pd.Series(whole.to_numpy(), midnights, dtype=float).reindex(seen.floor("D")).fillna(0).to_numpy()
-    values = pd.Series(timed, dtype=float).reindex(seen).fillna(0).to_numpy() + of_day
+    untimed = pd.Series(whole.to_numpy(), midnights, dtype=float).reindex(seen.floor("D")).fillna(0).to_numpy()
+    values = pd.Series(timed, dtype=float).reindex(seen).fillna(0).to_numpy() + untimed
     source = limits.source("max_dropped_rows")
     return _judged(None, "dropped rows", limits.max_dropped_rows, source, seen, values)
 

@@ -9,13 +9,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from ..minutes.readable import duration
 from ..minutes.units import OUTCOMES
 from .load import KINDS, MINUTE, Axis, Load, axis_of, load_of, lost_of
 from .plots import Drawn, figure, linear, logarithmic, stacked, steps, whole_days
 from .promises import Limits, Promise
 from .reading import Frame
-from .wording import Markup, count, moment, name, share, table, text, unbroken
+from .wording import Markup, count, duration, moment, name, share, table, text, unbroken
 
 #: How many purgatories, the busiest first, have plots. The tables beside the page have all.
 SHOWN: Final = 12
@@ -42,7 +41,7 @@ _TIMES: Final = {
 # The promises
 
 
-def kept(stand: Sequence[Promise], limits: Limits) -> Markup:
+def verdicts(stand: Sequence[Promise], limits: Limits) -> Markup:
     """A verdict for each promise, the broken ones first."""
     order = {"broken": 0, "unknown": 1, "kept": 2}
     ordered = sorted(stand, key=lambda each: order[each.verdict])
@@ -61,7 +60,7 @@ def kept(stand: Sequence[Promise], limits: Limits) -> Markup:
 
 
 def _row(promise: Promise, last: datetime | None) -> str:
-    of = name(promise.purgatory) if promise.purgatory is not None else Markup("the whole fleet")
+    owner = name(promise.purgatory) if promise.purgatory is not None else Markup("the whole fleet")
     cells: list[tuple[str, object]] = [("Now", "-"), ("Limit", f"{promise.shown(promise.limit)} ({promise.source})")]
     if promise.verdict == "unknown":
         cells += [("Since", "-"), ("Worst minute", "-"), ("Minutes broken", "-")]
@@ -80,7 +79,7 @@ def _row(promise: Promise, last: datetime | None) -> str:
         ]
     rest = "".join(f'<td data-head="{head}">{text(cell)}</td>' for head, cell in cells)
     verdict = f'<span class="verdict {promise.verdict}">{_SIGNS[promise.verdict]} {_VERDICTS[promise.verdict]}</span>'
-    return f"<tr><td>{verdict}</td><td><b>{promise.name}</b> <span>{of}</span></td>{rest}</tr>"
+    return f"<tr><td>{verdict}</td><td><b>{promise.name}</b> <span>{owner}</span></td>{rest}</tr>"
 
 
 # What changed
@@ -92,16 +91,16 @@ def changed(changes: Frame, days: Frame) -> Markup:
     if not dates:
         return Markup("<p>There is no day before to compare with.</p>")
     newest = max(dates)
-    of_newest = changes[changes.date == newest]
-    rows = of_newest[of_newest.change != 0]
+    latest = changes[changes.date == newest]
+    rows = latest[latest.change != 0]
     if len(rows):
         largest = (
             rows.assign(size=-rows.change.abs()).sort_values(["size", "purgatory", "kind", "measure"]).head(_CHANGES)
         )
-        said = f"<p>{newest} compared with {newest - timedelta(days=1)}, the largest changes first.</p>"
+        about = f"<p>{newest} compared with {newest - timedelta(days=1)}, the largest changes first.</p>"
         heads = ["purgatory", "kind", "what", "the day before", "now", "change"]
-        return Markup(said + table(heads, [_change(row) for row in largest.itertuples()], words=3))
-    if len(of_newest) or newest - timedelta(days=1) in dates:
+        return Markup(about + table(heads, [_change(row) for row in largest.itertuples()], words=3))
+    if len(latest) or newest - timedelta(days=1) in dates:
         return Markup(f"<p>Nothing changed: {newest} was like the day before.</p>")
     return Markup("<p>There is no day before to compare with.</p>")
 
@@ -137,12 +136,13 @@ def load(minutes: Frame, seconds: Frame, days: Frame, lost: Frame) -> Markup:
     axis = axis_of(minutes, seconds)
     parts = [f'<p class="soft">All times are UTC. Each step is {duration(axis.step * 1e6)}.</p>', _lost(axis, lost)]
     totals = minutes.groupby("purgatory").operations.sum().sort_values(ascending=False, kind="stable")
-    of_minutes, of_seconds = (dict(iter(rows.groupby("purgatory"))) for rows in (minutes, seconds))
+    minutes_by_name, seconds_by_name = (dict(iter(rows.groupby("purgatory"))) for rows in (minutes, seconds))
     for purgatory in totals.index[:SHOWN]:
-        found = load_of(axis, of_minutes[purgatory], of_seconds.get(purgatory, seconds[:0]))
-        of_days = days[days.purgatory == purgatory]
+        found = load_of(axis, minutes_by_name[purgatory], seconds_by_name.get(purgatory, seconds[:0]))
         plots = (_rates(found), _waiting(found), _times(found))
-        parts.append(f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(of_days)}</article>")
+        parts.append(
+            f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(days[days.purgatory == purgatory])}</article>"
+        )
     if len(totals) > SHOWN:
         parts.append(f"<p>{len(totals) - SHOWN} more purgatories are in the tables beside this page.</p>")
     return Markup("\n".join(parts))
@@ -199,8 +199,8 @@ def _days(days: Frame) -> Markup:
         for day in shown.itertuples()
     ]
     heads = ("day", "kind", "operations", *OUTCOMES, "waited p50", "p90", "p99", "p99.9", "late p99")
-    said = f"<p>The {_ROWS} rows with the most operations, of {len(days)} rows:</p>" if len(days) > _ROWS else ""
-    return Markup(said + table([*heads, "peak waiting", "missed triggers"], rows, words=2))
+    about = f"<p>The {_ROWS} rows with the most operations, of {len(days)} rows:</p>" if len(days) > _ROWS else ""
+    return Markup(about + table([*heads, "peak waiting", "missed triggers"], rows, words=2))
 
 
 def _lost(axis: Axis, lost: Frame) -> Markup:
@@ -224,8 +224,8 @@ def _lost_table(lost: Frame) -> Markup:
     if lost.empty:
         return Markup("")
     rows = [
-        [what, count(of.rows.sum()), *_first_and_last(of)]
-        for what, of in sorted(lost.groupby("what"), key=lambda pair: (pair[0] != "dropped", -pair[1].rows.sum()))
+        [what, count(group.rows.sum()), *_first_and_last(group)]
+        for what, group in sorted(lost.groupby("what"), key=lambda pair: (pair[0] != "dropped", -pair[1].rows.sum()))
     ]
     return table(["why rows are missing", "rows", "first", "last"], rows)
 

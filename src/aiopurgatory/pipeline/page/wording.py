@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 _LONGEST: Final = 120
+_UNITS: Final = (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("ms", 1e3), ("µs", 1.0))
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -68,6 +69,18 @@ def share(value: float) -> str:
     if 0.9995 <= value < 1:
         return "> 99.9%"
     return f"{value:.2%}" if 0 < value < 0.01 else f"{value:.0%}" if value in (0, 1) else f"{value:.1%}"
+
+
+def duration(microseconds: float | None) -> str:
+    """Format a time as 250 ms, 13 s or 1.5 h, with at most three significant digits; "-" if it is unknown."""
+    if microseconds is None or not math.isfinite(microseconds):
+        return "-"
+    if microseconds <= 0:
+        return "0 s"
+    rounded = float(f"{microseconds:.3g}")  # 999.9 ms is 1 s
+    unit, size = next(((unit, size) for unit, size in _UNITS if rounded >= size), _UNITS[-1])
+    value = float(f"{microseconds / size:.3g}")
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def moment(when: datetime) -> Markup:

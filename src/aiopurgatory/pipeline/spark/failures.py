@@ -48,50 +48,50 @@ def plain_errors(out: Path, log: Path | None = None) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
-        raise JobFailedError(f"{explain(error, out)}{_kept(error, out, log)}") from error
+        raise JobFailedError(f"{explain(error, out)}{_write_traceback(error, out, log)}") from error
 
 
-def told(error: Exception, out: Path) -> str:
+def describe(error: Exception, out: Path) -> str:
     """Describe an *error* from outside Spark in one line. Write its traceback, too, unless it is an OSError."""
     if isinstance(error, OSError) and "No space left on device" not in str(error):
         return str(error)
-    said = explain(error, out)
-    return said if isinstance(error, OSError) else f"{type(error).__name__}: {said}{_kept(error, out, None)}"
+    line = explain(error, out)
+    return line if isinstance(error, OSError) else f"{type(error).__name__}: {line}{_write_traceback(error, out, None)}"
 
 
 def explain(error: BaseException, out: Path) -> str:
-    """Say what went wrong and what helps, in one line. *out* is the folder of the results."""
-    said = _text(error)
-    if re.search(r"No space left on device|Disk quota exceeded", said):
+    """Return the cause and the remedy, in one line. *out* is the folder of the results."""
+    text = _text(error)
+    if re.search(r"No space left on device|Disk quota exceeded", text):
         return f"no space left on device: free some on the disk of {out}, and run it again"
-    if re.search(_HEAP, said):
+    if re.search(_HEAP, text):
         return "Java ran out of memory: give it more, as in --memory 4g, or use fewer cores, as in --master local[1]"
-    if re.search(_WORKER, said, re.MULTILINE):
+    if re.search(_WORKER, text, re.MULTILINE):
         return (
             "a Python worker died, probably because memory ran out: free some, use fewer cores, as in "
             "--master local[1], or leave more to Python with a smaller --memory"
         )
-    if re.search(_GONE, said):
+    if re.search(_GONE, text):
         return "Java died, probably because memory ran out: free some, or give Java less with --memory"
-    if own := re.findall(_OWN, said, re.MULTILINE):
+    if own := re.findall(_OWN, text, re.MULTILINE):
         return _short(own[-1][1])
-    if python := re.findall(_PYTHON, _after_traceback(said), re.MULTILINE):
+    if python := re.findall(_PYTHON, _after_traceback(text), re.MULTILINE):
         name, message = python[-1]
         return _short(message if name == "ValueError" else f"{name}: {message}")
-    if denied := re.findall(r"^.*(?:Permission denied|AccessControlException).*$", said, re.MULTILINE):
+    if denied := re.findall(r"^.*(?:Permission denied|AccessControlException).*$", text, re.MULTILINE):
         return f"permission denied: {_short(denied[-1])}"
-    if re.search(_CHECKPOINT, said):
+    if re.search(_CHECKPOINT, text):
         return (
             f"the checkpoint is torn: remove both {out}/checkpoint and {out}/batches, and start again; "
             "the stream then reads the whole journal again"
         )
-    causes = re.findall(_JAVA, said, re.MULTILINE)
-    return _short(f"{causes[-1][0].rsplit('.', 1)[1]}: {causes[-1][1]}" if causes else said)
+    causes = re.findall(_JAVA, text, re.MULTILINE)
+    return _short(f"{causes[-1][0].rsplit('.', 1)[1]}: {causes[-1][1]}" if causes else text)
 
 
-def _after_traceback(said: str) -> str:
-    """Return the part of *said* that a Python worker wrote, or nothing."""
-    parts = re.split(r"Traceback \(most recent call last\):", said)
+def _after_traceback(text: str) -> str:
+    """Return the part of *text* that a Python worker wrote, or nothing."""
+    parts = re.split(r"Traceback \(most recent call last\):", text)
     return re.split(r"^\s+at (?:\w+\.)+\w+", parts[-1], maxsplit=1, flags=re.MULTILINE)[0] if len(parts) > 1 else ""
 
 
@@ -108,7 +108,7 @@ def _short(line: str) -> str:
     return first if len(first) <= _LONGEST else first[: _LONGEST - 3] + "..."
 
 
-def _kept(error: BaseException, out: Path, log: Path | None) -> str:
+def _write_traceback(error: BaseException, out: Path, log: Path | None) -> str:
     """Write the whole traceback; return the end of the line, which says where it is."""
     parts = ["".join(traceback.format_exception(error))]
     with suppress(OSError):

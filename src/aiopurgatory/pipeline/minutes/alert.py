@@ -1,4 +1,4 @@
-"""The alarm of the stream: an alert when too many or too few operations expire, and a line when it ends."""
+"""The alert of the stream: a line when too many or too few operations expire, and one when it ends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Band:
     """The normal share of operations that expire.
 
     Args:
-        low, high: a share outside of these bounds raises the alarm (default: 0 and 0.5).
+        low, high: a share outside of these bounds raises the alert (default: 0 and 0.5).
         fewest: minutes with fewer operations are ignored (default: 100).
-        margin: how far inside the share must be for the alarm to end, as a part of the band's width (default: 0.1).
-            Raise it if the alarm still goes on and off.
+        margin: how far inside the share must be for the alert to end, as a part of the band's width (default: 0.1).
+            Raise it if the alert still goes on and off.
     """
 
     low: float = 0.0
@@ -35,9 +35,9 @@ class Band:
             raise PurgatoryError(f"margin must be from 0 to 1, got {self.margin}")
 
     def state(self, share: float, before: str) -> str:
-        """Return the alarm at *share*: "high", "low", or "" for none. *before* is the alarm so far.
+        """Return the alert at *share*: "high", "low", or "" for none. *before* is the alert so far.
 
-        The margin applies only at the edge that was crossed: a normal share near the other edge ends the alarm.
+        The margin applies only at the edge that was crossed: a normal share near the other edge ends the alert.
         """
         if share > self.high:
             return "high"
@@ -52,8 +52,8 @@ class Band:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What was reported of a purgatory: the current alarm, and the minutes known to be outside the band."""
+class _Reported:
+    """The current alert of a purgatory, and the minutes known to be outside the band."""
 
     newest: datetime
     #: As Band.state() says.
@@ -61,44 +61,45 @@ class _Told:
     outside: set[datetime] = field(default_factory=set)
 
 
-class Alarm:
+class ExpiryAlert:
     """Reports when the share of expirations leaves its band, and when it is back.
 
-    An alarm begins when a minute with at least ``fewest`` operations has a share outside of the band. It ends when the
+    An alert begins when a minute with at least ``fewest`` operations has a share outside of the band. It ends when the
     newest such minute has a share inside the band by the margin or more. So a share that hovers at an edge is reported
     once.
 
-    A minute grows until its rows are too late to count. If late rows take a minute out of the band, it begins an alarm,
-    but only once: it is remembered for as long as it may grow. Only the newest minute ends an alarm. After a restart,
-    the alarms of the hours that are read again are repeated.
+    A minute grows until its rows are too late to count. If late rows take a minute out of the band, it begins an alert,
+    but only once: it is remembered for as long as it may grow. Only the newest minute ends an alert. After a restart,
+    the alerts of the hours that are read again are repeated.
     """
 
     def __init__(self, band: Band, watermark: timedelta) -> None:
         """Args: watermark: how far behind the newest minute a row may be and still count."""
         self._band = band
         self._watermark = watermark
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Reported] = {}
 
     def lines(self, purgatory: str, minute: datetime, operations: float, expired: float) -> list[str]:
         """Return the lines to print about a minute as it is now. The minutes of a batch must come in order."""
         if operations < self._band.fewest:
             return []
-        told = self._told.setdefault(purgatory, _Told(minute))
-        told.newest = max(told.newest, minute)
-        done = told.newest - self._watermark - timedelta(minutes=1)  # this minute and older ones do not grow any more
+        reported = self._reported.setdefault(purgatory, _Reported(minute))
+        reported.newest = max(reported.newest, minute)
+        # This minute and older ones do not grow any more.
+        done = reported.newest - self._watermark - timedelta(minutes=1)
         if minute <= done:
             return []
         share = expired / operations
         outside = self._band.state(share, "") != ""
-        decides = minute == told.newest or (outside and minute not in told.outside)
-        told.outside = {each for each in told.outside if each > done} | ({minute} if outside else set())
+        decides = minute == reported.newest or (outside and minute not in reported.outside)
+        reported.outside = {each for each in reported.outside if each > done} | ({minute} if outside else set())
         if not decides:
             return []
-        before, told.state = told.state, self._band.state(share, told.state)
-        if bool(before) == bool(told.state):
+        before, reported.state = reported.state, self._band.state(share, reported.state)
+        if bool(before) == bool(reported.state):
             return []
-        said = (
+        measured = (
             f"{purgatory}: {share:.1%} of {operations:,.0f} operations expired in the minute of {minute:%Y-%m-%d %H:%M}"
         )
         normal = f"{self._band.low:.1%} to {self._band.high:.1%}"
-        return [f"ALERT {said}, normal is {normal}" if told.state else f"normal again: {said}"]
+        return [f"ALERT {measured}, normal is {normal}" if reported.state else f"normal again: {measured}"]

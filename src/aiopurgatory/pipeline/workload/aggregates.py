@@ -1,4 +1,4 @@
-"""Clean table -> the small sums from which fit estimates, in two queries.
+"""Clean table -> the small aggregates that fit makes its estimates from, in two queries.
 
 Four rows per operation and one aggregation take half the CPU of a query for each table. Rejected, measured: mapInArrow
 with numpy, which takes 1.6 times as much as this on 3 million rows, as every row goes to Python.
@@ -36,7 +36,7 @@ _FOUR: Final = f"""stack(4,
 ) AS (what, number, value)"""
 
 
-def sums(operations: DataFrame) -> DataFrame:
+def aggregates(operations: DataFrame) -> DataFrame:
     """purgatory, kind, what, number, weight, squares, total, total_squares, and of arrivals four more.
 
     Columns, by ``what``:
@@ -70,7 +70,7 @@ def sums(operations: DataFrame) -> DataFrame:
     )
 
 
-def popularity(operations: DataFrame) -> DataFrame:
+def keys_by_count(operations: DataFrame) -> DataFrame:
     """purgatory, kind, count, keys: the number of first keys that have ``count`` operations."""
     per_key = operations.groupBy(*STREAM, "key_hash").agg(F.round(F.sum("weight"), 3).alias("count"))
     found = per_key.groupBy(*STREAM, "count").agg(F.count(F.lit(1)).alias("keys"))

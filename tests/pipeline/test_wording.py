@@ -6,7 +6,7 @@ from math import inf, nan
 
 import pytest
 
-from aiopurgatory.pipeline.minutes.readable import duration
+from aiopurgatory.pipeline.page.wording import duration
 
 
 @pytest.mark.parametrize(
