@@ -29,7 +29,7 @@ from workload.requests import as_requests
 import aiopurgatory
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.workload.model import WORKLOADS
-from aiopurgatory.pipeline.workload.trace import SCHEMA, read_trace
+from aiopurgatory.pipeline.workload.trace import SCHEMA
 
 COMPETITORS = {
     "ours": ("ours", "Ours"),
@@ -76,10 +76,7 @@ def percentile(values: list[float], share: float) -> float:
 
 def load(args: argparse.Namespace) -> tuple[Any, array[float]]:
     rate = UNTHROTTLED if isinf(args.rate) else args.rate
-    if args.trace:
-        table = read_trace(args.trace)
-    else:
-        table = generate_table([WORKLOADS[args.workload]], args.count, seed=args.seed, rate=rate)
+    table = generate_table([WORKLOADS[args.workload]], args.count, seed=args.seed, rate=rate)
     return as_requests(table), array("d", (table[SCHEMA.names[0]].to_numpy() / 1e6).tolist())
 
 
@@ -161,7 +158,6 @@ def main() -> None:
         help="a setting of the competitor; may be repeated",
     )
     parser.add_argument("--workload", choices=WORKLOADS, default="few")
-    parser.add_argument("--trace", type=Path, help="replay this trace instead, written by pipeline generate")
     parser.add_argument("--rate", type=float, default=100_000, help="requests per second; inf: as fast as possible")
     parser.add_argument("--count", type=int, default=1_000_000, help="requests")
     parser.add_argument("--seed", type=int, default=1)

@@ -19,12 +19,13 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import Any
 
+import pyarrow.parquet as pq
+
 import aiopurgatory
 from aiopurgatory.pipeline.generate import generate, generate_table
 from aiopurgatory.pipeline.simulate import grid, simulate
 from aiopurgatory.pipeline.spark.session import session
 from aiopurgatory.pipeline.workload.model import WORKLOADS
-from aiopurgatory.pipeline.workload.trace import write_trace
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
@@ -95,7 +96,7 @@ def generated(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
 def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
     """Return the ratio of simulate's times on two cores and on one."""
     trace = folder / "scaling.parquet"
-    write_trace(generate_table([WORKLOADS["many"]], args.rows), trace)
+    pq.write_table(generate_table([WORKLOADS["many"]], args.rows), trace)
     settings = grid([1.0, 10.0], [20, 64], [0, 1000])
     took: dict[int, float] = {}
     for cores in (1, 2):

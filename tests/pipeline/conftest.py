@@ -13,8 +13,6 @@ from pyspark.sql import SparkSession
 from aiopurgatory.pipeline.spark.session import session
 
 HERE = Path(__file__).parent
-# No second compiler and a collector without threads: the JVM is there sooner, and no test runs long enough to mind.
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,5 +32,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     time.tzset()
     settings = {"spark.sql.shuffle.partitions": "2"}
     scratch = tmp_path_factory.mktemp("spark")
-    with session("tests", scratch=scratch, master="local[2]", java_options=FAST_START, settings=settings) as spark:
+    with session("tests", scratch=scratch, master="local[2]", settings=settings) as spark:
         yield spark

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
@@ -17,7 +18,7 @@ from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.simulate import RESULT, SimulationError, grid, measures, simulate, simulate_folder
 from aiopurgatory.pipeline.workload import simulations
 from aiopurgatory.pipeline.workload.model import MANY
-from aiopurgatory.pipeline.workload.trace import SCHEMA, SPARK_SCHEMA, TraceError, write_trace
+from aiopurgatory.pipeline.workload.trace import SCHEMA, SPARK_SCHEMA, TraceError
 from aiopurgatory.replay.settings import Setting
 
 SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0])
@@ -30,7 +31,7 @@ def table() -> pa.Table:
 
 @pytest.fixture
 def trace(spark: SparkSession, table: pa.Table, tmp_path: Path) -> DataFrame:
-    write_trace(table, tmp_path / "trace.parquet")
+    pq.write_table(table, tmp_path / "trace.parquet")
     return spark.read.parquet(str(tmp_path / "trace.parquet"))
 
 
@@ -118,7 +119,7 @@ def test_command_simulate_setting_is_refused_before_a_session(
 def test_simulate_folder_writes_results_as_a_whole(spark: SparkSession, table: pa.Table, tmp_path: Path) -> None:
     place = tmp_path / "[1] {x,y} a*"
     place.mkdir()
-    write_trace(table, place / "trace.parquet")
+    pq.write_table(table, place / "trace.parquet")
     for settings in ([Setting(), Setting(tick_ms=10.0)], [Setting()]):
         folder = simulate_folder(spark, str(place / "trace.parquet"), str(place), settings)
         assert simulations.read(folder).num_rows == len(settings)
@@ -135,7 +136,7 @@ def test_simulate_folder_of_no_valid_trace_leaves_the_earlier_results(
     columns = {"arrival_us": [0, 1], "keys": [[1], [2]], "completion_us": [None, 5], "timeout_us": [None, -1]}
     broken = pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in SCHEMA]))
     for table, message in ((SCHEMA.empty_table(), "at least one request"), (broken, "timeout_us must be .* 2 of 2")):
-        write_trace(table, tmp_path / "bad.parquet")
+        pq.write_table(table, tmp_path / "bad.parquet")
         with pytest.raises(TraceError, match=message):
             simulate_folder(spark, str(tmp_path / "bad.parquet"), str(tmp_path), [Setting()])
     with pytest.raises(SimulationError, match=r"must be a folder that generate has written, got .*none"):

@@ -1,4 +1,4 @@
-"""Traces are written and read back; a table that breaks a rule of traces is refused in one line."""
+"""A table that breaks a rule of traces is refused in one line."""
 
 from __future__ import annotations
 
@@ -16,32 +16,8 @@ from aiopurgatory.pipeline.workload.trace import (
     SCHEMA,
     SPARK_SCHEMA,
     TraceError,
-    read_trace,
     require_valid,
-    write_trace,
 )
-
-
-def test_trace_comes_back_from_parquet(tmp_path: Path) -> None:
-    table = generate_table([FEW], 1_000)
-    write_trace(table, tmp_path / "trace.parquet")
-    assert read_trace(tmp_path / "trace.parquet").equals(table)
-
-
-def test_read_trace_of_something_else_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"arrival_us": [1]}), tmp_path / "other.parquet")
-    with pytest.raises(
-        TraceError, match=r"other.parquet is not a trace: it has no column completion_us, keys, timeout_us"
-    ):
-        read_trace(tmp_path / "other.parquet")
-
-
-def test_read_trace_out_of_order_is_refused(tmp_path: Path) -> None:
-    table = generate_table([FEW], 10)
-    write_trace(table.take(list(range(9, -1, -1))), tmp_path / "trace.parquet")
-    with pytest.raises(TraceError, match="must be in order of arrival_us"):
-        read_trace(tmp_path / "trace.parquet")
-
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"arrival_us": -1}, "arrival_us must be >= 0 and not null, got 2 of 5 rows"),
@@ -61,9 +37,6 @@ def test_bad_rows_are_refused(spark: SparkSession, tmp_path: Path, change: dict[
     rows = [GOOD, GOOD | change, GOOD, GOOD | change, GOOD]
     table = pa.Table.from_pylist(rows, pa.schema([pa.field(each.name, each.type) for each in SCHEMA]))
     pq.write_table(table, tmp_path / "bad.parquet")
-    with pytest.raises(TraceError, match=message) as refused:
-        read_trace(tmp_path / "bad.parquet")
-    assert str(refused.value).startswith(f"{tmp_path / 'bad.parquet'}: ")
     with pytest.raises(TraceError, match=f"^{message}"):
         require_valid(spark.read.parquet(str(tmp_path / "bad.parquet")))
 
@@ -81,9 +54,3 @@ def test_require_valid_of_no_rows_or_other_columns_is_refused(spark: SparkSessio
         require_valid(
             spark.createDataFrame([(0, [1], None, "5")], SPARK_SCHEMA.replace("timeout_us BIGINT", "timeout_us STRING"))
         )
-
-
-def test_read_trace_of_other_types_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({**{name: ["x"] for name in SCHEMA.names}, "keys": [[1]]}), tmp_path / "words.parquet")
-    with pytest.raises(TraceError, match=r"words\.parquet is not a trace"):
-        read_trace(tmp_path / "words.parquet")

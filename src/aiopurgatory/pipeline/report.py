@@ -34,13 +34,13 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from .cleaning.clean_table import published
-from .cleaning.cleaner import EPOCH
 from .cleaning.journal_tables import OPERATIONS
 from .cleaning.versions import NOWHERE, Manifest
 from .minutes.changes import changes
 from .minutes.hot_keys import fan_out_of_day, hot_keys, merged, top_keys
 from .minutes.measures import DAYS, DaySums, Spans
 from .minutes.sums import widen
+from .minutes.units import EPOCH, INSTANT
 from .minutes.work import done, dropped, settings, work
 from .page.page import page
 from .page.promises import Limits
@@ -52,9 +52,7 @@ from .workload.model import expected_shares, read_model
 TOP: Final = 20
 #: A shorter range is reported by the second, too.
 SHORT: Final = timedelta(hours=1)
-LOST: Final = pa.schema(
-    [("date", pa.date32()), ("minute", pa.timestamp("us", tz="UTC")), ("what", pa.string()), ("rows", pa.int64())]
-)
+LOST: Final = pa.schema([("date", pa.date32()), ("minute", INSTANT), ("what", pa.string()), ("rows", pa.int64())])
 _ONE_DAY: Final = timedelta(days=1)
 _KEYS_PER_TASK: Final = 4_000_000
 _LIMITS: Final[dict[str, tuple[type, str]]] = {
@@ -267,6 +265,6 @@ def _between(table: pa.Table, days: list[date]) -> pa.Table:
 
 
 def _dropped(minutes: pa.Table) -> pa.Table:
-    at = minutes.column("minute").cast(pa.timestamp("us", tz="UTC"))
+    at = minutes.column("minute").cast(INSTANT)
     what = pa.array(["dropped"] * len(minutes), pa.string())
     return pa.table([at.cast(pa.date32()), at, what, minutes.column("rows").cast(pa.int64())], schema=LOST)

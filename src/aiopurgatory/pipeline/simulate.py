@@ -11,7 +11,6 @@ The results are in OUT/simulations/simulations.parquet, which is replaced as a w
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise, product
@@ -28,6 +27,7 @@ from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
+from .spark.folders import literal
 from .spark.session import stage_session
 from .workload import simulations
 from .workload.trace import SCHEMA, require_valid
@@ -95,8 +95,7 @@ def simulate_folder(spark: SparkSession, trace: str, out: str, settings: Sequenc
     Raises: SimulationError: *trace* cannot be read. TraceError: it is empty, or no valid trace.
     """
     try:
-        # Without the escapes, Spark takes the name of a folder such as [1] for a pattern.
-        requests = spark.read.parquet(re.sub(r"([\\{}\[\]*?])", r"\\\1", trace))
+        requests = spark.read.parquet(literal(trace))
     except PySparkException:
         raise SimulationError(f"trace must be a folder that generate has written, got {trace}") from None
     require_valid(requests)

@@ -60,8 +60,6 @@ _COUNTS: Final = ("operations", "missed_triggers", "rows")
 _GONE: Final = (
     "a file was deleted before it was read; put it back, or an empty one in its place, and start the stream again: "
 )
-# What Spark takes for a pattern in a path.
-_PATTERN: Final = r"([\[\]{}*?\\])"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -182,7 +180,7 @@ def _duration(spark: SparkSession, text: str) -> timedelta:
 
 def _new_rows(spark: SparkSession, source: str, max_files: int) -> DataFrame:
     """Return NEW_ROWS of all files, present and future."""
-    pattern = re.sub(_PATTERN, r"\\\1", source)
+    pattern = folders.literal(source)
     if pattern != source and ":" in source:
         raise PurgatoryError(f"journal must not have a colon in its path beside one of []{{}}*?\\, got {source}")
     reader = spark.readStream.format("binaryFile").schema(_FILES).option("pathGlobFilter", "*.parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import date
 
@@ -48,5 +47,4 @@ def read_files(spark: SparkSession, files: Sequence[str], schema: T.StructType |
     """Read Parquet *files* with any paths."""
     if not files:
         return spark.createDataFrame([], schema)
-    # Spark reads paths as patterns.
-    return spark.read.schema(schema).parquet(*(re.sub(r"([\[\]{}*?\\])", r"\\\1", file) for file in files))
+    return spark.read.schema(schema).parquet(*map(folders.literal, files))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..minutes.sums import Batch, Sums
-from ..minutes.units import DAY
+from ..minutes.units import DAY, EPOCH
 from ..minutes.work import work_sums
 from ..spark.folders import arrow_place
 from .columns import Array, Columns
@@ -26,7 +26,6 @@ from .files import TornFileError, one_line, read
 from .journal_tables import OPERATIONS, TABLES, Table
 from .judging import ended_us, judge, outcomes
 
-EPOCH: Final = date(1970, 1, 1)
 _ROWS_PER_GROUP: Final = 1 << 20
 _ROWS_TOGETHER: Final = 1 << 16
 # Columns whose values hardly repeat, for which a dictionary does not pay.

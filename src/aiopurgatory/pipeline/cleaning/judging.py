@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from aiopurgatory.journal import schema
 
-from ..minutes.units import DAY, OUTCOMES
+from ..minutes.units import DAY, EPOCH, OUTCOMES
 from .columns import Array, Columns
 from .journal_tables import OPERATIONS, Table
 
@@ -21,7 +21,6 @@ LARGEST_WEIGHT: Final = 1e9
 # Minutes of later years do not fit into the sums.
 LAST_YEAR: Final = 2399
 LONGEST_NAME: Final = 255
-_EPOCH: Final = date(1970, 1, 1)
 
 Rule = tuple[str, Array]
 
@@ -50,10 +49,10 @@ def _rules(columns: Columns, table: Table, file_day: date) -> Iterator[Rule]:
     yield from _common(columns, table)
     yield from _operations(columns) if table is OPERATIONS else _statistics(columns)
     # A file is begun while its rows come in: none is more than a day away, whatever was delivered when.
-    day, ended = (file_day - _EPOCH).days * DAY, ended_us(columns, table)
+    day, ended = (file_day - EPOCH).days * DAY, ended_us(columns, table)
     yield "time not of its file's day", (ended < day - DAY) | (ended >= day + 2 * DAY)
     first = columns.numbers(table.ended[0])
-    too_late = (date(LAST_YEAR + 1, 1, 1) - _EPOCH).days * DAY
+    too_late = (date(LAST_YEAR + 1, 1, 1) - EPOCH).days * DAY
     yield f"time not of the years 1970 to {LAST_YEAR}", (first < 0) | (ended >= too_late)
 
 

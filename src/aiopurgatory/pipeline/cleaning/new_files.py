@@ -12,7 +12,7 @@ import pyarrow as pa
 from aiopurgatory.errors import PurgatoryError
 
 from ..minutes.percentiles import NONE, bucket
-from ..minutes.units import MINUTE, OUTCOMES, SECOND
+from ..minutes.units import INSTANT, MINUTE, OUTCOMES, SECOND
 from .columns import Columns
 from .files import JournalFile, TornFileError, one_line, read
 from .journal_tables import OPERATIONS
@@ -29,7 +29,7 @@ NEW_ROWS: Final = pa.schema(
         ("lateness", pa.int16()),
         ("operations", pa.float64()),
         ("missed_triggers", pa.float64()),
-        ("ended_at", pa.timestamp("us", tz="UTC")),
+        ("ended_at", INSTANT),
         ("reason", pa.string()),
         ("rows", pa.int64()),
         # No two rows have both in common, unless one is a copy.

@@ -6,7 +6,7 @@ that is repeated replaces itself. The cost of a batch depends only on the hours 
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Final
 
 import numpy as np
@@ -16,18 +16,17 @@ from pyspark.sql import SparkSession
 
 from ..spark import folders
 from .measures import KEYS, MEASURES, measured
-from .units import MINUTE
+from .units import EPOCH, INSTANT, MINUTE
 
 _OF: Final = ("purgatory", "kind", "minute", "outcome", "waited", "lateness")
 _COUNTS: Final = ("operations", "missed_triggers")
 #: In the column ``batch`` of sums: all batches but the newest.
 _BEFORE: Final = -1
 _PER_HOUR: Final = 60
-_EPOCH: Final = date(1970, 1, 1)
 MINUTES: Final = pa.schema(
     [
         *((name, pa.string()) for name in KEYS),
-        ("minute", pa.timestamp("us", tz="UTC")),
+        ("minute", INSTANT),
         *((name, pa.float64()) for name in MEASURES),
     ]
 )
@@ -48,7 +47,7 @@ class Hours:
         minutes = [MINUTES.empty_table()]
         hours = activity.column("minute").to_numpy() // _PER_HOUR
         for each in np.unique(hours).tolist():
-            day = _EPOCH + timedelta(hours=each)
+            day = EPOCH + timedelta(hours=each)
             folder = f"date={day.isoformat()}/hour={each % 24}"
             sums = self._sums(f"{self._out}/batches/{folder}", number, activity.filter(pa.array(hours == each)))
             minutes.append(minutes_of(sums))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from .percentiles import PERCENTILES, Array, least
 from .sums import WAITING
-from .units import DAY, MINUTE, OUTCOMES, SECOND
+from .units import DAY, INSTANT, MINUTE, OUTCOMES, SECOND
 
 KEYS: Final = ("purgatory", "kind")
 _WAITED: Final = {f"waited_{name}_us": share for name, share in PERCENTILES.items()}
@@ -28,7 +28,6 @@ SECONDS: Final = (*OUTCOMES, "pending")
 _PER_DAY: Final = DAY // MINUTE
 _PER_MINUTE: Final = MINUTE // SECOND
 _SECONDS_PER_DAY: Final = DAY // SECOND
-_INSTANT: Final = pa.timestamp("us", tz="UTC")
 DAYS: Final = pa.schema(
     [
         ("date", pa.date32()),
@@ -37,9 +36,9 @@ DAYS: Final = pa.schema(
         *((name, pa.float64()) for name in (*MEASURES, *WAITED)),
     ]
 )
-MINUTES: Final = DAYS.insert(3, pa.field("minute", _INSTANT))
+MINUTES: Final = DAYS.insert(3, pa.field("minute", INSTANT))
 OF_SECONDS: Final = pa.schema(
-    [*((name, pa.string()) for name in KEYS), ("second", _INSTANT), *((name, pa.float64()) for name in SECONDS)]
+    [*((name, pa.string()) for name in KEYS), ("second", INSTANT), *((name, pa.float64()) for name in SECONDS)]
 )
 
 Spans = Mapping[str, tuple[int, int]]
@@ -173,7 +172,7 @@ class DaySums:
             values = columns[field.name]
             if field.type == pa.float64():
                 values = pa.array(values, from_pandas=True)  # NaN is null
-            elif field.type == _INSTANT:
+            elif field.type == INSTANT:
                 values = pa.array(values).cast(field.type)
             arrays.append(values)
         order = [(name, "ascending") for name in (*KEYS, "minute", "second") if name in schema.names]

@@ -20,13 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from .percentiles import Array
-from .units import MINUTE
+from .units import INSTANT, MINUTE
 
 WORK: Final = ("checks", "checks_without_effect", "purges", "purged", "cascaded", "wakeups", "undelivered", "refused")
 COUNTERS: Final = (*WORK, "dropped_rows")
 SETTINGS: Final = ("tick_ns", "wheel_size", "purge_interval")
 NAMES: Final = ("work", "edges")
-_INSTANT: Final = pa.timestamp("us", tz="UTC")
 _EDGES: Final = pa.schema(
     [
         *((name, pa.string()) for name in ("purgatory", "instance")),
@@ -38,7 +37,7 @@ _EDGES: Final = pa.schema(
 _GROWN: Final = pa.schema(
     [("purgatory", pa.string()), ("minute", pa.int64()), *((name, pa.int64()) for name in COUNTERS)]
 )
-DONE: Final = pa.schema([("purgatory", pa.string()), ("minute", _INSTANT), *((name, pa.int64()) for name in WORK)])
+DONE: Final = pa.schema([("purgatory", pa.string()), ("minute", INSTANT), *((name, pa.int64()) for name in WORK)])
 IN_USE: Final = pa.schema(
     [
         ("purgatory", pa.string()),
@@ -93,7 +92,7 @@ def work(grown: Sequence[pa.Table], edges: Sequence[pa.Table]) -> pa.Table:
 def done(grown: pa.Table) -> pa.Table:
     """_GROWN -> DONE, by purgatory."""
     own = grown.filter(pa.array([name != "" for name in grown.column("purgatory").to_pylist()], pa.bool_()))
-    minute = pa.array(own.column("minute").to_numpy() * MINUTE).cast(_INSTANT)
+    minute = pa.array(own.column("minute").to_numpy() * MINUTE).cast(INSTANT)
     return own.set_column(1, "minute", minute).select(DONE.names).cast(DONE)
 
 
@@ -102,7 +101,7 @@ def dropped(grown: pa.Table) -> pa.Table:
     is_instance = pa.array([name == "" for name in grown.column("purgatory").to_pylist()], pa.bool_())
     rows = grown.filter(is_instance)
     some = rows.filter(pa.array(rows.column("dropped_rows").to_numpy() > 0))
-    minute = pa.array(some.column("minute").to_numpy() * MINUTE).cast(_INSTANT)
+    minute = pa.array(some.column("minute").to_numpy() * MINUTE).cast(INSTANT)
     return pa.table({"minute": minute, "rows": some.column("dropped_rows")})
 
 

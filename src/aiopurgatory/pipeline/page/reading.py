@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
 
+from ..minutes.units import INSTANT
 from ..spark.folders import arrow_place
 
 Frame: TypeAlias = Any  # pandas has no types of its own
 
-_TIME: Final = pa.timestamp("us", "UTC")
 _COUNT: Final = pa.float64()
 _OF_KIND: Final = {"purgatory": pa.string(), "kind": pa.string()}
 _MEASURES: Final = dict.fromkeys(
@@ -28,10 +28,10 @@ _WORK: Final = (
 )
 #: The columns that the page uses, by table.
 SCHEMAS: Final = {
-    "minutes": {**_OF_KIND, "minute": _TIME, **_MEASURES},
+    "minutes": {**_OF_KIND, "minute": INSTANT, **_MEASURES},
     "seconds": {
         **_OF_KIND,
-        "second": _TIME,
+        "second": INSTANT,
         **dict.fromkeys(("completed", "expired", "cancelled", "failed", "pending"), _COUNT),
     },
     "days": {"date": pa.date32(), **_OF_KIND, **_MEASURES},
@@ -48,8 +48,8 @@ SCHEMAS: Final = {
         "key": pa.string(),
         **dict.fromkeys(("operations", "share", "keys_each", "fan_out_mean", "fan_out_peak"), _COUNT),
     },
-    "work": {"purgatory": pa.string(), "minute": _TIME, **dict.fromkeys(_WORK, _COUNT)},
-    "lost": {"date": pa.date32(), "minute": _TIME, "what": pa.string(), "rows": _COUNT},
+    "work": {"purgatory": pa.string(), "minute": INSTANT, **dict.fromkeys(_WORK, _COUNT)},
+    "lost": {"date": pa.date32(), "minute": INSTANT, "what": pa.string(), "rows": _COUNT},
     "settings": {
         "purgatory": pa.string(),
         "instances": pa.int64(),

@@ -7,6 +7,7 @@ For HDFS these need libhdfs on the machines that run tasks.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,11 @@ def absolute(path: str) -> str:
     """Return *path* in full, as far as possible without Spark: a local one absolute, any other as it is."""
     local = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
     return local if "://" in local else os.path.abspath(local)
+
+
+def literal(path: str) -> str:
+    """Return *path* so that Spark, which reads paths as patterns, finds it alone."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def is_local(path: str) -> bool:

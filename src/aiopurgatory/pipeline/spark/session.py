@@ -62,7 +62,6 @@ def session(
     scratch: str | Path,
     master: str = "local[*]",
     memory: str = "1g",
-    java_options: str = _FAST,
     settings: Mapping[str, str] | None = None,
     class_archive: bool = True,
 ) -> Iterator[SparkSession]:
@@ -75,7 +74,6 @@ def session(
         master: Spark's master (default: all cores of this machine). Not used under ``spark-submit``, nor are the
             arguments below.
         memory: heap of the driver's JVM, in Java's notation (default: 1g).
-        java_options: options of the driver's JVM (default: those that suit short jobs).
         settings: further settings of Spark (default: none).
         class_archive: start the JVM from an archive of its classes, made at first use in the user's cache folder
             (default: yes).
@@ -95,7 +93,7 @@ def session(
         log = files("aiopurgatory.pipeline.spark").joinpath("log4j2.properties")
         with as_file(log) as log_settings, _environment(_java_wrapper(folder, java, archive)):
             options = [f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"', f'"-Daiopurgatory.log={folder / LOG}"']
-            options += [f'"-Djava.io.tmpdir={folder}"', "-XX:-UsePerfData", archive.options, java_options]
+            options += [f'"-Djava.io.tmpdir={folder}"', "-XX:-UsePerfData", archive.options, _FAST]
             builder = builder.master(master).config(map=dict(_HERE if master.startswith("local") else {}))
             builder = builder.config("spark.ui.showConsoleProgress", False)
             builder = builder.config("spark.driver.memory", memory)

@@ -41,9 +41,8 @@ class Popularity:
     #: None: the law does not fit, or the exponent is at a bound.
     interval: Interval | None
     largest_gap: float
-    #: Shares of operations under the hottest key, and under the ten hottest.
+    #: Share of operations under the hottest key.
     hottest: float
-    hottest_ten: float
     #: Operations per key.
     per_key: float
 
@@ -72,10 +71,9 @@ def popularity(counts: Sequence[tuple[float, float]], spread: float = 1.0) -> Po
         exist, zipf, interval = _corrected(count / spread, keys)
     until, shares = keys.cumsum(), (count * keys).cumsum() / total
     gap = float(np.abs(shares - _expected_shares(zipf, exist, total / spread, until)).max())
-    top = np.interp([1, 10], np.concatenate([[0], until]), np.concatenate([[0], shares]))
     if gap > TOLERATED_GAP:
         interval = None
-    return Popularity(number, exist, zipf, interval, gap, float(top[0]), float(top[1]), mean)
+    return Popularity(number, exist, zipf, interval, gap, float(count[0]) / total, mean)
 
 
 def _flattest(dispersion: float, number: int, total: float) -> Interval:
