@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.pipeline.cleaning.cleaner import EPOCH, batch_of
+from aiopurgatory.pipeline.cleaning.cleaner import batch_of
 from aiopurgatory.pipeline.cleaning.columns import Columns
 from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.minutes.changes import changes
 from aiopurgatory.pipeline.minutes.measures import DAYS, DaySums
 from aiopurgatory.pipeline.minutes.percentiles import ERROR, PERCENTILES
 from aiopurgatory.pipeline.minutes.sums import Sums
-from aiopurgatory.pipeline.minutes.units import MINUTE
+from aiopurgatory.pipeline.minutes.units import EPOCH, MINUTE
 
 from .journals import NOON, expired, operation
 

@@ -1,4 +1,4 @@
-"""Simulations -> the settings to use, and what each alternative would cost, in OUT/advice.md.
+"""Simulations -> the settings to use, and the cost of each alternative, in OUT/advice.md.
 
 The advice is the setting with the least CPU time of those that expire operations on time. A setting that changes the
 operations' timeouts is never advised. CPU time is computed from the steps that the simulation counted and from the
@@ -32,7 +32,7 @@ COSTS_NS: Final = {
     "purge_visits": 100,
     "wakeups": 30_000,
 }
-#: Of two settings whose costs differ by less, the one nearer to the defaults is better.
+#: If two costs differ by less, the setting nearer to the defaults is better.
 NEAR: Final = 1.03
 #: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
 #: probability of 95 %, as 0.99 ** 300 = 0.05.
@@ -50,7 +50,7 @@ COLUMNS: Final = (
     "peak pending",
     "peak MB",
 )
-#: The columns that shards have in common, or of which the largest counts; the others are summed.
+#: Of these columns, the largest value of all shards counts. The others are summed.
 _LARGEST: Final = ("span_us", "late_p50_us", "late_p99_us", "late_max_us")
 
 

@@ -3,7 +3,7 @@
 Estimated by maximum likelihood: arrivals per second by hour of the day, a log-normal time to completion, and the
 popularity of keys. Operations that expired, were cancelled or failed are right-censored. Those completed by the last
 try at their deadline are left-censored. Each estimate has a 95 % interval, which holds if operations are independent of
-each other. Findings say how well each part fits, and which numbers are extrapolated.
+each other. Findings tell how well each part fits, and name extrapolated numbers.
 """
 
 from __future__ import annotations

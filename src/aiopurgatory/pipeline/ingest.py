@@ -1,4 +1,4 @@
-"""Journal -> clean table, by the date on which an operation ended (UTC).
+"""Journal -> clean table, by the day of each operation's end (UTC).
 
 Duplicate rows are dropped. Impossible rows (a negative wait, an unknown outcome) and unusable files (torn, or with a
 column of another type) are quarantined with a reason. Nothing is lost silently: rows in = rows out + duplicates +
@@ -58,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--first-day", type=date.fromisoformat, help="first day to rebuild, as 2026-11-21 (default: all)"
     )
     parser.add_argument("--last-day", type=date.fromisoformat, help="last day to rebuild (default: all)")
-    parser.add_argument("--remake", action="store_true", help="also rebuild days of which files have been deleted")
+    parser.add_argument("--remake", action="store_true", help="also rebuild days with deleted files")
     about = f"share of the files that may be torn (default: {MAX_TORN:g}); above it the stage fails"
     parser.add_argument("--max-torn", type=float, default=MAX_TORN, metavar="SHARE", help=about)
     hours = KEEP / timedelta(hours=1)
@@ -131,7 +131,7 @@ def ingest(
 
     Args:
         first, last: the first and last day to rebuild (default: None, no limit).
-        remake: also rebuild days of which the journal has fewer files than before (default: no).
+        remake: also rebuild days with deleted files (default: no).
         max_torn: share of the files that may be torn (default: 0.1).
         keep: how long to keep a version after the next one is published (default: 24 hours).
 

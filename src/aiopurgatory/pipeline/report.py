@@ -1,14 +1,13 @@
-"""Clean table -> what the fleet did: tables, and one page for people.
+"""Clean table -> the fleet's activity: tables, and one page for people.
 
-Per purgatory, kind and minute: how many operations ended and how, how long they waited, how late the expired ones were,
-and how many were waiting. Also: the keys that most of them watched, the work of the purgatories, the rows that were
-lost, and what changed since the day before, largest change first.
+Per purgatory, kind and minute: operations by outcome, time waited, lateness, and the number waiting. Also: the hottest
+keys, the work of the purgatories, lost rows, and changes since the day before, the largest first.
 
   CLEAN                            ->  OUT/minutes/date=....parquet
                                        OUT/{days,changes,hot_keys,work,lost,settings,seconds}/*.parquet
                                        OUT/report.html, a single file that loads nothing else
 
-It adds up the sums that ingest has left. Percentiles are within 2 %. A sampled row counts as all the operations that it
+It adds up the sums written by ingest. Percentiles are within 2 %. A sampled row counts as all operations it
 stands for. Each file is replaced atomically, so no reader sees half of one.
 """
 
@@ -211,7 +210,7 @@ class _Report:
         folders.write_table(f"{self.out}/{name}/{name}.parquet", table)
 
     def _keep_only(self, name: str, files: list[str]) -> None:
-        """Remove files that an earlier report left for days that are not asked for now."""
+        """Remove the files of an earlier report for days that are not asked for now."""
         for file in folders.names(self.spark, f"{self.out}/{name}"):
             if file not in files:
                 folders.remove(self.spark, f"{self.out}/{name}/{file}")

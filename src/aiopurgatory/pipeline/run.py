@@ -6,10 +6,9 @@
                OUT/trace        as generate makes it
                OUT/simulations  as simulate makes it
                OUT/advice.md    as advise makes it
-               OUT/run.json     what each stage was made from
+               OUT/run.json     a digest of the inputs of each stage
 
-A second call runs only the stages whose inputs have changed. The next call completes one that was interrupted, even by
-kill -9.
+A second call runs only the stages with changed inputs. After an interruption, even by kill -9, the next call resumes.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def run_all(spark: Callable[[], SparkSession], journal: str, out: Path, options: Options | None = None) -> str:
-    """Run the stages whose inputs have changed; return the advice in one line.
+    """Run the stages with changed inputs; return the advice in one line.
 
     Args: spark: called only if a stage needs the session.
     Raises: BusyError: another run is using *out*. PurgatoryError: a stage failed; the next call resumes at that stage.
@@ -157,7 +156,7 @@ def _alone(out: Path) -> Iterator[None]:
 
 @dataclass
 class _Marks:
-    """A file that says what the result of each finished stage was made from."""
+    """A file with a digest of the inputs of each finished stage."""
 
     path: Path
     made_from: dict[str, str] = field(default_factory=dict)
@@ -269,7 +268,7 @@ def journal_state(journal: str) -> str:
 
 
 def newest_manifest(clean: Path) -> str:
-    """Return a digest of the clean table's newest manifest, which says what is in it."""
+    """Return a digest of the clean table's newest manifest, which lists its files."""
     newest = max((clean / "manifests").glob("[0-9]*.json"))
     return _digest(newest.read_bytes())
 

@@ -1,4 +1,4 @@
-"""Trace -> what the library's own timer and core do with it on a virtual clock, for each of many settings.
+"""Trace -> replays by the library's own timer and core on a virtual clock, for each of many settings.
 
 Each combination of the values given is one setting. With N shards, the trace is divided by first key among N processes
 with a purgatory each.

@@ -54,7 +54,7 @@ MAX_FILES: Final = 1_000
 _STATES: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Spark's source of whole files. Of these columns only the path is asked for, so that no content is read.
 _FILES: Final = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-# What new rows have in common to be one row of the sums of a batch.
+# New rows that agree in these columns become one row of the sums of a batch.
 _BY: Final = ("reason", "purgatory", "kind", "minute", "outcome", "waited", "lateness")
 _COUNTS: Final = ("operations", "missed_triggers", "rows")
 _GONE: Final = (

@@ -2,7 +2,7 @@
 
 No real time passes. The virtual clock moves from one arrival or completion to the next. On the way it makes the calls
 that the purgatory has armed, each at its own time. Each operation is completed directly, as in Kafka's benchmark: a
-trace does not say which check of a shared key would have completed it.
+trace has no checks of shared keys.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Requests:
         self._numbers = np.concatenate([np.arange(self.count), ~completing])[order]
 
     def over(self) -> float:
-        """The time at which the replay stops: every operation has ended by then, or never does."""
+        """Return the end of the replay in seconds. Every operation has ended by then, or never ends."""
         deadlines = (self.arrival_us + self.timeout_us)[self.timeout_us / 1e6 < RANGE]
         last_event = self._moments[-1] / 1e6 if self.count else 0.0
         return min(float(deadlines.max(initial=0)) / 1e6, last_event + PATIENCE) + self.slack
@@ -201,7 +201,7 @@ def _peak(begun_us: Array, ended_us: Array) -> int:
 
 
 def _operation_class(clock: VirtualClock, note_expired: Callable[[int], None]) -> type[AwaitableOperation]:
-    """The operation class of one replay, as in Kafka's benchmark. A closure holds what its operations share."""
+    """Return the operation class of one replay. Its operations share a closure, not attributes."""
 
     class Request(AwaitableOperation):
         __slots__ = ("completes_at", "number")

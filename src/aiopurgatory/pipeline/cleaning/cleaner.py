@@ -28,7 +28,7 @@ from .judging import ended_us, judge, outcomes
 
 _ROWS_PER_GROUP: Final = 1 << 20
 _ROWS_TOGETHER: Final = 1 << 16
-# Columns whose values hardly repeat, for which a dictionary does not pay.
+# Their values hardly repeat, so a dictionary does not pay.
 _DIFFERENCES: Final = ("sequence", "watched_at", "waited_us", "lateness_us")
 
 
@@ -53,14 +53,14 @@ class FileReport:
     path: str
     day: str
     rows_in: int = 0
-    #: Why it is torn; rows_in is then the number in its footer.
+    #: The reason if it is torn; rows_in is then the number in its footer.
     torn: str = ""
-    #: Why it could not be read now.
+    #: The error if it could not be read now.
     unreadable: str = ""
     duplicates: int = 0
     #: Good rows of days that were not asked for.
     other_days: int = 0
-    #: Good rows by the day to which they belong.
+    #: Good rows by day.
     days: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     ranges: list[Range] = field(default_factory=list)
@@ -82,7 +82,7 @@ class TaskReport:
 
     files: list[FileReport] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
-    #: Of each day and purgatory the first and the last end, and of each day when its first operation was watched.
+    #: By day and purgatory, the first and the last end. By day, when its first operation was watched.
     spans: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ from .files import read
 from .journal_tables import TABLES, Table
 from .judging import judge
 
-#: Who wrote the rows, their lowest and highest number, and whether the numbers only go up.
+#: The writer of the rows, their lowest and highest number, and whether the numbers only go up.
 Range = tuple[str, int, int, bool]
 _GOOD: Final = "who STRING, number BIGINT, path STRING, row BIGINT"
 _GOOD_SCHEMA: Final = pa.schema(

@@ -161,7 +161,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _opened(file: pa.NativeFile, table: Table, *, ahead: bool) -> pq.ParquetFile:
-    """Args: ahead: read columns before they are needed, which pays if each read is a request to another machine."""
+    """Args: ahead: read columns before they are needed; faster if each read is a request to another machine."""
     names = [each.name for each in table.held if pa.types.is_dictionary(each.type)]
     try:
         return pq.ParquetFile(file, read_dictionary=names, pre_buffer=ahead)
@@ -216,5 +216,5 @@ def _complete(rows: pa.Table, names: dict[str, str], table: Table) -> pa.Table:
 
 
 def _is_alike(schema: pa.Schema, held: pa.Schema) -> bool:
-    """Whether the schemas are the same, except for what may be null."""
+    """Whether the schemas are the same; nullability is ignored."""
     return bool(schema.names == held.names and schema.types == held.types)

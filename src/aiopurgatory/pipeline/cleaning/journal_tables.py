@@ -18,14 +18,14 @@ _NAME: Final = pa.dictionary(pa.int32(), pa.string())
 class Table:
     """One of the two tables. No two rows have both ``who`` and ``counter`` in common.
 
-    ``counter`` goes up through the files of ``who``, so its first and last value reveal a file delivered twice.
+    ``counter`` goes up through the files of ``who``. Overlapping ranges reveal a file delivered twice.
     """
 
     name: str
     arrow: pa.Schema
     who: tuple[str, ...]
     counter: str
-    #: A row belongs to the day of the sum of these columns, which are microseconds.
+    #: Columns in microseconds. Their sum gives the day of a row.
     ended: tuple[str, ...]
 
     @cached_property

@@ -33,7 +33,7 @@ class TornJournalError(PurgatoryError):
 
 @dataclass
 class Counts:
-    """What became of the rows of one table. ``rows_in`` is the number in the files' footers."""
+    """The counts of one table's rows. ``rows_in`` is the number in the files' footers."""
 
     files: int = 0
     rows_in: int = 0
@@ -41,7 +41,7 @@ class Counts:
     duplicates: int = 0
     #: Rows that belong to days outside of the first and last day, or to days that keep their rows.
     other_days: int = 0
-    #: Rows by the reason why they are quarantined.
+    #: Quarantined rows by reason.
     quarantined: dict[str, int] = field(default_factory=dict)
     torn_files: int = 0
     rows_of_torn_files: int = 0
@@ -101,11 +101,11 @@ class TableRun:
     # before
 
     def _is_near(self, day: date) -> bool:
-        """Whether a file of *day* may hold rows that are wanted: those of the days before and after, too."""
+        """Whether a file of *day* may hold wanted rows; it may hold rows of the days before and after."""
         return any(self._job.wants(day + number * _ONE_DAY) for number in (-1, 0, 1))
 
     def _missing(self) -> dict[str, list[Known]]:
-        """Return what is known of deleted files, by folder day."""
+        """Return the known contents of deleted files, by folder day."""
         now = {self._name(file.path) for file in self._files}
         found: dict[str, list[Known]] = {}
         for name, tables in self._base.file_days.items():
@@ -119,12 +119,12 @@ class TableRun:
         return path[len(self._path) + 1 :]
 
     def _known(self, path: str, day: str) -> Known | None:
-        """Return what is known of a file; None: it is new."""
+        """Return the known contents of a file; None: it is new."""
         tables = self._base.file_days.get(day, {})
         return tables.get(self._job.table, FileDay()).files.get(self._name(path))
 
     def _days_to_keep(self, gone: list[Known], seen: list[FileReport]) -> set[str]:
-        """Return the days that keep their rows: known days of which some rows cannot be read now."""
+        """Return the days that keep their rows, because some of these cannot be read now."""
         days = {day for known in gone for day in known["days"]}
         for file in seen:
             if file.unreadable and self._known(file.path, file.day) is None:

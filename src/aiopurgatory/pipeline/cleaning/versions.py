@@ -4,7 +4,7 @@
   OUT/manifests/00000007.json      lists the table's files by day; the manifest with the highest number is current
 
 A manifest may name files of several versions, because days that a run has not rebuilt keep theirs. If two runs publish
-the same number, one succeeds. The other fails and has changed nothing.
+the same number, one succeeds. The other fails and changes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LostRowsError(PurgatoryError):
 class Day:
     """The files and spans of one day."""
 
-    #: By what they hold: files, as paths below the folder, and their numbers of rows.
+    #: By table: files, as paths below the folder, and their numbers of rows.
     files: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     #: By purgatory: the first and the last end, in microseconds.
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Day:
     since_us: int | None = None
 
     def add(self, spans: Mapping[str, tuple[int, int]], since_us: int) -> None:
-        """Take in the spans of more of the day's operations, and when the first of them was watched."""
+        """Add the spans of more operations of the day, and when the first of them was watched."""
         widen(self.spans, spans)
         self.since_us = since_us if self.since_us is None else min(self.since_us, since_us)
 
@@ -73,7 +73,7 @@ class Day:
 
 
 class Known(TypedDict):
-    """What was learned from a file when it was read."""
+    """The days and ranges of a file's good rows."""
 
     days: list[str]
     ranges: list[Range]
@@ -81,24 +81,24 @@ class Known(TypedDict):
 
 @dataclass
 class FileDay:
-    """What became of the files of one table in one day's folder of the journal."""
+    """The state of one table's files in one day's folder of the journal."""
 
-    #: The files by their paths below the table's folder: the days to which their good rows belong, and their ranges.
+    #: By path below the table's folder.
     files: dict[str, Known] = field(default_factory=dict)
-    #: Rows by the reason why they are quarantined, and the files that hold them.
+    #: Quarantined rows by reason, and the files with them.
     quarantined: dict[str, int] = field(default_factory=dict)
     quarantine: list[str] = field(default_factory=list)
     #: Torn files: the path, the reason, and the number of rows in the footer.
     torn: list[tuple[str, str, int]] = field(default_factory=list)
-    #: Files that could not be read when the version was made, and why.
+    #: Files that could not be read when the version was made, with the error.
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, name: str, known: Known) -> None:
-        """Take in a file, and what is known of it."""
+        """Add a file."""
         self.files[name] = known
 
     def add_bad(self, path: str, rows: int, *, torn: str, unreadable: str, quarantined: Mapping[str, int]) -> None:
-        """Take in what was wrong with a file."""
+        """Add the faults of a file."""
         if torn:
             self.torn.append((path, torn, rows))
         if unreadable:
@@ -107,7 +107,7 @@ class FileDay:
             self.quarantined[reason] = self.quarantined.get(reason, 0) + count
 
     def keep(self, old: FileDay) -> None:
-        """Keep from *old* the files that are missing now, and what was quarantined."""
+        """Keep the missing files and the quarantined rows of *old*."""
         for name, known in old.files.items():
             self.files.setdefault(name, known)
         self.quarantine.extend(old.quarantine)
@@ -217,7 +217,7 @@ def remove_old(spark: SparkSession, out: str, keep: timedelta) -> None:
 
 
 def _runs(manifest: Manifest) -> set[str]:
-    """The runs whose files *manifest* names."""
+    """Return the runs that wrote the files of *manifest*."""
     paths = [path for day in manifest.days.values() for files in day.files.values() for path, _ in files]
     paths += [path for day in manifest.file_days.values() for table in day.values() for path in table.quarantine]
     return {manifest.run} | {path.split("/")[1] for path in paths}

@@ -1,1 +1,1 @@
-"""What happened per minute: sums that add up, and what is measured from them."""
+"""Activity per minute: sums that can be added, and the measures computed from them."""

@@ -13,7 +13,7 @@ class Band:
     """The normal share of operations that expire.
 
     Args:
-        low, high: a share outside of these bounds raises the alert (default: 0 and 0.5).
+        low, high: a share outside of these bounds begins an alert (default: 0 and 0.5).
         fewest: minutes with fewer operations are ignored (default: 100).
         margin: how far inside the share must be for the alert to end, as a part of the band's width (default: 0.1).
             Raise it if the alert still goes on and off.
@@ -62,7 +62,7 @@ class _Reported:
 
 
 class ExpiryAlert:
-    """Reports when the share of expirations leaves its band, and when it is back.
+    """Reports when the share of expirations leaves its band, and when it returns.
 
     An alert begins when a minute with at least ``fewest`` operations has a share outside of the band. It ends when the
     newest such minute has a share inside the band by the margin or more. So a share that hovers at an edge is reported
@@ -74,13 +74,13 @@ class ExpiryAlert:
     """
 
     def __init__(self, band: Band, watermark: timedelta) -> None:
-        """Args: watermark: how far behind the newest minute a row may be and still count."""
+        """Args: watermark: how far a row may lag behind the newest minute and still count."""
         self._band = band
         self._watermark = watermark
         self._reported: dict[str, _Reported] = {}
 
     def lines(self, purgatory: str, minute: datetime, operations: float, expired: float) -> list[str]:
-        """Return the lines to print about a minute as it is now. The minutes of a batch must come in order."""
+        """Return the lines to print about a minute with its counts so far. Minutes of a batch must come in order."""
         if operations < self._band.fewest:
             return []
         reported = self._reported.setdefault(purgatory, _Reported(minute))

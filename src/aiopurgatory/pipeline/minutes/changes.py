@@ -1,4 +1,4 @@
-"""Finds what changed from one day to the next."""
+"""Compares the measures of each day with the day before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHANGES: Final = pa.schema(
 
 
 def changes(days: pa.Table) -> pa.Table:
-    """Days -> CHANGES of each day that has a day before it, the largest first.
+    """Days -> CHANGES between consecutive days, the largest first.
 
     ``change`` is (now - before) / the larger of both: from -1 (gone) to 1 (new).
     """

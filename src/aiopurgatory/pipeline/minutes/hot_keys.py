@@ -1,4 +1,4 @@
-"""Finds the keys under which most operations waited, and how many waited under each at once."""
+"""Finds the hottest keys: most operations waited under them. Counts how many waited at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOT_KEYS: Final = pa.schema(
     ]
 )
 Key = tuple[str, int]
-#: One key on one day: the minutes in which any waited, and the sum and the maximum of how many did in each second.
+#: A key on one day: minutes with waiting operations, and the sum and maximum of their number per second.
 FanOut = tuple[Key, int, float, float]
 _READ: Final = ["purgatory", "key_hash", "watched_at", "waited_us", "weight"]
 _PER_DAY: Final = DAY // SECOND
@@ -33,7 +33,7 @@ _PER_MINUTE: Final = MINUTE // SECOND
 def top_keys(files: Sequence[str], share: int, *, top: int, shares: int) -> pa.Table:
     """Return the hottest keys of each purgatory, and the operations of all its keys, from *files* of sums of keys.
 
-    Args: share: only take keys whose hash, modulo *shares*, is this.
+    Args: share: take only keys with ``hash % shares == share``.
     """
     table = pa.concat_tables([_read(path) for path in files])
     if shares > 1:
@@ -104,7 +104,7 @@ def hot_keys(top: list[dict[str, Any]], fan_out: Iterable[list[FanOut]]) -> pa.T
     """Rows of HOT_KEYS, and the fan-out on all days -> HOT_KEYS.
 
     Fan-out is the number of operations waiting under the key at once. An event has to try all of them. The mean is over
-    the minutes in which any were waiting.
+    minutes with waiting operations.
     """
     days: dict[Key, list[FanOut]] = {}
     for each in fan_out:
@@ -119,7 +119,7 @@ def hot_keys(top: list[dict[str, Any]], fan_out: Iterable[list[FanOut]]) -> pa.T
 
 
 def _changes(rows: pa.RecordBatch, hashes: Array, number: dict[Key, int], begin: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the cells (number of the key, second of the day) in which the number waiting changes, and the changes."""
+    """Yield changes in the number waiting, with their cells: the number of the key, and the second of the day."""
     key_hash = rows.column("key_hash").to_numpy()
     place = np.minimum(np.searchsorted(hashes, key_hash), len(hashes) - 1)
     watched = rows.column("watched_at").cast(pa.int64()).to_numpy()

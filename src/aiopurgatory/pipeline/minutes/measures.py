@@ -1,4 +1,4 @@
-"""Computes the measures of a minute or a day from sums: shares, percentiles, and how many were waiting."""
+"""Computes the measures of a minute or a day from sums: shares, percentiles, and numbers waiting."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def measured(groups: int, group: Array, activity: pa.Table) -> dict[str, Array]:
 
 
 class DaySums:
-    """The sums of one day, and how many operations were waiting in it."""
+    """The sums of one day, and the number of operations waiting in each of its seconds."""
 
     def __init__(self, day: int, activity: pa.Table, seconds: pa.Table) -> None:
         """
@@ -83,7 +83,7 @@ class DaySums:
         self._ends = series_of_seconds, seconds
 
     def minutes(self, spans: Spans) -> pa.Table:
-        """Return MINUTES in which operations ended or waited."""
+        """Return MINUTES with operations that ended or waited."""
         begin = self._day * _PER_DAY
         group = self._series_of_activity * _PER_DAY + self._activity.column("minute").to_numpy() - begin
         columns = measured(len(self._names) * _PER_DAY, group, self._activity)
@@ -97,7 +97,7 @@ class DaySums:
         return self._table(MINUTES, series, columns | {"minute": minute * MINUTE, "covered_s": covered})
 
     def days(self, spans: Spans, minutes: pa.Table) -> pa.Table:
-        """Return DAYS. The mean number waiting is over the minutes in which operations ended or waited."""
+        """Return DAYS. The mean number waiting is over the minutes in *minutes*."""
         columns = measured(len(self._names), self._series_of_activity, self._activity)
         numbers = {name: number for number, name in enumerate(self._names)}
         names = zip(minutes.column("purgatory").to_pylist(), minutes.column("kind").to_pylist(), strict=True)
@@ -114,7 +114,7 @@ class DaySums:
         return self._table(DAYS, some, columns | {"covered_s": covered})
 
     def seconds(self) -> pa.Table:
-        """Return OF_SECONDS in which operations ended or waited."""
+        """Return OF_SECONDS with operations that ended or waited."""
         series, table = self._ends
         second = table.column("second").to_numpy() - self._day * _SECONDS_PER_DAY
         what, operations = table.column("what").to_numpy(), table.column("operations").to_numpy()
@@ -131,7 +131,7 @@ class DaySums:
         return self._table(OF_SECONDS, some // _SECONDS_PER_DAY, columns | {"second": at})
 
     def _levels(self, series: Array, seconds: pa.Table) -> Array:
-        """Return how many were waiting, by series and second of the day: those watched by then that had not ended."""
+        """Return the number waiting by series and second of the day: watched by then, and not ended."""
         what = seconds.column("what").to_numpy() == WAITING
         second = seconds.column("second").to_numpy()[what] - self._day * _SECONDS_PER_DAY
         series, change = series[what], seconds.column("operations").to_numpy()[what]
@@ -157,7 +157,7 @@ class DaySums:
         return found
 
     def _covered(self, spans: Spans, series: Array, begin: Array, length: int) -> Array:
-        """Return how many seconds of each stretch the journal covers for the purgatory, but at least 1."""
+        """Return the seconds of each stretch covered by the purgatory's journal, at least 1."""
         bounds = self._bounds(spans, series)
         overlap = np.minimum(begin + length, bounds[:, 1]) - np.maximum(begin, bounds[:, 0])
         seconds: Array = np.clip(overlap / SECOND, 1.0, length / SECOND)

@@ -1,13 +1,13 @@
-"""Sums over operations that can be added up. A task of ingest writes them beside its clean rows.
+"""Sums over operations. Sums of two groups add up to the sums of both. Ingest writes them beside its clean rows.
 
-| table    | a row is of                                               | and counts                             |
+| table    | one row per                                               | its counts                             |
 | -------- | --------------------------------------------------------- | -------------------------------------- |
 | activity | purgatory, kind, minute, outcome, waited, lateness        | operations, missed_triggers            |
-| seconds  | purgatory, kind, second, what: an outcome, or WAITING     | operations, or by how many more wait   |
-| keys     | purgatory, key_hash                                       | operations, watched; key, where known  |
+| seconds  | purgatory, kind, second, what (an outcome, or WAITING)    | operations; for WAITING, the change    |
+| keys     | purgatory, key_hash                                       | operations, watched; the key, if known |
 
-Minutes and seconds count from 1970. An outcome is its place in OUTCOMES. Waited and lateness are buckets. All counts
-are sums of ``weight``, as a row may stand for many operations.
+Minutes and seconds count from 1970. An outcome is its place in OUTCOMES. Waited and lateness are numbers of buckets.
+Every count is a sum of ``weight``, because a row may stand for many operations.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -27,32 +27,32 @@ from .percentiles import NONE, Array, bucket
 from .units import MINUTE, OUTCOMES, SECOND
 
 NAMES: Final = ("activity", "seconds", "keys")
-#: The value of the column ``what`` of seconds for the change in how many are waiting.
+#: In the column ``what`` of seconds: the row counts the change in the number of waiting operations.
 WAITING: Final = len(OUTCOMES)
 _COUNTS: Final = {
     "activity": ("operations", "missed_triggers"),
     "seconds": ("operations",),
     "keys": ("operations", "watched"),
 }
-# The bits of a bucket, of an outcome, and of what a second counts; and of all that a row is of but its series, the
-# number of its purgatory and kind.
+# A row's columns are packed into one integer. These are the bits of a bucket, of an outcome, of ``what``, and of all
+# columns but the series. A series is the number of a purgatory and kind.
 _BUCKET: Final = 10
 _OUTCOME: Final = 2
 _WHAT: Final = 3
 _REST: Final = 50
 _MOST_SERIES: Final = 1 << (63 - _REST)
-#: The name of kinds and purgatories beyond the number that the sums can tell apart.
+#: The name for purgatories and kinds beyond the largest number of series.
 OTHERS: Final = "(others)"
 # Spreads the numbers of purgatories over 64 bits, so that the sum with a key's hash identifies both.
 _SPREAD: Final = 0x1E3779B97F4A7C15
-# Rows of partial sums at which they are added up.
+# Partial sums are added up when they have more rows than this.
 _MANY: Final = 1 << 20
 _LONGEST_KEY: Final = 200
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some operations, by column. A column of names holds numbers and the names that they index."""
+    """Operations by column. A column of names is a pair: indexes, and the names."""
 
     purgatory: tuple[Array, list[str]]
     kind: tuple[Array, list[str]]
@@ -66,7 +66,7 @@ class Batch:
     weight: Array
     key_hash: Array
     key_count: Array
-    #: None: no key is known.
+    #: None if no key is known.
     key: pa.ChunkedArray | None
 
 
@@ -168,7 +168,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class _Partial:
-    """Sums: the columns that say what a row is of, its counts, and the number that identifies it."""
+    """Partial sums: the columns that identify a row, its counts, and one number that identifies it, too."""
 
     identity: tuple[Array, ...]
     counts: tuple[Array, ...]
@@ -214,9 +214,9 @@ def _activity(series: Array, batch: Batch) -> _Partial:
 
 
 def _seconds(series: Array, batch: Batch) -> _Partial:
-    """Count ends by second, and changes in how many wait, at the beginning of the first second that shows them."""
+    """Count ends by second. Count changes in the number waiting at the next beginning of a second."""
     start, end = -(-batch.watched_us // SECOND), -(-batch.ended_us // SECOND)
-    seen = start < end  # the others, most of them, come and go between two such beginnings
+    seen = start < end  # most operations begin and end within one second
     packed = np.concatenate(
         [
             (batch.ended_us // SECOND << _WHAT | batch.outcome) | series << _REST,

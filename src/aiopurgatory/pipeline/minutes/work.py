@@ -2,13 +2,13 @@
 
 Work is the growth of a counter between two snapshots. Two tables hold it for a group of snapshots:
 
-| table | a row is of                           | and has                                                      |
+| table | one row per                           | its columns                                                  |
 | ----- | ------------------------------------- | ------------------------------------------------------------ |
-| work  | purgatory, minute                     | by how much COUNTERS have grown                              |
+| work  | purgatory, minute                     | the growth of COUNTERS                                       |
 | edges | purgatory, instance, at, is_last      | COUNTERS and SETTINGS of its first or its last snapshot      |
 
-Edges connect a group of snapshots to the next one. A journal's dropped rows belong to an instance, and each of its
-purgatories reports them: they count once, for the purgatory "".
+Edges connect a group of snapshots to the next one. Rows dropped by a journal belong to an instance. Each of its
+purgatories reports them, so they count once, for the purgatory "".
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def done(grown: pa.Table) -> pa.Table:
 
 
 def dropped(grown: pa.Table) -> pa.Table:
-    """_GROWN -> minute, rows: the rows that journals dropped."""
+    """_GROWN -> minute, rows: the rows dropped by journals."""
     is_instance = pa.array([name == "" for name in grown.column("purgatory").to_pylist()], pa.bool_())
     rows = grown.filter(is_instance)
     some = rows.filter(pa.array(rows.column("dropped_rows").to_numpy() > 0))

@@ -1,6 +1,6 @@
-"""The load over time: the series that the page draws, with a value per step of the page's common time axis.
+"""The load over time: curves with a value per step of the page's common time axis.
 
-A rate is a count divided by the seconds of its step that the journal covers. A minute without a row counts as 0 if the
+A rate is a count divided by the seconds covered by the journal. A minute without a row counts as 0 if the
 purgatory has rows on that day. Other days are gaps, NaN; so is a percentile where nothing ended.
 """
 
@@ -28,7 +28,7 @@ KINDS: Final = 5
 _MOST_STEPS: Final = 720
 _BY_SECOND: Final = 600
 _MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
-#: A first or last step of which less than this share is covered is pooled with its neighbour: both get one rate.
+#: A first or last step covered by less than this share is pooled with its neighbour: both get one rate.
 _LEAST_COVER: Final = 0.2
 
 
@@ -84,7 +84,7 @@ class Load:
     #: Operations waiting: the mean of each kind, and the peak of all.
     waiting: Curves
     peak: _Floats
-    #: Whether the peak is exact. By the minute it is the sum of the kinds' peaks, which may be at different seconds.
+    #: Whether the peak is exact. By the minute it is the sum of the kinds' peaks, perhaps of different seconds.
     peak_exact: bool
     times: Curves
 
@@ -119,7 +119,7 @@ def load_of(axis: Axis, minutes: Frame, seconds: Frame) -> Load:
 
 
 def lost_of(axis: Axis, lost: Frame) -> Curves:
-    """Count rows dropped and quarantined per step of the axis. Rows whose minute is unknown are left out."""
+    """Count rows dropped and quarantined per step of the axis. Rows without a known minute are left out."""
     coarse = axis.with_step(max(axis.step, MINUTE))
     timed = lost[lost.minute.notna()]
     timed = timed.assign(epoch=_epoch(timed.minute))

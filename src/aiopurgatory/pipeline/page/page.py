@@ -85,7 +85,7 @@ def _title(days: Frame, minutes: Frame) -> str:
 
 
 def _ended(minutes: Frame) -> Markup:
-    """A sentence that says how all operations ended."""
+    """Return one sentence with the share of each outcome."""
     total = minutes.operations.sum()
     if not total:
         return Markup("<p>No operation ended.</p>")

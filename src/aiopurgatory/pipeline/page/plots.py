@@ -49,7 +49,7 @@ class Drawn:
     """One series in a plot and in its legend."""
 
     label: str
-    #: The class that gives its colour.
+    #: CSS class of its colour.
     colour: str
     path: str
     #: area, line, dashed or dotted
@@ -94,7 +94,7 @@ def logarithmic(lowest: float, highest: float) -> Scale:
 
 
 def stacked(axis: Axis, scale: Scale, values: Sequence[_Floats]) -> list[str]:
-    """The paths of *values* as steps, each on top of those before it; nothing is drawn where one is 0."""
+    """Return the paths of *values* as steps, each on top of the last. Nothing is drawn where a value is 0."""
     paths, base = [], np.zeros(len(values[0]) if values else 0)
     edges = _across(axis, axis.edges)
     for each in values:

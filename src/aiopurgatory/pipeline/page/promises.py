@@ -33,13 +33,12 @@ class Limits:
 
     Attributes:
         max_expired_share: share of a purgatory's operations that may expire (default: 0.5, as in the stream's alert).
-        max_lateness_ms: milliseconds after their deadline by which 99 of 100 expired operations have ended
-            (default: 100). Below the purgatory's tick no minute keeps it.
+        max_lateness_ms: the 99th percentile of lateness of expired operations (default: 100). No minute keeps a limit
+            below the purgatory's tick.
         max_missed_share: share of a purgatory's operations that may be completed by the last try at their deadline
             (default: 0.001). Such an operation waited although its condition held.
-        max_dropped_rows: rows a minute that the whole fleet's journal may drop (default: 0).
-        fewest: a purgatory's operations in a minute below which the minute neither keeps nor breaks a promise
-            (default: 100).
+        max_dropped_rows: rows per minute that all journals together may drop (default: 0).
+        fewest: with fewer operations of a purgatory, a minute neither keeps nor breaks a promise (default: 100).
         expected_shares: by purgatory, the share that its model expects to expire (default: no model). The limit follows
             from it, unless max_expired_share is given.
     """
@@ -80,7 +79,7 @@ class Promise:
     now: float = float("nan")
     worst: float = float("nan")
     at: datetime | None = None
-    #: The minute in which the verdict last changed; None: it never did.
+    #: The first minute with the current verdict; None: all minutes had it.
     since: datetime | None = None
 
     def shown(self, value: float) -> str:
@@ -124,7 +123,7 @@ def _of_purgatory(purgatory: str, rows: Frame, limits: Limits) -> Iterator[Promi
 
 
 def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
-    """Judge dropped rows. Rows whose minute is unknown count in each minute of their day."""
+    """Judge dropped rows. Rows without a known minute count in each minute of their day."""
     dropped = lost[lost.what == "dropped"]
     timed = dropped[dropped.minute.notna()].groupby("minute").rows.sum()
     whole = dropped[dropped.minute.isna()].groupby("date").rows.sum()

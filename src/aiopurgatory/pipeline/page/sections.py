@@ -82,11 +82,11 @@ def _row(promise: Promise, last: datetime | None) -> str:
     return f"<tr><td>{verdict}</td><td><b>{promise.name}</b> <span>{owner}</span></td>{rest}</tr>"
 
 
-# What changed
+# The changes
 
 
 def changed(changes: Frame, days: Frame) -> Markup:
-    """Compare the newest day with the day before. A row whose change is 0 shows that there is a day before."""
+    """Compare the newest day with the day before. A change of 0 shows that there is a day before."""
     dates = set(days.date) | set(changes.date)
     if not dates:
         return Markup("<p>There is no day before to compare with.</p>")
@@ -130,7 +130,7 @@ def _grown(row: Any) -> str:
 
 
 def load(minutes: Frame, seconds: Frame, days: Frame, lost: Frame) -> Markup:
-    """What was lost, and the load of the busiest purgatories, on one time axis."""
+    """Draw lost rows, and the load of the busiest purgatories, on one time axis."""
     if minutes.empty and seconds.empty:
         return Markup(f"<p>No operation ended on these days.</p>{_lost_table(lost)}")
     axis = axis_of(minutes, seconds)

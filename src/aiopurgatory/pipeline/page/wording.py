@@ -38,7 +38,7 @@ def name(value: str) -> Markup:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, words: int = 1) -> Markup:
-    """Return a table whose first *words* columns are text and whose others are numbers."""
+    """Return a table. The first *words* columns are text, the others numbers."""
     kinds = ["word" if number < words else "number" for number in range(len(heads))]
 
     def line(tag: str, cells: Sequence[object]) -> str:

@@ -22,7 +22,7 @@ from typing import Final
 
 #: How many archives to keep, the last used first. Other environments on this machine have their own.
 KEPT: Final = 3
-#: Seconds until an archive that failed, or whose maker was killed, is tried again.
+#: Seconds until a failed archive is tried again, also after its maker was killed.
 ABANDONED: Final = 3600.0
 # The JVM must not warn of a missing or unsuitable archive on the user's terminal.
 _QUIET: Final = "-Xshare:auto -Xlog:disable"

@@ -40,7 +40,7 @@ def plain_errors(out: Path, log: Path | None = None) -> Iterator[None]:
     """Turn errors of Spark and Java within the block into `JobFailedError`. Other errors pass.
 
     Args:
-        out: folder of the results, where the whole traceback is written.
+        out: folder of the results. The whole traceback is written there.
         log: Spark's log, which is added to the traceback (default: none).
 
     Raises: JobFailedError: Spark or Java failed.
@@ -96,7 +96,7 @@ def _after_traceback(text: str) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """Return the text of *error* with Java's trace. Some errors ask the JVM for it, which may have died."""
+    """Return the text of *error* with Java's trace. Some errors ask the JVM for it, and the JVM may have died."""
     try:
         return str(error)
     except Exception:
@@ -109,7 +109,7 @@ def _short(line: str) -> str:
 
 
 def _write_traceback(error: BaseException, out: Path, log: Path | None) -> str:
-    """Write the whole traceback; return the end of the line, which says where it is."""
+    """Write the whole traceback; return the end of the line, with its path."""
     parts = ["".join(traceback.format_exception(error))]
     with suppress(OSError):
         if log:

@@ -102,7 +102,7 @@ def _on_terminal(stages: Sequence[str]) -> Iterator[Display]:
         TextColumn("{task.fields[tasks]}"),
         TimeElapsedColumn(),
     ]
-    # What a stage prints goes above the bars if it goes to the same terminal, and else where it was sent.
+    # A stage's own output to the same terminal is shown above the bars. Redirected output is left alone.
     bars = Progress(*columns, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty())
     with bars:
         rows = {name: bars.add_task(name, start=False, total=None, state="to come", tasks="") for name in stages}

@@ -36,7 +36,7 @@ def scratch_folder(parent: str | Path) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove the scratch folders in *parent* whose process is gone."""
+    """Remove the scratch folders of ended processes from *parent*."""
     for folder in parent.glob(f"{PREFIX}*"):
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

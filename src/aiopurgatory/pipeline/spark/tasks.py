@@ -14,8 +14,8 @@ R = TypeVar("R")
 def spread(spark: SparkSession, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     """Call *work* with each of *tasks*, on any machines that Spark has; return the results in order.
 
-    A task whose machine dies is repeated elsewhere. No rows go through Java, so there is no query to plan and compile.
-    For a small journal, that took longer than everything else.
+    If a machine dies, its tasks are repeated elsewhere. No rows go through Java, so there is no query to plan and
+    compile. For a small journal, that took longer than everything else.
 
     Args: work: a function of a module, or a partial() of one.
     """

@@ -1,4 +1,4 @@
-"""Clean table -> the small aggregates that fit makes its estimates from, in two queries.
+"""Clean table -> small aggregates for the estimates of fit, in two queries.
 
 Four rows per operation and one aggregation take half the CPU of a query for each table. Rejected, measured: mapInArrow
 with numpy, which takes 1.6 times as much as this on 3 million rows, as every row goes to Python.
@@ -37,7 +37,7 @@ _FOUR: Final = f"""stack(4,
 
 
 def aggregates(operations: DataFrame) -> DataFrame:
-    """purgatory, kind, what, number, weight, squares, total, total_squares, and of arrivals four more.
+    """Operations -> purgatory, kind, what, number, weight, squares, total, total_squares; for arrivals four more.
 
     Columns, by ``what``:
         ARRIVALS: ``number`` is the hour since the epoch. ``squares_of_seconds`` sums the squared weights of seconds;
@@ -71,7 +71,7 @@ def aggregates(operations: DataFrame) -> DataFrame:
 
 
 def keys_by_count(operations: DataFrame) -> DataFrame:
-    """purgatory, kind, count, keys: the number of first keys that have ``count`` operations."""
+    """Operations -> purgatory, kind, count, keys: the number of first keys with ``count`` operations."""
     per_key = operations.groupBy(*STREAM, "key_hash").agg(F.round(F.sum("weight"), 3).alias("count"))
     found = per_key.groupBy(*STREAM, "count").agg(F.count(F.lit(1)).alias("keys"))
     return found.select(*STREAM, "count", "keys")

@@ -56,8 +56,8 @@ def rates(hours: Iterable[Hour], first: int, last: int, dispersion: float = 1.0)
 
     Args:
         hours: the hours with arrivals.
-        first: the second in which the journal begins; only later ones are whole.
-        last: the second in which it ends; only earlier ones are whole.
+        first: the first second of the journal; only later ones are whole.
+        last: its last second; only earlier ones are whole.
         dispersion: the variance of arrivals over that of a Poisson process (default: 1). Below 1 it counts as 1.
     """
     weights, squares = dict.fromkeys(range(24), 0.0), dict.fromkeys(range(24), 0.0)

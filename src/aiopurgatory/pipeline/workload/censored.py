@@ -1,6 +1,6 @@
 """Maximum likelihood for a normal distribution when some values are known only as bounds.
 
-A right-censored value is known to be larger than its bound, a left-censored one to be smaller. In gamma = mu / sigma
+Of a right-censored value a lower bound is known, of a left-censored value an upper bound. In gamma = mu / sigma
 and theta = 1 / sigma the likelihood is concave, so Newton's method finds its one maximum.
 
 Source: Olsen, Note on the Uniqueness of the Maximum Likelihood Estimator for the Tobit Model, 1978.
@@ -99,7 +99,7 @@ class Likelihood:
         return ends and (self.sigma * float(np.exp(-ends[1])), self.sigma * float(np.exp(-ends[0])))
 
     def _interval(self, profile: Callable[[float], float], best: float, gradient: Array) -> Interval | None:
-        """Return the ends, at which the likelihood has fallen by as much as weights and confidence allow."""
+        """Return the ends: there, the likelihood has fallen by as much as weights and confidence allow."""
         inverse = np.linalg.inv(-self._curvature(self._best))
         plain = float(gradient @ inverse @ gradient)
         design = self._design(gradient @ inverse)

@@ -16,14 +16,14 @@ from .estimate import TOLERATED_GAP, Array, Interval, effective
 #: Bins of the histograms of times, per factor of e.
 BINS: Final = 64
 PERCENTILES: Final = (50, 90, 99)
-#: Rows that completed below which no interval is given.
+#: With fewer completed rows, no interval is given.
 FEWEST: Final = 3
 # The most rounds of an iteration that usually converges in one or two dozen.
 _ROUNDS: Final = 1_000
 
 
 class Sum(Protocol):
-    """Sums over rows whose times lie in one bin, with x the logarithm of a time in microseconds.
+    """Sums over rows with times in one bin. x is the logarithm of a time in microseconds.
 
     Attributes: number: the bin; weight, squares: of the weights; total, total_squares: weighted sums of x and x**2.
     """
@@ -69,7 +69,7 @@ class Times:
 
     @property
     def followed(self) -> float:
-        """The largest time to which an operation was seen, completed or not, as a logarithm."""
+        """The longest time that an operation was observed, completed or not, as a logarithm."""
         means = (each.part.means for each in (self.completed, self.longer, self.shorter))
         return max(float(each[-1]) for each in means if len(each))
 

@@ -1,8 +1,8 @@
 """Estimates of the popularity of keys: the exponent of Zipf's law.
 
 The true ranks are unknown. They are taken from the counts, which lack keys without an operation. Both bias the
-maximum-likelihood estimate. Indirect inference removes the bias: it finds the exponent under which the biased estimate
-would come out as it did.
+maximum-likelihood estimate. Indirect inference removes the bias: it finds the exponent that explains the biased
+estimate.
 
 Source: Gourieroux, Monfort, Renault, Indirect Inference, 1993.
 """
@@ -77,7 +77,7 @@ def popularity(counts: Sequence[tuple[float, float]], spread: float = 1.0) -> Po
 
 
 def _flattest(dispersion: float, number: int, total: float) -> Interval:
-    """Return the interval from 0 to the exponent under which counts would rarely vary as little as these do."""
+    """Return the interval from 0 to the largest exponent with counts that vary as little, at this confidence."""
 
     def excess(zipf: float) -> float:
         ranks, sizes = _ranks(number)
@@ -119,7 +119,7 @@ def _corrected(count: Array, keys: Array) -> tuple[int, float, Interval | None]:
 
 
 def _exponent(count: Array, keys: Array) -> float:
-    """Return the maximum-likelihood exponent by the ranks of *count*, which is in descending order."""
+    """Return the maximum-likelihood exponent by the ranks of *count*, in descending order."""
     until = keys.cumsum()
     number, total = round(until[-1]), float(count @ keys)
     logs = float(count @ (gammaln(until + 1) - gammaln(until - keys + 1))) / total
@@ -180,7 +180,7 @@ def _poisson_quantiles(means: Array, points: Array) -> Array:
 
 
 def _existing(seen: int, total: float, zipf: float) -> int:
-    """Return the number of keys of which *seen* are expected to have at least one operation."""
+    """Return the number of keys that exist, if *seen* of them are expected to have an operation."""
 
     def expected(number: int) -> float:
         ranks, sizes = _ranks(number)

@@ -12,7 +12,7 @@ from aiopurgatory.errors import PurgatoryError
 
 from ..spark.folders import absolute, arrow_place, replace_file
 
-#: A row per setting and shard: the setting, and what its replay counted.
+#: A row per setting and shard: the setting, and the counts of its replay.
 SCHEMA: Final = pa.schema(
     [
         ("tick_ms", pa.float64()),
