@@ -1,4 +1,4 @@
-"""Journals for tests: written as the journal's schema says."""
+"""Journals for tests, in the journal's schema."""
 
 from __future__ import annotations
 

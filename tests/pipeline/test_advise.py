@@ -1,4 +1,4 @@
-"""The advice is the cheapest setting that is on time, and no more certain than the simulations."""
+"""The advice is the cheapest setting on time, and no more certain than the simulations."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Something like the home of a Spark."""
+    """A folder like the home of Spark."""
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     (tmp_path / "spark" / "jars" / "spark-core.jar").write_text("old")
     return tmp_path / "spark"
 
 
 def make(java: str, home: Path, content: str = "classes") -> Path:
-    """What the wrapper does when the JVM has ended."""
+    """Make the archive, as the wrapper does when the JVM has ended."""
     asked = class_archive(java, home)
     made = Path(f"{asked.target}-{len(content)}.jsa")
     made.write_text(content)

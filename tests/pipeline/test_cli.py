@@ -1,4 +1,4 @@
-"""The command: every stage explains itself, and what goes wrong is one line."""
+"""The command: every stage explains itself, and every failure is one line."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .journals import operation, write
 def test_pipeline_help_explains_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["pipeline", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     for stage, about in STAGES.items():
-        assert f"{stage} {about}" in said
+        assert f"{stage} {about}" in output
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(n) for n in range(3)])
     (tmp_path / "here").mkdir()
 
-    def said(*arguments: str) -> tuple[int, str, str]:
+    def call(*arguments: str) -> tuple[int, str, str]:
         done = subprocess.run(command(*arguments), capture_output=True, text=True, cwd=tmp_path / "here")
         return done.returncode, done.stdout, done.stderr
 
-    status, out, error = said("ingest", "../journal", "../clean")
+    status, out, error = call("ingest", "../journal", "../clean")
     assert (status, out) == (0, "operations: 3 rows in 1 files: 3 clean, 0 duplicates\n")
     assert re.fullmatch(r"ingest: done in \d+\.\d s\n", error)
-    status, out, error = said("report", "../clean/", "../report/")
+    status, out, error = call("report", "../clean/", "../report/")
     assert (status, out) == (0, "../report/report.html\n")
     assert re.fullmatch(r"report: done in \d+\.\d s\n", error)
-    status, out, error = said("ingest", "../none", "../clean")
+    status, out, error = call("ingest", "../none", "../clean")
     assert (status, out) == (1, "")
     assert error == "aiopurgatory pipeline ingest: journal must be a folder with operations in it, got ../none\n"
     assert {path.name for path in tmp_path.iterdir()} == {"here", "journal", "clean", "report"}

@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 class Cluster:
-    """A master and two workers, each a process group of its own, as a machine is."""
+    """A master and two workers. Each is a process group of its own, in place of a machine."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Estimates recover what the data were drawn from, intervals hold the truth, and a model that does not fit is named."""
+"""Estimates recover the true parameters, intervals hold them, and a poor fit is named."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def binned(logs: Array, weights: Array) -> Binned:
 
 
 def times_of(logs: Array, limits: Array, weights: Array | None = None, last_try: float = 0.0) -> Times:
-    """*logs* as far as they are known with *limits*; a share *last_try* of the completed is left-censored."""
+    """Censor *logs* at *limits*. A share *last_try* of the completed ones is left-censored."""
     weights = np.ones(len(logs)) if weights is None else weights
     done = logs <= limits
     missed = done & (np.arange(len(logs)) < len(logs) * last_try)
@@ -61,7 +61,7 @@ def test_log_normal_recovers_what_was_cut_off_at_the_timeout(sigma: float, limit
     assert found.fits
 
 
-def test_log_normal_recovers_with_mixed_timeouts_weights_and_last_tries() -> None:
+def test_log_normal_mixed_timeouts_weights_last_tries_recovers() -> None:
     random = np.random.default_rng(6)
     logs = random.normal(log(300_000), 0.8, 300_000)
     limits = random.choice(np.log([100_000, 500_000, 30_000_000]), len(logs))
@@ -161,7 +161,7 @@ def test_kaplan_meier_spreads_what_was_shorter() -> None:
 
 
 def hours_of(counts: Array, weight: float = 1.0, begin: int = 0) -> tuple[list[Hour], int, int]:
-    """As if the journal began in the middle of the second before *begin*."""
+    """Begin the journal in the middle of the second before *begin*."""
     found = []
     for number in range(begin // HOUR, (begin + len(counts) - 1) // HOUR + 1):
         first = max(number * HOUR - begin, 0)
@@ -275,7 +275,7 @@ def test_log_normal_intervals_hold_the_truth(timeouts_ms: list[float], kept: flo
     assert all(0.92 <= hits[name] / repeats <= 0.98 for name in truth), hits
 
 
-def test_log_normal_equal_weights_count_as_their_effective_number() -> None:
+def test_log_normal_equal_weights_count_as_effective_number() -> None:
     logs = np.random.default_rng(12).normal(TRUE_MU, TRUE_SIGMA, 1_000)
     limits = np.full(len(logs), TRUE_MU)
     plain, weighted = (log_normal(times_of(logs, limits, np.full(len(logs), each))) for each in (1.0, 7.0))

@@ -1,4 +1,4 @@
-"""What goes wrong on Spark is one line that says what helps."""
+"""A failure on Spark is one line with its remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiopurgatory.pipeline.spark.failures import TRACE, JobFailedError, plain_er
 
 
 def failed(out: Path, job: Callable[[], object]) -> str:
-    """The line that *job* ends with."""
+    """Return the last line of *job*."""
     with pytest.raises(JobFailedError) as caught, plain_errors(out):
         job()
     line = str(caught.value)
@@ -26,7 +26,7 @@ def failed(out: Path, job: Callable[[], object]) -> str:
 
 
 def worker(spark: SparkSession, code: str) -> Callable[[], object]:
-    """A job of which a Python worker runs *code*."""
+    """Run *code* in a Python worker."""
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

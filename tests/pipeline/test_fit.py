@@ -1,4 +1,4 @@
-"""A journal of what a model made is fitted by that model, and what does not fit is named."""
+"""Fitting a journal made from a model returns the model, and a poor fit is named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MADE = replace(
 
 
 def journal(spark: SparkSession, workload: Workload, count: int, keep_completed: float = 1.0) -> DataFrame:
-    """What a purgatory without a flaw would have written of *count* operations; of the completed, a share."""
+    """Return the rows of an ideal purgatory for *count* operations; of the completed ones, a share."""
     table = generate_table([workload], count)
     done_us: Array = table["completion_us"].fill_null(1 << 60).to_numpy()
     timeout_us = table["timeout_us"].to_numpy()
@@ -160,7 +160,7 @@ def test_fit_keeps_purgatories_and_kinds_apart(spark: SparkSession) -> None:
     ]
 
 
-def test_sums_say_what_they_are_of(spark: SparkSession) -> None:
+def test_aggregates_of_each_kind_of_row(spark: SparkSession) -> None:
     second = [datetime(2026, 11, 21, 12, 0, each, tzinfo=UTC) for each in range(3)]
     rows = [
         row(watched_at=second[0], waited_us=0, key_hash=1),

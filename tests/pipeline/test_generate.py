@@ -1,4 +1,4 @@
-"""Traces are what their model says, and the same whoever makes them."""
+"""Traces follow their model, and are the same on any machines."""
 
 from __future__ import annotations
 

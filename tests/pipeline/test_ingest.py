@@ -1,4 +1,4 @@
-"""Ingest: nothing is lost, nothing is there twice, and no file or row brings it down."""
+"""Ingest loses nothing, counts nothing twice, and survives every file and row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sequences(spark: SparkSession, folder: Path) -> list[int]:
 
 
 def quarantined(spark: SparkSession, folder: Path) -> dict[str, FileDay]:
-    """By file day: what became of the files of operations."""
+    """Return the state of the files of operations, by file day."""
     days = current(spark, str(folder / "out")).file_days
     return {name: day["operations"] for name, day in days.items() if "operations" in day}
 
@@ -56,7 +56,7 @@ def reasons(spark: SparkSession, folder: Path) -> dict[str, int]:
 
 
 def torn(spark: SparkSession, folder: Path) -> dict[str, str]:
-    """The names of the torn files, and why they are."""
+    """Return the names of the torn files, with the reasons."""
     return {Path(path).stem: why for day in quarantined(spark, folder).values() for path, why, _ in day.torn}
 
 
@@ -280,9 +280,7 @@ def test_ingest_late_file_of_one_day_others_untouched(spark: SparkSession, tmp_p
     assert sequences(spark, tmp_path) == [0, 1, 2, 3, 9]
 
 
-def test_ingest_of_one_day_keeps_what_was_quarantined_of_others_and_counts_strays(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_ingest_one_day_keeps_quarantine_of_others_counts_strays(spark: SparkSession, tmp_path: Path) -> None:
     journal, days = tmp_path / "journal", [NOON + number * DAY for number in range(4)]
     for number, day in enumerate(days):
         write(journal, [operation(number, watched_at=day)], f"day-{number}", at=day)

@@ -1,4 +1,4 @@
-"""Which Java is taken, of those that are there."""
+"""The choice of a Java among several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiopurgatory.pipeline.spark.java import JavaMissingError, find_java
 
 
 def java(folder: Path, version: str, home: str | None = None) -> Path:
-    """A java in the folder that says this version; returns its home."""
+    """Make a java in the folder that reports this version; return its home."""
     command = folder / "bin" / "java"
     command.parent.mkdir(parents=True)
     lines = [f"java.home = {home or folder}", f"java.specification.version = {version}"]

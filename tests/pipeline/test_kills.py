@@ -1,4 +1,4 @@
-"""Two ingests at once into one folder, killed again and again, and a reader beside them: each version is whole."""
+"""Two ingests into one folder are killed again and again: a reader sees whole versions only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ with session("writer", scratch=Path(out, "scratch"), master="local[1]", memory="
 
 
 def killed_again_and_again(folder: Path, luck: random.Random, said: list[str]) -> None:
-    """Start a writer and kill it, Python and its JVM, at some time; half of all KILLS are this thread's."""
+    """Start writers and kill them, Python and JVM, at random times: KILLS / 2 times."""
     command = [sys.executable, "-c", WRITER, str(folder / "journal"), str(folder / "out")]
     for _ in range(KILLS // 2):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True)
@@ -56,7 +56,7 @@ def killed_again_and_again(folder: Path, luck: random.Random, said: list[str]) -
 
 
 def read(out: Path) -> tuple[int, list[int]]:
-    """The newest version, and its sequence numbers, read by nothing but the manifest. Needs no Spark."""
+    """Return the newest version and its sequence numbers, read through the manifest, without Spark."""
     manifest = versions.current(None, str(out))  # type: ignore[arg-type]
     files = manifest.files(str(out), OPERATIONS.name)
     found = [pq.read_table(file, columns=["sequence"], partitioning=None)["sequence"] for file in files]

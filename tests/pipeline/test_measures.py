@@ -1,4 +1,4 @@
-"""What is measured of minutes and days: each against plain Python that counts one by one."""
+"""Measures of minutes and days equal those of plain Python that counts one by one."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_pending_over_midnight_shows_on_both_days() -> None:
         assert shown == peaks
 
 
-def test_minutes_seen_in_part_rate_is_that_of_the_seconds_covered() -> None:
+def test_minutes_seen_in_part_rate_is_of_seconds_covered() -> None:
     begin = NOON + 35 * SECOND
     rows = [operation(n, watched_at=begin + n * SECOND / 100, waited_us=0) for n in range(9_001)]
     found = minutes(rows)

@@ -1,4 +1,4 @@
-"""Whoever runs ingest, and whatever happens to it: the table is what it was, or what it should be."""
+"""After overlapping, killed or failed runs, the table is the old one or the right new one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sequences(spark: SparkSession, out: Path) -> list[int]:
 
 
 def write_days(journal: Path, days: int = 3) -> list[Path]:
-    """A file of two operations in the folder of each day."""
+    """Write a file of two operations to the folder of each day."""
     return [
         write(journal, [operation(2 * n + i, watched_at=NOON + n * DAY) for i in (0, 1)], f"f-{n}", at=NOON + n * DAY)
         for n in range(days)
@@ -161,15 +161,13 @@ def test_ingest_any_path_works(spark: SparkSession, tmp_path: Path, name: str) -
 
 
 def unplug(file: Path, how: str) -> None:
-    """Make a file one that cannot be read now."""
+    """Make a file unreadable."""
     file.unlink()
     file.symlink_to({"dangling": "/nowhere/at/all", "input/output error": "/proc/self/mem"}[how])
 
 
 @pytest.mark.parametrize("how", ["dangling", "input/output error"])
-def test_ingest_file_unreadable_now_its_days_stay_and_it_is_counted(
-    spark: SparkSession, tmp_path: Path, how: str
-) -> None:
+def test_ingest_unreadable_file_is_counted_and_its_days_stay(spark: SparkSession, tmp_path: Path, how: str) -> None:
     journal = tmp_path / "journal"
     files = write_days(journal, 5)
     ingested(spark, tmp_path)
@@ -209,7 +207,7 @@ def test_ingest_forbidden_folder_its_days_stay(spark: SparkSession, tmp_path: Pa
 # files that are gone
 
 
-def test_ingest_deleted_files_their_rows_stay_until_told_otherwise(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_deleted_files_their_rows_stay_until_remake(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write_days(journal, 4)
     over_midnight = NOON.replace(hour=23, minute=59)

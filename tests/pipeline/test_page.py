@@ -1,4 +1,4 @@
-"""The report's page: what it says of tables made by hand, and how it looks in a real browser."""
+"""The report's page: its text for tables made by hand, and its layout in a real browser."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def total(found: Load) -> list[float]:
 
 
 def drawn(html: str, colour: str, plot: str = "Ended per second") -> list[str]:
-    """The paths of *colour* in the plots of this title."""
+    """Return the paths of *colour* in the plots of this title."""
     figures = re.findall(r"<figure>.*?</figure>", html, re.DOTALL)
     of_title = [figure for figure in figures if f"<b>{plot}</b>" in figure]
     return [path for figure in of_title for path in re.findall(rf'<path class="\w+ {colour}" d="([^"]*)"', figure)]
@@ -172,7 +172,7 @@ def test_load_all_purgatories_on_one_axis(tmp_path: Path) -> None:
     assert "H10000V1000" in then
 
 
-def test_load_waiting_mean_is_of_the_kinds_and_peak_says_what_it_is(tmp_path: Path) -> None:
+def test_load_waiting_mean_is_by_kind_and_peak_is_named(tmp_path: Path) -> None:
     put(tmp_path, "minutes", [minute(NOON), minute(NOON, kind="Other", pending_mean=3.0, pending_peak=4.0)])
     found = load(tmp_path)
     assert {kind: list(mean) for kind, mean in found.waiting.values.items()} == {"Wait": [5], "Other": [3]}
@@ -218,7 +218,7 @@ def text_of(html: str) -> str:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    """A report with something in every table, and names that are no friends of HTML."""
+    """Write a report with rows in every table, and names full of markup."""
     minutes = [minute(NOON + timedelta(minutes=n), kind=kind) for n in range(30) for kind in NAMES]
     put(tmp_path, "minutes", [*minutes, minute(NOON, purgatory=EVIL, expired=6000.0, completed=0.0)])
     put(tmp_path, "days", [day(NOON.date(), kind=kind) for kind in NAMES])

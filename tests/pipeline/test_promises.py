@@ -1,4 +1,4 @@
-"""Promises: the verdict, and since when it stands."""
+"""Promises: the verdict, and its first minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def frame(table: str, rows: list[dict[str, Any]]) -> Any:
 
 
 def stand(*minutes: dict[str, Any], lost: list[dict[str, Any]] | None = None, limits: Limits | None = None) -> Any:
-    """The promises by name, of a purgatory of which *minutes* are the minutes from noon on."""
+    """Return the promises by name, of a purgatory with *minutes* from noon on."""
     usual = {"purgatory": "fetch", "kind": "Wait", "covered_s": 60.0, "operations": 1000.0, "missed_triggers": 0.0}
     rows = [usual | {"minute": at(number)} | minute for number, minute in enumerate(minutes)]
     found = promises(frame("minutes", rows), frame("lost", lost or []), limits or Limits())

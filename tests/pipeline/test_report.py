@@ -1,4 +1,4 @@
-"""The report: its tables from a real journal, and that nothing is compared that is not asked for."""
+"""The report: its tables from a real journal, for the days asked for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(folder: Path, name: str) -> list[dict[str, Any]]:
     return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).to_pylist()  # type: ignore[no-any-return]
 
 
-def test_report_hot_keys_ordered_by_weight_with_share_name_and_fan_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_hot_keys_by_weight_with_share_name_fan_out(spark: SparkSession, tmp_path: Path) -> None:
     wait = {"watched_at": NOON, "waited_us": 60_000_000}
     rows = [operation(n, key_hash=1, key="k" * 1000 if n else None, **wait) for n in range(3)]
     rows += [operation(3, key_hash=2, weight=6.0, key_count=3, waited_us=0), operation(4, key_hash=3)]
@@ -46,9 +46,7 @@ def test_report_hot_keys_ordered_by_weight_with_share_name_and_fan_out(spark: Sp
     ]
 
 
-def test_report_fan_out_over_midnight_mean_is_over_the_minutes_in_which_any_wait(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_report_fan_out_over_midnight_mean_skips_idle_minutes(spark: SparkSession, tmp_path: Path) -> None:
     late = NOON.replace(hour=23, minute=59)
     rows = [
         operation(0, watched_at=late, waited_us=30_000_000, weight=2.0),
@@ -164,7 +162,7 @@ def test_report_nothing_ingested_refused(spark: SparkSession, tmp_path: Path) ->
         report(spark, str(tmp_path), str(tmp_path / "out"))
 
 
-def test_report_of_one_day_compares_and_knows_what_waited_at_midnight(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_one_day_compares_and_counts_waits_over_midnight(spark: SparkSession, tmp_path: Path) -> None:
     day, journal, clean, out = timedelta(days=1), tmp_path / "journal", tmp_path / "clean", tmp_path / "out"
     late = NOON.replace(hour=23, minute=59, second=30)
     overnight = {"waited_us": 60_000_000, "timeout_us": 90_000_000}

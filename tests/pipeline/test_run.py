@@ -1,4 +1,4 @@
-"""The whole run: every stage once, only what has changed the next time, and the same after kill -9."""
+"""A run makes every stage once, then only those with changed inputs; also after kill -9."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def journal(tmp_path: Path) -> Path:
 def called(
     spark: SparkSession, journal: Path, out: Path, capsys: pytest.CaptureFixture[str], options: Options = SMALL
 ) -> tuple[str, list[str]]:
-    """What a run says, and the stages that it made."""
+    """Run; return the advice, and the stages made."""
     capsys.readouterr()
     with progress.display(PARTS):
         said = run_all(lambda: spark, str(journal), out, options)
@@ -94,7 +94,7 @@ def test_run_two_at_once_second_is_refused(spark: SparkSession, journal: Path, t
         run_all(meanwhile, str(journal), tmp_path / "out", SMALL)
 
 
-def test_run_without_a_session_removes_the_scratch_folder_of_a_killed_run(journal: Path, tmp_path: Path) -> None:
+def test_run_without_session_removes_scratch_of_killed_run(journal: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def none() -> SparkSession:

@@ -25,7 +25,7 @@ with scratch_folder(sys.argv[1]) as folder:
 
 @contextmanager
 def holder(parent: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A process with a scratch folder in *parent*, and that folder."""
+    """Start a process with a scratch folder in *parent*; return both."""
     command = [sys.executable, "-c", HOLD, str(parent)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -62,7 +62,7 @@ def test_scratch_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
             assert (living / "block").exists()
 
 
-def test_scratch_folder_that_a_killed_process_left_meanwhile_is_removed_at_the_end(tmp_path: Path) -> None:
+def test_scratch_folder_abandoned_meanwhile_is_removed_at_end(tmp_path: Path) -> None:
     with scratch_folder(tmp_path):
         late = tmp_path / f"{PREFIX}late"  # its JVM wrote while the folder was being removed
         late.mkdir()

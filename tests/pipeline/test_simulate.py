@@ -1,4 +1,4 @@
-"""Simulations: every setting and shard once, and each what a replay of its share gives."""
+"""Simulations: each setting and shard once, with the results of its replay."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_simulate_order_of_rows_and_partitions_do_not_matter(trace: DataFrame) -
     assertDataFrameEqual(once, again)
 
 
-def test_simulate_keeps_its_schema_and_an_empty_trace_has_no_rows(spark: SparkSession) -> None:
+def test_simulate_keeps_its_schema_empty_trace_has_no_rows(spark: SparkSession) -> None:
     found = simulate(spark.createDataFrame([], SPARK_SCHEMA), [Setting()])
     assert found.schema.simpleString() == spark.createDataFrame([], RESULT).schema.simpleString()
     assert found.collect() == []
@@ -129,7 +129,7 @@ def test_simulate_folder_writes_results_as_a_whole(spark: SparkSession, table: p
     assert row.items() >= measures(table, Setting()).items()
 
 
-def test_simulate_folder_of_no_valid_trace_leaves_the_earlier_results(
+def test_simulate_folder_bad_trace_leaves_earlier_results(
     spark: SparkSession, trace: DataFrame, tmp_path: Path
 ) -> None:
     folder = simulate_folder(spark, str(tmp_path / "trace.parquet"), str(tmp_path), [Setting()])

@@ -1,4 +1,4 @@
-"""The stream: the same minutes as the report has, whatever comes twice and whenever it is killed."""
+"""The stream makes the report's minutes, also from repeated rows and after kill -9."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WRITE_ONLY = Path("/sys/bus/cpu/drivers_probe")
 
 
 def streamed(spark: SparkSession, folder: Path, **options: Any) -> tuple[list[str], int]:
-    """What was said, and how many rows came too late."""
-    said: list[str] = []
-    query = stream(spark, str(folder / "journal"), str(folder / "out"), once=True, say=said.append, **options)
+    """Return the printed lines, and the number of rows that came too late."""
+    lines: list[str] = []
+    query = stream(spark, str(folder / "journal"), str(folder / "out"), once=True, say=lines.append, **options)
     try:
-        return said, follow(query, lambda _: None)
+        return lines, follow(query, lambda _: None)
     finally:
         query.stop()
 
@@ -47,7 +47,7 @@ def table(folder: Path) -> list[dict[str, Any]]:
 
 
 def reported(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    """The same table by ingest and report."""
+    """Make the same table by ingest and report."""
     ingest(spark, str(folder / "journal"), str(folder / "clean"), max_torn=1.0)
     report(spark, str(folder / "clean"), str(folder / "report"))
     files = sorted((folder / "report" / "minutes").glob("*.parquet"))
@@ -55,7 +55,7 @@ def reported(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
 
 
 def by_minute(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What both have in common, of the minutes in which operations ended."""
+    """Select the common columns, of minutes with ended operations."""
     by = ("minute", *KEYS)
     ended = [row for row in rows if row["operations"]]
     return sorted(
@@ -68,7 +68,7 @@ def operations(folder: Path) -> float:
 
 
 def rows_of(minute: int, first: int, count: int = 6) -> list[dict[str, Any]]:
-    """Some operations of the minute after noon; every third expired."""
+    """Return operations of the minute after noon; every third expired."""
     at = NOON + minute * MINUTE
     made = [(expired if n % 3 == 0 else operation)(first + n, watched_at=at, weight=2.0) for n in range(count)]
     return [*made, operation(first + count, purgatory="produce", watched_at=at, waited_us=first * 1_000)]
@@ -78,17 +78,17 @@ def test_stream_batches_restarts_and_copies_same_as_report(spark: SparkSession, 
     journal = tmp_path / "journal"
     file = write(journal, rows_of(0, 0), "f-0")
     write(journal, [*rows_of(58, 10), operation(17, waited_us=-1, watched_at=NOON + 58 * MINUTE)], "f-1")
-    said, late = streamed(spark, tmp_path, max_files=1, watermark="2 hours")
-    assert said == ["batch 1: 1 rows left out: waited_us is negative"]
+    lines, late = streamed(spark, tmp_path, max_files=1, watermark="2 hours")
+    assert lines == ["batch 1: 1 rows left out: waited_us is negative"]
     shutil.copy(file, file.with_name("f-2-again.parquet"))
     write(journal, rows_of(0, 20), "f-3")
     write(journal, rows_of(62, 30), "f-4")
     torn = write(journal, rows_of(62, 40), "f-5")
     torn.write_bytes(torn.read_bytes()[:-5])
-    said, late = streamed(spark, tmp_path, watermark="2 hours")
-    assert ": a file left out: torn: " in said[0]
-    assert said[0].endswith("f-5.parquet")
-    assert (len(said), late) == (1, 0)
+    lines, late = streamed(spark, tmp_path, watermark="2 hours")
+    assert ": a file left out: torn: " in lines[0]
+    assert lines[0].endswith("f-5.parquet")
+    assert (len(lines), late) == (1, 0)
     assert len(table(tmp_path)) == 6
     assert table(tmp_path) == reported(spark, tmp_path)
 
@@ -98,18 +98,18 @@ def test_stream_late_rows_counted_and_future_does_no_harm(spark: SparkSession, t
     soon = datetime.now(UTC) + timedelta(hours=9)
     write(journal, [operation(90, watched_at=soon)], "a-future", at=soon)
     write(journal, [operation(0, watched_at=NOON + 30 * MINUTE)], "b")
-    said, late = streamed(spark, tmp_path, max_files=1)
-    assert said == ["batch 0: 1 rows left out: it ended in the future"]
+    lines, late = streamed(spark, tmp_path, max_files=1)
+    assert lines == ["batch 0: 1 rows left out: it ended in the future"]
     write(journal, [operation(1, watched_at=NOON), operation(2, watched_at=NOON + 25 * MINUTE)], "c")
-    said, late = streamed(spark, tmp_path, max_files=1)
+    lines, late = streamed(spark, tmp_path, max_files=1)
     assert late == 1
     assert operations(tmp_path) == 2
 
 
 def test_stream_too_many_expire_alert(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "journal", [expired(n) for n in range(100)])
-    said, _ = streamed(spark, tmp_path, expired_share=Band(0.0, 0.2))
-    assert said == [
+    lines, _ = streamed(spark, tmp_path, expired_share=Band(0.0, 0.2))
+    assert lines == [
         "ALERT fetch: 100.0% of 100 operations expired in the minute of 2026-11-21 12:00, normal is 0.0% to 20.0%"
     ]
 
@@ -119,8 +119,8 @@ def test_stream_minute_completed_late_alert(spark: SparkSession, tmp_path: Path)
     write(journal, [expired(n) for n in range(9)], "a")
     write(journal, [operation(n, watched_at=NOON + MINUTE) for n in range(10, 20)], "b")
     write(journal, [expired(n) for n in range(20, 31)], "c")
-    said, _ = streamed(spark, tmp_path, expired_share=Band(0.0, 0.2, fewest=10), max_files=1)
-    assert said == [
+    lines, _ = streamed(spark, tmp_path, expired_share=Band(0.0, 0.2, fewest=10), max_files=1)
+    assert lines == [
         "ALERT fetch: 100.0% of 20 operations expired in the minute of 2026-11-21 12:00, normal is 0.0% to 20.0%",
         "normal again: fetch: 0.0% of 10 operations expired in the minute of 2026-11-21 12:01",
     ]
@@ -182,10 +182,10 @@ def test_stream_reads_the_paths_alone_from_spark(spark: SparkSession, tmp_path: 
 def test_stream_stray_file_said(spark: SparkSession, tmp_path: Path) -> None:
     file = write(tmp_path / "journal", [operation()])
     file.rename(tmp_path / "journal" / "operations" / "stray.parquet")
-    said, _ = streamed(spark, tmp_path)
-    assert len(said) == 1
-    assert "a file left out: is in no date=.../hour=... folder, in " in said[0]
-    assert said[0].endswith("/stray.parquet")
+    lines, _ = streamed(spark, tmp_path)
+    assert len(lines) == 1
+    assert "a file left out: is in no date=.../hour=... folder, in " in lines[0]
+    assert lines[0].endswith("/stray.parquet")
 
 
 def test_stream_file_unreadable_stops_and_is_read_later(spark: SparkSession, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_stream_file_gone_says_how_to_go_on(spark: SparkSession, tmp_path: Path)
 
 
 def unreadable(file: Path) -> Path:
-    """Have reading *file* fail, for root as well; returns where its content is."""
+    """Make *file* unreadable, also for root; return the path of its content."""
     kept = file.rename(file.with_suffix(".kept"))
     if not WRITE_ONLY.exists():
         pytest.skip(f"there is no {WRITE_ONLY}")
@@ -225,7 +225,7 @@ def unreadable(file: Path) -> Path:
 
 
 def failed(spark: SparkSession, folder: Path) -> str:
-    """The line with which the stream ends."""
+    """Return the last line of the stream."""
     with pytest.raises(JobFailedError) as caught, plain_errors(folder / "out"):
         streamed(spark, folder)
     assert "\n" not in str(caught.value)
@@ -234,7 +234,7 @@ def failed(spark: SparkSession, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stream that has taken two files, and a third one that it has not seen."""
+    """Stream two files, and add a third."""
     folder = tmp_path_factory.mktemp("taken")
     for number in range(3):
         write(folder / "journal", [operation(number)], f"f-{number}")

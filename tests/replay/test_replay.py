@@ -1,4 +1,4 @@
-"""The replay of a trace is what a purgatory does with it live, operation by operation."""
+"""A replay of a trace equals a live run, operation by operation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ends(Observer):
 
 
 async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[int, bool]], dict[str, int], int]:
-    """The ends by number, what was counted, and the most pending."""
+    """Return the ends by number, the counts, and the most pending."""
     rows = trace.to_pylist()
     events = [(row["arrival_us"], 0, number) for number, row in enumerate(rows)]
     events += [
@@ -185,7 +185,7 @@ def test_replay_purges_visit_what_is_listed() -> None:
     assert deferred.peak_bytes > at_once.peak_bytes > 0
 
 
-def test_virtual_clock_runs_what_is_due_at_its_time_and_what_is_woken_first() -> None:
+def test_virtual_clock_calls_woken_first_and_others_when_due() -> None:
     clock, seen = VirtualClock(), list[tuple[str, float]]()
     clock.call_at(2.0, lambda: seen.append(("due", clock.now)))
     clock.run_to(1.5)
@@ -219,7 +219,7 @@ def test_setting_out_of_range_is_refused(given: dict[str, Any], message: str) ->
             Purgatory(**given)
 
 
-def test_replay_an_end_counts_after_a_beginning_of_the_same_moment() -> None:
+def test_replay_end_counts_after_beginning_of_same_moment() -> None:
     rows = [(BEGIN_US, [1], 5_000, 50_000), (BEGIN_US + 5_000, [1], None, 50_000)]
     assert replay(table_of(rows), Setting()).peak_pending == 2
 
