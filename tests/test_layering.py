@@ -77,8 +77,6 @@ FLOORS = [
 ]
 #: Who may pass the door of the core for now, with the reason: the beginning of a path.
 PAST_THE_DOOR = {
-    "pipeline/minutes/units.py": "to be moved to the kit",
-    "pipeline/replay/": "to be moved to the kit",
     "web/longpoll.py": "to be moved to the kit",
     "web/polls.py": "to be moved to the kit",
 }

@@ -15,13 +15,13 @@ from .errors import PurgatoryError
 
 #: In the order in which they are run; each is a module of the pipeline, imported only when it is called.
 STAGES: Final = {
-    "run": "journal -> every result below except stream's, in one session; a second call remakes only what has changed",
+    "run": "journal -> all results but stream's, in one session; a second call runs only stages with changed inputs",
     "ingest": "journal -> clean table by date; impossible rows are quarantined with a reason",
-    "report": "clean table -> what the fleet did per minute and what changed since the day before: tables and one page",
+    "report": "clean table -> activity per minute, and changes since the day before: tables and one page",
     "fit": "clean table -> a model of the workload: arrivals, times to completion, keys",
     "generate": "model -> a trace of any size to replay",
-    "simulate": "trace -> what the library's own timer and core would do with it, for each of many settings",
-    "advise": "simulations -> the settings to use, and what the others would cost",
+    "simulate": "trace -> replays by the library's own timer and core, for each of many settings",
+    "advise": "simulations -> the settings to use, and the cost of the others",
     "stream": "journal, while it is written -> the report's table per minute, kept current; alerts",
 }
 
