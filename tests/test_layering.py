@@ -72,6 +72,7 @@ FLOORS = [
     {"awaiter", "deadlines", "misses", "purging"},
     {"checks"},
     {"iteration", "parking"},
+    {"timeouts"},
     {"purgatory"},
     {"kit"},
 ]
@@ -241,7 +242,7 @@ def test_state_is_written_by_the_module_of_its_class(path: str) -> None:
 
 
 #: What Python itself has others set on an exception or a function.
-DUNDER = {"__cause__", "__traceback__", "__doc__", "__name__"}
+DUNDER = {"__cause__", "__context__", "__traceback__", "__doc__", "__name__"}
 
 
 def ancestors(bases: list[str], classes: dict[str, tuple[str, set[str], list[str]]]) -> Iterator[str]:

@@ -138,7 +138,9 @@ class Purgatory(SyncPurgatory):
         clock = LoopClock() if self._given_clock is None else self._given_clock
         clock.time()
         current = asyncio._get_running_loop
-        self._parts.loop.enter(loop, clock.time, time.perf_counter, threading.get_ident, current, _BY_IDENT)
+        self._parts.loop.enter(
+            loop, clock.time, time.perf_counter, threading.get_ident, current, _BY_IDENT, asyncio.current_task
+        )
         self._handover = Handover(self._parts.iteration.budget)  # the keys of an earlier loop are gone with it
         self._clock_task = ClockTask(self._parts, clock, self._clock_ended)
         self._parking.open()

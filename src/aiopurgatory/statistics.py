@@ -40,7 +40,8 @@ class Statistics:
             ``purge_interval`` 0 it is ``pending``.
         levels: levels of the timing wheel.
         buckets: buckets of the timing wheel that hold something.
-        pending_by_level: operations with a deadline on each level, the finest first.
+        pending_by_level: operations with a deadline, and timeouts, on each level, the finest first.
+        timeouts: blocks of code under ``timeout()`` or ``timeout_at()`` whose deadline is still to come.
         longest_turn: seconds that the longest turn of the clock task took.
     """
 
@@ -66,4 +67,5 @@ class Statistics:
     levels: int
     buckets: int
     pending_by_level: tuple[int, ...]
+    timeouts: int
     longest_turn: float

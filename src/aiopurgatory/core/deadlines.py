@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable
 from math import inf
 from typing import Any, Final, cast, final
 
+from mypy_extensions import mypyc_attr
+
 from ..timer import Timer
 from ..timer.delay_queue import NEVER
-from ..timer.ring import set_deadline
+from ..timer.ring import Entry, set_deadline
 from .endings import call_each_then_raise, expire
 from .loop import Loop
 from .nanoseconds import ceil_ns, floor_ns, ns_to_seconds
@@ -97,11 +100,24 @@ class ClockAlarm:
         assert self.is_armed == (self.until < NEVER), "I3: armed without a handle, or a handle without being armed"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TimedBlock(Entry):
+    """A block of code with a deadline, as the deadlines see it; see timeouts."""
+
+    @abstractmethod
+    def fire(self) -> None:
+        """Called when the deadline has come."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Called when the purgatory closes before the deadline."""
+
+
 @final
 class Deadlines:
     """Args: tick_ns: the timer's tick in nanoseconds."""
 
-    __slots__ = ("_again", "_alarm", "_loop", "_watchers", "is_expiring_all", "timer")
+    __slots__ = ("_again", "_alarm", "_loop", "_watchers", "blocks", "is_expiring_all", "timer")
 
     def __init__(self, tick_ns: int, wheel_size: int, loop: Loop, alarm: ClockAlarm, watchers: Watchers) -> None:
         self._loop: Final = loop
@@ -110,6 +126,8 @@ class Deadlines:
         self._again = False
         self.timer: Final = Timer(tick_ns, wheel_size)
         self.is_expiring_all = False
+        #: Blocks of code with a deadline, see timeouts. They are no operations.
+        self.blocks = 0
 
     def start(self) -> None:
         """Start the timer at the current time."""
@@ -130,8 +148,31 @@ class Deadlines:
         if timer.soonest() < self._alarm.until:
             self.sleep()
 
+    def arm_block(self, block: TimedBlock, now: float) -> None:
+        """Start the timeout of *block*, whose deadline is later than *now* seconds."""
+        timer = self.timer
+        timer.catch_up(floor_ns(now))
+        if not timer.add(block):
+            set_deadline(block, timer.now + 1)
+            timer.add(block)
+        self.blocks += 1
+        if timer.soonest() < self._alarm.until:
+            self.sleep()
+
     def disarm(self, op: Operation) -> None:
         self.timer.cancel(op)
+
+    def disarm_block(self, block: TimedBlock) -> None:
+        if self.timer.cancel(block):
+            self.blocks -= 1
+
+    def close_blocks(self) -> None:
+        """Close the blocks: nothing else is in the timer any more (I13)."""
+        self.blocks = 0
+        while len(self.timer) > 0:
+            block = self.timer.poll(NEVER, CASCADE_SLICE)
+            if block is not None:
+                cast(TimedBlock, block).close()
 
     def sleep(self) -> None:
         """Let the clock sleep until the next expiration, no longer (I4)."""
@@ -145,7 +186,10 @@ class Deadlines:
         stop = loop.turn_time() + share
         while True:
             task = timer.poll(now, CASCADE_SLICE)
-            if task is not None:
+            if isinstance(task, TimedBlock):
+                self.blocks -= 1
+                task.fire()
+            elif task is not None:
                 op = cast(Operation, task)
                 try:  # noqa: SIM105 suppress() is a call
                     expire(op)

@@ -23,6 +23,7 @@ class Loop:
         "_get_ident",
         "_ident",
         "_is_running",
+        "current_task",
         "debug",
         "done",
         "is_left",
@@ -51,6 +52,8 @@ class Loop:
         self._ident = 0
         self._current_loop: Callable[[], object] = int
         self._by_ident = False
+        #: Returns the running task, or None.
+        self.current_task: Any = None
 
     def enter(
         self,
@@ -60,6 +63,7 @@ class Loop:
         get_ident: Callable[[], int],
         current_loop: Callable[[], object],
         by_ident: bool,
+        current_task: Any,
     ) -> None:
         """Attach to the loop *running* in this thread.
 
@@ -67,6 +71,7 @@ class Loop:
             get_ident: returns the number of the calling thread.
             current_loop: returns the loop running in the calling thread.
             by_ident: whether get_ident() is quicker.
+            current_task: returns the task that runs in the calling thread, or None.
         """
         done = running.create_future()
         done.set_result(None)
@@ -83,6 +88,7 @@ class Loop:
         self._ident = get_ident()
         self._current_loop = current_loop
         self._by_ident = by_ident
+        self.current_task = current_task
 
     def leave(self) -> None:
         """Note that the purgatory was closed, or that this is a forked child: the loop concerns it no more."""

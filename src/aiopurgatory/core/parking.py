@@ -12,7 +12,7 @@ from ..arguments import require_hashable
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from .check_counts import Undecided
 from .checks import KeyChecks
-from .deadlines import Deadlines
+from .deadlines import Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_failure
 from .faults import COROUTINE, require_error
 from .loop import Loop
@@ -123,6 +123,7 @@ class Parking(Owner):
         self._watchers.clear()  # stale entries, if purging is deferred
         self._purging.clear()
         self._checks.clear()
+        self._deadlines.close_blocks()
         try:
             call_each_then_raise(pending, self._publish_closed)
         finally:
@@ -311,7 +312,8 @@ class Parking(Owner):
 
     def verify(self, stale_allowed: bool) -> None:
         """Check the watchers against the timer. Raises: AssertionError: names the invariant that does not hold."""
-        timed = {id(entry) for entry in self._deadlines.timer.verify()}
+        entries_timed = self._deadlines.timer.verify()
+        timed = {id(entry) for entry in entries_timed if not isinstance(entry, TimedBlock)}
         pending, entries = self._watchers.verify(stale_allowed)
         for op in pending.values():
             assert is_parked(op), f"I5: {op!r} is listed but not parked"

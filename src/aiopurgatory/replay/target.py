@@ -89,7 +89,7 @@ class ReplayTarget:
         """Start, in the running loop."""
         parts, clock = self._parts, self._clock
         current, ident = asyncio.get_running_loop, threading.get_ident
-        parts.loop.enter(current(), clock.time, clock.time, ident, current, True)
+        parts.loop.enter(current(), clock.time, clock.time, ident, current, True, current)
         parts.alarm.connect(clock.call_at, self._ring, self._wake)
         parts.parking.open()
         parts.deadlines.sleep()

@@ -80,7 +80,7 @@ def take_figures(purgatory: Purgatory) -> Row:
     ]
     timed = len(timer)
     due = timed - sum(statistics["pending_by_level"])
-    untimed = purgatory.num_delayed - timed
+    untimed = purgatory.num_delayed - (timed - statistics["timeouts"])
     return {"state": state, "statistics": statistics, "rings": rings, "due": due, "untimed": untimed}
 
 

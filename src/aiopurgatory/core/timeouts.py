@@ -1,0 +1,196 @@
+"""The timeout of a block of code: an item of the timer that cancels its task. See Purgatory.timeout()."""
+
+from __future__ import annotations
+
+from asyncio.exceptions import CancelledError
+from collections.abc import Generator
+from math import inf
+from types import TracebackType
+from typing import Any, Final, Self, final
+
+from mypy_extensions import u8
+
+from ..errors import PurgatoryClosedError
+from ..timer.ring import set_deadline
+from .deadlines import Deadlines, TimedBlock
+from .nanoseconds import RANGE, ceil_ns, timeout_seconds
+from .parking import OPEN, Parking
+
+# The states of a timeout. EXPIRING and CLOSING: its task is cancelled, and has not left the block yet.
+CREATED: Final = 0
+ACTIVE: Final = 1
+EXPIRING: Final = 2
+EXPIRED: Final = 3
+FINISHED: Final = 4
+CLOSING: Final = 5
+NAMES: Final = ("created", "active", "expiring", "expired", "finished", "closing")
+
+
+@final
+class Timeout(TimedBlock):
+    """What ``Purgatory.timeout()`` and ``timeout_at()`` return. It behaves as ``asyncio.Timeout`` does."""
+
+    __slots__ = ("_cancelling", "_deadlines", "_delay", "_is_entering", "_now", "_parking", "_state", "_task", "_when")
+
+    def __init__(self, parking: Parking, deadlines: Deadlines, seconds: Any, is_absolute: bool) -> None:
+        super().__init__()
+        self._parking: Final = parking
+        self._deadlines: Final = deadlines
+        #: The time at which the deadline was set, by the purgatory's clock, and the seconds from then on.
+        self._now = parking.loop.time()
+        if is_absolute:
+            self._when = checked_when(seconds)
+            self._delay = self._when - self._now
+        else:
+            self._delay = checked_delay(seconds)
+            self._when = self._now + self._delay
+        self._state: u8 = CREATED
+        self._is_entering = False
+        self._task: Any = None
+        self._cancelling = 0
+
+    def __repr__(self) -> str:
+        info = ""
+        if self._state == ACTIVE:
+            info = f" when={None if self._when == inf else round(self._when, 3)}"
+        return f"<Timeout [{NAMES[self._state]}]{info}>"
+
+    def when(self) -> float | None:
+        """Return the deadline, by the purgatory's clock; None if there is none."""
+        return None if self._when == inf else self._when
+
+    def expired(self) -> bool:
+        """Return True if the deadline came before the block was left."""
+        return self._state == EXPIRING or self._state == EXPIRED
+
+    def reschedule(self, when: float | None) -> None:
+        """Move the deadline. Cost: O(levels).
+
+        Args: when: the new deadline, by the purgatory's clock, as ``when()``. None: no deadline.
+
+        Raises: RuntimeError: the block was not entered yet, or its deadline has come, or it was left.
+        """
+        if self._state != ACTIVE:
+            if self._state == CREATED:
+                raise RuntimeError("Timeout has not been entered")
+            raise RuntimeError(f"Cannot change state of {NAMES[self._state]} Timeout")
+        seconds = checked_when(when)
+        self._parking.loop.check_thread()
+        self._deadlines.disarm_block(self)
+        self._now = self._parking.loop.time()
+        self._delay = seconds - self._now
+        self._when = seconds
+        arm(self)
+
+    def fire(self) -> None:
+        """Cancel the task: the deadline has come."""
+        self._state = EXPIRING
+        self._task.cancel()
+
+    def close(self) -> None:
+        """Cancel the task: the purgatory closes, so the deadline would never come (I13)."""
+        self._state = CLOSING
+        self._task.cancel()
+
+    def __aenter__(self) -> Self:
+        if self._state != CREATED:
+            raise RuntimeError("Timeout has already been entered")
+        self._is_entering = True
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        # Entering waits for nothing, and a coroutine would cost half as much again. Only ``async with`` gets this far.
+        if not self._is_entering:
+            raise TypeError("a timeout cannot be awaited; use 'async with'")
+        self._is_entering = False
+        enter(self)
+        return self
+        yield  # type: ignore[unreachable]  # never suspends: nothing can be thrown into it
+
+    def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> Any:
+        """Leave the block: no coroutine, since there is nothing to wait for."""
+        if self._state == ACTIVE:
+            self._state = FINISHED
+            self._deadlines.disarm_block(self)
+            self._task = None
+            return self._parking.loop.done
+        return leave_cancelled(self, exc_type, exc)
+
+
+def enter(timeout: Timeout) -> None:
+    parking = timeout._parking
+    if parking.state != OPEN or not parking.loop.is_here():
+        raise parking.refusal()
+    task = parking.loop.current_task()
+    if task is None:
+        raise RuntimeError("Timeout should be used inside a task")
+    timeout._cancelling = task.cancelling()
+    timeout._task = task
+    timeout._state = ACTIVE
+    arm(timeout)
+
+
+def arm(timeout: Timeout) -> None:
+    if timeout._when == inf:
+        return
+    if timeout._delay <= 0.0:
+        timeout._parking.loop.call_soon(fire_if_due, timeout)
+        return
+    set_deadline(timeout, ceil_ns(timeout._now) + ceil_ns(timeout._delay))
+    timeout._deadlines.arm_block(timeout, timeout._now)
+
+
+def fire_if_due(timeout: Timeout) -> None:
+    """Fire *timeout*, which was set to the past, unless it has been moved since."""
+    if timeout._state == ACTIVE and timeout._delay <= 0.0:
+        timeout.fire()
+
+
+def leave_cancelled(timeout: Timeout, exc_type: type[BaseException] | None, exc: BaseException | None) -> Any:
+    """Leave the block after its task was cancelled here. Raises: TimeoutError, or PurgatoryClosedError."""
+    is_closing = timeout._state == CLOSING
+    timeout._state = FINISHED if is_closing else EXPIRED
+    task, timeout._task = timeout._task, None
+    if task.uncancel() <= timeout._cancelling and exc_type is not None and exc is not None:
+        # There was no other request to cancel the task.
+        name = timeout._parking.loop.name
+        error: Exception = PurgatoryClosedError(f"purgatory {name!r} was closed") if is_closing else TimeoutError()
+        if issubclass(exc_type, CancelledError):
+            error.__cause__ = exc  # compiled, a `raise ... from` sets none (mypyc 2.4)
+            raise error
+        insert_error(exc, error)
+        if isinstance(exc, ExceptionGroup):
+            for one in exc.exceptions:
+                insert_error(one, type(error)(*error.args))
+    return timeout._parking.loop.done
+
+
+def insert_error(exc: BaseException, error: Exception) -> None:
+    """Put *error* between *exc* and the cancellation during which it was raised, as asyncio does from 3.13 on."""
+    while exc.__context__ is not None:
+        if isinstance(exc.__context__, CancelledError):
+            error.__context__ = error.__cause__ = exc.__context__
+            exc.__context__ = error
+            break
+        exc = exc.__context__
+
+
+def checked_delay(delay: Any) -> float:
+    """Return the timeout *delay* in seconds, which may be negative; inf for None."""
+    if isinstance(delay, (int, float)) and not isinstance(delay, bool) and delay < 0.0:
+        return float(delay)
+    return timeout_seconds(delay)
+
+
+def checked_when(when: Any) -> float:
+    """Return the deadline *when* in seconds; inf for None, and for one beyond the timer's range."""
+    if when is None:
+        return inf
+    if isinstance(when, bool) or not isinstance(when, (int, float)):
+        raise TypeError(f"when must be a number of seconds or None, got {when!r}")
+    seconds = float(when)
+    if seconds != seconds:
+        raise ValueError(f"when must be a number of seconds or None, got {when!r}")
+    return seconds if seconds < RANGE else inf

@@ -1,0 +1,161 @@
+"""purgatory.timeout(): what CPython's own tests of asyncio.timeout() do not ask; see test_timeouts_cpython."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory.testing import ManualClock, check_invariants
+
+
+async def sleep_within(purgatory: Purgatory, seconds: float | None) -> None:
+    async with purgatory.timeout(seconds):
+        await asyncio.Event().wait()
+
+
+async def started(purgatory: Purgatory, seconds: float | None) -> asyncio.Task[None]:
+    task = asyncio.create_task(sleep_within(purgatory, seconds))
+    await asyncio.sleep(0)
+    return task
+
+
+async def cancelled(purgatory: Purgatory) -> asyncio.Task[None]:
+    task = await started(purgatory, 30.0)
+    task.cancel()
+    await asyncio.wait([task])
+    return task
+
+
+async def test_timeout_is_never_early_and_within_a_tick() -> None:
+    clock = ManualClock()
+    async with Purgatory(clock=clock, tick=0.01) as purgatory:
+        task = await started(purgatory, 0.033)
+        await clock.advance(0.032)
+        assert not task.done()
+        await clock.advance(0.008)
+        assert isinstance(task.exception(), TimeoutError)
+
+
+async def test_timeouts_of_a_day_cascade_and_fire_in_order() -> None:
+    clock = ManualClock()
+    async with Purgatory(clock=clock) as purgatory:
+        ended: list[float] = []
+        for seconds in (86400.0, 3600.0, 60.0):
+            task = await started(purgatory, seconds)
+            task.add_done_callback(lambda task, seconds=seconds: ended.append(seconds))  # type: ignore[misc]
+            task.add_done_callback(lambda task: task.exception())
+        await clock.advance(90000.0)
+        assert ended == [60.0, 3600.0, 86400.0]
+        check_invariants(purgatory)
+
+
+async def test_block_left_in_time_leaves_nothing_behind() -> None:
+    async with Purgatory() as purgatory:
+        async with purgatory.timeout(30.0) as timeout:
+            assert purgatory.statistics().timeouts == 1
+            check_invariants(purgatory)
+        ended = weakref.ref(await cancelled(purgatory))
+        gc.collect()
+        assert not timeout.expired()
+        assert purgatory.statistics().timeouts == 0
+        assert ended() is None
+        check_invariants(purgatory)
+
+
+async def test_close_ends_blocks_with_purgatory_closed_error() -> None:
+    purgatory = Purgatory("fetch")
+    await purgatory.start()
+    task = await started(purgatory, 30.0)
+    purgatory.close()
+    with pytest.raises(PurgatoryClosedError, match="purgatory 'fetch' was closed"):
+        await task
+    assert purgatory.statistics().timeouts == 0
+    await purgatory.start()  # and its timer is as good as new
+    with pytest.raises(TimeoutError):
+        await sleep_within(purgatory, 0.001)
+    await purgatory.aclose()
+
+
+async def test_close_during_a_cancelled_block_changes_nothing() -> None:
+    purgatory = Purgatory()
+    await purgatory.start()
+    task = await started(purgatory, 30.0)
+    task.cancel()
+    purgatory.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_block_of_a_purgatory_not_open_is_refused(is_closed: bool) -> None:
+    purgatory = Purgatory()
+    if is_closed:
+        await purgatory.start()
+        await purgatory.aclose()
+    with pytest.raises(PurgatoryClosedError if is_closed else RuntimeError):
+        await sleep_within(purgatory, 30.0)
+
+
+async def test_operations_and_blocks_share_the_clock() -> None:
+    clock = ManualClock()
+    async with Purgatory(clock=clock) as purgatory:
+        block = await started(purgatory, 2.0)
+        wait = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=1.0))
+        await asyncio.sleep(0)
+        await clock.advance(1.0)
+        assert isinstance(wait.exception(), TimeoutError)
+        assert not block.done()
+        await clock.advance(1.0)
+        assert isinstance(block.exception(), TimeoutError)
+        assert purgatory.statistics().expired == 1
+
+
+async def test_expire_all_and_max_pending_leave_blocks_alone() -> None:
+    async with Purgatory(max_pending=1) as purgatory:
+        blocks = [await started(purgatory, 30.0) for _ in range(3)]
+        assert purgatory.expire_all() == 0
+        assert purgatory.num_delayed == 0
+        assert not any(block.done() for block in blocks)
+        for block in blocks:
+            block.cancel()
+        await asyncio.gather(*blocks, return_exceptions=True)
+
+
+async def test_reschedule_to_none_and_back() -> None:
+    clock = ManualClock()
+    async with Purgatory(clock=clock) as purgatory, purgatory.timeout(1.0) as timeout:
+        timeout.reschedule(None)
+        await clock.advance(100.0)
+        assert timeout.when() is None
+        assert purgatory.statistics().timeouts == 0
+        timeout.reschedule(clock.time() + 5.0)
+        assert timeout.when() == 105.0
+        await clock.advance(4.0)
+        assert not timeout.expired()
+
+
+@pytest.mark.parametrize("delay", ["1", True, b"1", [], 1j])
+async def test_delay_must_be_a_number(delay: object) -> None:
+    purgatory = Purgatory()
+    with pytest.raises(TypeError, match="must be a number of seconds or None"):
+        purgatory.timeout_at(delay)  # type: ignore[arg-type]
+    if delay is not True:
+        with pytest.raises(TypeError, match="must be a number of seconds or None"):
+            purgatory.timeout(delay)  # type: ignore[arg-type]
+
+
+async def test_nan_is_refused() -> None:
+    purgatory = Purgatory()
+    for method in (purgatory.timeout, purgatory.timeout_at):
+        with pytest.raises(ValueError, match="nan"):
+            method(float("nan"))
+
+
+async def test_await_of_a_timeout_names_the_remedy() -> None:
+    async with Purgatory() as purgatory:
+        with pytest.raises(TypeError, match="async with"):
+            await purgatory.timeout(1.0)
