@@ -1,4 +1,4 @@
-"""What is waited for in the tests of the ready-made operations."""
+"""Fixtures for the tests of the ready-made operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the ready-made operations share."""
+"""Helpers for the tests of the ready-made operations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AtFirstEnd(Observer):
 # thresholds
 
 
-#: Ways in which the purgatory fails what waits for offset 5 of "log".
+#: Ways in which the purgatory fails the waits for offset 5 of "log".
 FAILING_OFFSET_5 = [
     pytest.param(lambda purgatory: purgatory.fail_for_key(("offset", "log", 5), LeadershipError()), id="fail_for_key"),
     pytest.param(Purgatory.close, id="close"),

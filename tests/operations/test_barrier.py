@@ -1,4 +1,4 @@
-"""The join-group barrier: who waits for whom, for how long, and who is in which generation."""
+"""The join-group barrier: its members, how long they wait, and their generations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .helpers import Join, check_empty, formed, group_in, joins
 # the first generation
 
 
-async def test_initial_delay_takes_whoever_comes(purgatory: Purgatory, clock: ManualClock) -> None:
+async def test_initial_delay_takes_all_that_come(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
     tasks = await joins(group, "ann", "bob")
     await clock.advance(1.999)
@@ -142,14 +142,14 @@ async def test_rebalance_waits_for_every_known_member(purgatory: Purgatory, cloc
     check_empty(group)
 
 
-async def test_rebalance_at_deadline_drops_who_is_missing(purgatory: Purgatory, clock: ManualClock) -> None:
+async def test_rebalance_at_deadline_drops_the_missing(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
     await formed(group, clock, "ann", "bob", "cy")
     tasks = await joins(group, "bob")
     await clock.advance(4.0)
     tasks += await joins(group, "dan")
     await clock.advance(5.999)
-    assert not tasks[0].done()  # nobody puts a rebalance off
+    assert not tasks[0].done()  # a rebalance is not put off
     await clock.advance(0.001)
     assert tasks[0].result() == Generation(2, ("bob", "dan"), ("ann", "cy"))
     assert group.members == ("bob", "dan")
@@ -229,7 +229,7 @@ async def test_leave_of_the_last_empties_the_group(purgatory: Purgatory, clock: 
     assert task.result() == Generation(2, ("bob",), ())
 
 
-async def test_nobody_joins_again_empties_the_group(purgatory: Purgatory, clock: ManualClock) -> None:
+async def test_no_member_joining_again_empties_the_group(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
     await formed(group, clock, "ann", "bob")
     group.leave("bob")

@@ -150,7 +150,7 @@ async def test_fail_for_key_of_one_join_is_as_if_it_never_joined(
     assert (await tasks[0]).members == ("ann", "bob")
 
 
-async def test_close_leaves_nobody_waiting(purgatory: Purgatory, clock: ManualClock) -> None:
+async def test_close_leaves_no_member_waiting(purgatory: Purgatory, clock: ManualClock) -> None:
     group = group_in(purgatory)
     await formed(group, clock, "ann", "bob")
     tasks = await joins(group, "ann")

@@ -424,7 +424,7 @@ async def test_group_full_has_room_again(purgatory: Purgatory, clock: ManualCloc
 
 
 async def test_group_full_is_no_join_error() -> None:
-    """Who joins anew after a JoinError would be refused again and again."""
+    """After a JoinError a member joins again; after this, it would be refused each time."""
     assert not issubclass(GroupFullError, (JoinError, PurgatoryFullError))
 
 
@@ -502,7 +502,7 @@ async def test_rebalance_timeout_set_badly_is_refused(purgatory: Purgatory) -> N
 
 
 class NaiveGroup:
-    """The same rules over plain sets: it looks at everybody after each step."""
+    """The same rules over plain sets: it visits all members after each step."""
 
     def __init__(self) -> None:
         self.standing: set[str] = set()

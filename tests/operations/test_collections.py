@@ -1,4 +1,4 @@
-"""What all collections of waits have in common."""
+"""Rules for all collections of waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every worked example in a docstring runs, and what it asserts is true."""
+"""Every worked example in a docstring runs, and its assertions hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch: enough, or what there is at the deadline; errors end it at once."""
+"""Fetches end with enough to read, at the deadline with less, and at once with an error."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_fetch_at_deadline_returns_what_there_is(
 async def test_fetch_enough_with_the_deadline_completes(feed: Feed[str, bytes], log: Log, clock: ManualClock) -> None:
     task = asyncio.create_task(feed.fetch(0, min_bytes=1, timeout=1.0))
     await clock.advance(0.5)
-    log.data = b"x"  # and nobody is told
+    log.data = b"x"  # and no key is checked
     await clock.advance(0.5)
     assert await task == b"x"
     assert feed.purgatory.statistics().completed == 1
@@ -215,7 +215,7 @@ async def test_fetch_timeout_is_a_required_keyword(feed: Feed[str, bytes]) -> No
 
 
 async def test_fetch_past_the_end_waits_if_the_source_lets_it(purgatory: Purgatory) -> None:
-    """A reader may ask for what is to come; a source that minds raises SourceError."""
+    """A reader may ask for an offset past the end, unless the source raises SourceError."""
 
     class Lenient(Log):
         def read(self, offset: int, max_bytes: int) -> bytes:
@@ -309,7 +309,7 @@ async def test_fetch_error_of_one_is_told_with_the_rest(purgatory: Purgatory) ->
 
 
 async def test_fetch_reads_again_when_it_answers(purgatory: Purgatory) -> None:
-    """What comes between the count and the answer is in the answer."""
+    """The answer has all that came after the count."""
 
     class Growing(Log):
         def readable(self, offset: int) -> int:

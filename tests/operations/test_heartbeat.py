@@ -146,7 +146,7 @@ async def test_session_failed_by_the_purgatory_is_forgotten(
     assert error() is None
 
 
-async def test_purgatory_closed_misses_nobody(sessions: Heartbeats[str], missed: list[str]) -> None:
+async def test_purgatory_closed_misses_no_member(sessions: Heartbeats[str], missed: list[str]) -> None:
     sessions.beat("ann")
     sessions.purgatory.close()
     assert len(sessions) == 0
@@ -230,8 +230,8 @@ async def test_function_returning_a_coroutine_is_reported(
     assert f"{function} must be a plain function, not async def" in str(report["exception"])
 
 
-async def test_group_loses_who_misses_a_beat(purgatory: Purgatory, clock: ManualClock) -> None:
-    """The two together: who waits at the barrier does not beat; who is silent afterwards is out."""
+async def test_group_loses_member_that_misses_a_beat(purgatory: Purgatory, clock: ManualClock) -> None:
+    """The two together: a member at the barrier needs no beat; one that is silent afterwards is removed."""
     group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=10.0, expected=["ann", "bob"])
     sessions = Heartbeats(purgatory, "sessions", timeout=3.0, on_missed=group.leave, excused=group.is_waiting)
     ann = asyncio.create_task(group.join("ann"))

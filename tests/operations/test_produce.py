@@ -118,7 +118,7 @@ async def test_produce_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
 
 
 async def test_produce_ended_does_not_count_off_others(purgatory: Purgatory) -> None:
-    """What is done with a partition leaves it once: a second time would count off another wait."""
+    """It leaves each partition once: a second time would count off another wait."""
     log = Thresholds(purgatory, "log")
     other = log.watch(5, timeout=None)
     task = await begun(produce(purgatory, {1: (log, 5), 2: (log, 5), 3: (log, 4)}, timeout=30.0))

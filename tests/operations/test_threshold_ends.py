@@ -189,7 +189,7 @@ async def test_awaiting_task_cancelled_leaves(log: Thresholds) -> None:
         await wait
 
 
-async def test_fail_ends_everybody_now_and_later(log: Thresholds) -> None:
+async def test_fail_ends_waits_now_and_later(log: Thresholds) -> None:
     waits = [asyncio.create_task(log.reached(offset, timeout=None)) for offset in (3, 1, 2)]
     await asyncio.sleep(0)
     error = LeadershipError("moved to broker 2")
@@ -226,7 +226,7 @@ async def test_fail_without_exception_is_refused(log: Thresholds, exc: Any) -> N
     assert op.result() == 1
 
 
-async def test_purgatory_closed_answers_everybody(purgatory: Purgatory, log: Thresholds) -> None:
+async def test_purgatory_closed_ends_every_wait(purgatory: Purgatory, log: Thresholds) -> None:
     wait = asyncio.create_task(log.reached(5, timeout=None))
     await asyncio.sleep(0)
     purgatory.close()
@@ -311,7 +311,7 @@ class Interrupting(DelayedOperation[None]):
 
 
 @pytest.mark.parametrize("end", ["advance", "fail", "complete_all"])
-async def test_hook_raising_base_exception_cuts_nobody_off(log: Thresholds, clock: ManualClock, end: str) -> None:
+async def test_hook_raising_base_exception_loses_no_wait(log: Thresholds, clock: ManualClock, end: str) -> None:
     interrupting = log.purgatory.watch(Interrupting(), [("offset", "log", 1)])
     ops = [log.watch(offset, timeout=None) for offset in (1, 2, 3, 9)]
     interrupting.may_end = True

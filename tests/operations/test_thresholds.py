@@ -1,4 +1,4 @@
-"""Waits for an offset: an advance touches those whom it satisfies, and nothing else."""
+"""Waits for an offset: an advance touches only the waits it satisfies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiopurgatory.testing import ManualClock
 from .helpers import LeadershipError, begun, check_waiting
 
 
-async def test_advance_tries_only_whom_it_satisfies(log: Thresholds) -> None:
+async def test_advance_tries_only_waits_it_satisfies(log: Thresholds) -> None:
     ops = [log.watch(offset, timeout=None) for offset in range(1, 101)]
     checks = log.purgatory.statistics().checks
     assert log.advance(3) == 3
@@ -162,7 +162,7 @@ async def test_complete_all_then_one_try_still_times_out(log: Thresholds) -> Non
 
 
 async def test_complete_all_leaves_a_produce_waiting(log: Thresholds) -> None:
-    """What is not acked must not be answered as if it were."""
+    """Its records are not acked, so it must not be answered."""
     task = await begun(produce(log.purgatory, {"log": (log, 5)}, timeout=None))
     op = log.watch(5, timeout=None)
     assert log.complete_all() == 1

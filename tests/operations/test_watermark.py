@@ -1,4 +1,4 @@
-"""A number that others wait for: whoever waits for it, natively or with a hook in Python."""
+"""A number, and the operations that wait for it, compiled or with a hook in Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_wait_completes_when_checked_at_its_target(purgatory: Purgatory, e
     end.value = 1
     assert purgatory.check_and_complete("log") == 0
     end.value = 3
-    assert not op.done()  # to set it wakes nobody
+    assert not op.done()  # setting it completes nothing
     assert purgatory.check_and_complete("log") == 1
     end.value = 0
     assert (await op, op.result(), op.outcome) == (3, 3, Outcome.COMPLETED)

@@ -1,4 +1,4 @@
-"""Fetches: answered as soon as there is enough to read, or at the deadline with what there is."""
+"""Fetches end as soon as there is enough to read. At the deadline they return less, or nothing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class DelayedFetch(DelayedOperation[dict[K, T | SourceError]]):
-    """Waits until its sources together have enough to read. Its result: what was read, or the error, for each key.
+    """Waits until its sources together have enough to read. Its result: for each key the data, or the SourceError.
 
-    Without time, what there is is enough, and it never parks.
+    With a timeout of 0 it reads at once and never parks, as behind any awaiting method.
     """
 
     __slots__ = ("_max_bytes", "_min_bytes", "_positions")
@@ -99,18 +99,18 @@ async def fetch(
     Args:
         purgatory: holds the fetch.
         positions: for each watch key, the source and the offset to read from.
-        timeout: seconds, or None for no deadline. 0 or less: answer with what there is, and do not wait.
+        timeout: seconds, or None for no deadline. 0 or less: read at once, and do not wait.
         min_bytes: wait until this many can be read in all (default 1), limited to *max_bytes*.
         max_bytes: read at most this many in all, in the order of *positions*. None (default): no limit.
 
-    Returns: for each key what was read, or the SourceError that its source raised.
+    Returns: for each key the data, or the SourceError that its source raised.
 
-    The error is a value because the other sources have answers, too. It ends the wait at once.
+    Such an error ends the wait at once. It is returned because the other sources have answers, too.
 
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: *positions* is empty, or a size is negative.
-        Exception: what a source raises apart from SourceError, or watch() of the purgatory.
+        Exception: raised by a source (other than SourceError) or by watch() of the purgatory.
 
     Cost: a try calls readable() of every source.
     Source: Kafka DelayedFetch.
@@ -198,15 +198,15 @@ class Feed(Generic[K, T]):
             offset: the first offset to read.
             min_bytes: answer as soon as this many bytes can be read (default: 1).
             max_bytes: answer with at most this many (default: all). A single record may be longer.
-            timeout: seconds, or None for no deadline. 0 or less: answer with what there is, and do not wait.
+            timeout: seconds, or None for no deadline. 0 or less: read at once, and do not wait.
 
-        Returns: what was read; at the deadline, that may be less than *min_bytes*, or nothing.
+        Returns: the data; at the deadline, that may be less than *min_bytes*, or nothing.
 
         Raises:
-            SourceError: the source raised it. (There is no other source whose answer that would hide, as in fetch().)
+            SourceError: raised by the source. (fetch() returns it instead: there are other answers.)
             TypeError: an argument has the wrong type.
             ValueError: a size is negative, or *timeout* is NaN.
-            Exception: what the source or watch() of the purgatory raises.
+            Exception: raised by the source or by watch() of the purgatory.
         """
         answer: T | SourceError
         # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.

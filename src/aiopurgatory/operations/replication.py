@@ -80,7 +80,7 @@ class Replicas(SyncReplicas, Generic[R]):
             TimeoutError: not all had it at the deadline.
             NotEnoughReplicasError: fewer than min_in_sync replicas are in sync.
             TypeError: *offset* is not an int.
-            Exception: what fail() was given, or watch() of the purgatory raises.
+            Exception: the argument of fail(), or raised by watch() of the purgatory.
         """
         return await waits_of(self).watch(offset, timeout=timeout)
 
@@ -120,13 +120,13 @@ async def produce(
 
     Returns: for each partition None if it is acked, else its error.
 
-    The error is a TimeoutError, what fail() was given, NotEnoughReplicasError, or the one in *required*. It is a value
-    because partitions end differently: to raise one error would hide what has become of the others.
+    The error is a TimeoutError, NotEnoughReplicasError, the argument of fail(), or the one in *required*. Errors are
+    returned because each partition has its own answer: raising one error would hide the others.
 
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: *required* is empty or belongs to another purgatory.
-        Exception: what watch() of the purgatory raises.
+        Exception: raised by watch() of the purgatory.
 
     Cost: one operation; a try visits the partitions that have no answer yet.
     Source: Kafka DelayedProduce.

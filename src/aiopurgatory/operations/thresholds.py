@@ -43,6 +43,6 @@ class Thresholds(SyncThresholds):
         Raises:
             TimeoutError: the value was still below *offset* at the deadline.
             TypeError: *offset* is not an int.
-            Exception: what fail() was given, or watch() of the purgatory raises.
+            Exception: the argument of fail(), or raised by watch() of the purgatory.
         """
         return await self.watch(offset, timeout=timeout)

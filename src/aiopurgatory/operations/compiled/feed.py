@@ -13,7 +13,10 @@ from .watermark import AnyWatermark, as_int, as_watermark
 
 @final
 class FeedFetch(AwaitableOperation):
-    """Waits until there is enough between *offset* and *end*. Its result: what was read, or the SourceError."""
+    """Waits until there is enough between *offset* and *end*. Its result: the data, or the SourceError.
+
+    With a timeout of 0 it reads at once and never parks.
+    """
 
     __slots__ = ("_end", "_max_bytes", "_min_bytes", "_offset", "_source")
 
@@ -25,7 +28,7 @@ class FeedFetch(AwaitableOperation):
         self._end: Final = as_watermark("end", end)
         self._offset: Final = as_int("offset", offset)
         self._max_bytes: Final = max_bytes
-        self._min_bytes: Final = min_bytes if seconds_of(self) > 0.0 else 0  # without time, what there is is enough
+        self._min_bytes: Final = min_bytes if seconds_of(self) > 0.0 else 0
 
     def __await__(self) -> Generator[Any, None, Any]:
         return wait(self)

@@ -37,7 +37,7 @@ class DelayedHeartbeat(AwaitableOperation):
             heartbeats._purgatory.reschedule(self, heartbeats._timeout)
         return False
 
-    # Not in on_expiration(), whose errors count as answers: an error of the callback is a fault, to be reported.
+    # Not in on_expiration(): its errors count as answers, but an error of the callback is a fault to report.
     def on_complete(self) -> Hashable:
         forget(self._heartbeats, self)
         require_plain(self._heartbeats._on_missed(self.member), self, "on_missed")
@@ -106,7 +106,7 @@ class SyncHeartbeats:
     def beat(self, member: Any) -> None:
         """Note that *member* is alive. Its first beat starts its session.
 
-        Raises: TypeError: *member* is not hashable. What watch() of the purgatory raises.
+        Raises: TypeError: *member* is not hashable. Exception: raised by watch() of the purgatory.
         Cost: O(levels); the first beat, that of watch().
         """
         session = self._sessions.get(member)

@@ -89,9 +89,9 @@ class SyncReplicas:
         return self._offsets.copy()
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
-        """Return what a wait for *offset* would raise now, apart from TimeoutError; None if nothing.
+        """Return the error that a wait for *offset* would raise now, TimeoutError aside; None if there is none.
 
-        Call it before an append, with the offset that the append would reach, and refuse what could not be acked.
+        Call it before an append, with the offset that the append would reach. If it returns an error, append nothing.
 
         Raises: TypeError: *offset* is not an int.
         Source: Kafka Partition.appendRecordsToLeader.
@@ -250,7 +250,7 @@ class DelayedProduce(AwaitableOperation):
             return self
         purgatory.watch(self, [key_of(need[0], need[1]) for need in self._pending.values()])
         if is_pending(self):
-            self._entered = list(self._pending.values())  # not what the tries of watch() have answered
+            self._entered = list(self._pending.values())  # without those that the tries of watch() have answered
             for need in self._entered:
                 enter(need[0], need[1])
         return self

@@ -58,7 +58,7 @@ class SyncThresholds:
         return self._reached.value
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
-        """Return what a wait for *offset* would raise now, apart from TimeoutError; None if nothing."""
+        """Return the error that a wait for *offset* would raise now, TimeoutError aside; None if there is none."""
         return error_at(self, as_int("offset", offset))
 
     def watch(self, offset: SupportsIndex, *, timeout: SupportsFloat | None) -> ThresholdWait:

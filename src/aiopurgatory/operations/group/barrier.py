@@ -29,7 +29,7 @@ class JoinBarrier(Group[M]):
 
             joins = [asyncio.create_task(group.join(member)) for member in ("cy", "bob")]  # cy is new
             await asyncio.sleep(0)
-            assert group.is_closed  # it waits for ann, who learns this from her next heartbeat, for instance
+            assert group.is_closed  # until ann joins, too; her next heartbeat can tell her
             group.leave("ann")
             assert (await joins[0]).members == ("bob", "cy")  # bob has been there for longer
 
@@ -157,7 +157,8 @@ class JoinBarrier(Group[M]):
         Raises:
             JoinError: *member* left meanwhile, or joined again.
             GroupFullError: *member* is new, and the group has max_members.
-            Exception: what watch() of the purgatory raises; TypeError if *member* is not hashable.
+            TypeError: *member* is not hashable.
+            Exception: raised by watch() of the purgatory.
         """
         return await self._watch(member)
 

@@ -1,4 +1,4 @@
-"""What a join returns or raises."""
+"""The result of a join, and its errors."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Group(Generic[M]):
 
     @abstractmethod
     def _undelivered(self, member: M, generation: Generation[M]) -> None:
-        """Remove *member*, whose task was cancelled before it learned of its *generation*."""
+        """Remove *member*: its task was cancelled before it received *generation*."""
 
 
 class DelayedJoin(DelayedOperation[None]):
