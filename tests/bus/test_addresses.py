@@ -21,7 +21,7 @@ pytest.importorskip("redis")
 from private_servers import Postgres
 
 from aiopurgatory.bus import BusConnectError
-from aiopurgatory.bus.addresses import Names, parse
+from aiopurgatory.bus.addresses import HostNames, parse
 
 from .conftest import made
 from .servers import bus_on, engine_on
@@ -163,10 +163,10 @@ async def test_control_without_names_each_takes_one(url: str, dns: HangingDns, m
     if "uvloop" in type(asyncio.get_running_loop()).__module__:
         return
 
-    async def unresolved(names: Names, host: str) -> list[str]:
+    async def unresolved(names: HostNames, host: str) -> list[str]:
         return [host]
 
-    monkeypatch.setattr(Names, "addresses", unresolved)
+    monkeypatch.setattr(HostNames, "addresses", unresolved)
     await attempts(url, 4)
     assert dns.most == 4
     dns.released.set()
@@ -228,7 +228,7 @@ async def test_addresses_answered_asks_again(monkeypatch: pytest.MonkeyPatch) ->
         return [(0, 0, 0, "", (address, 0)) for address in ("::1", "127.0.0.1", "127.0.0.1")]
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
-    names = Names()
+    names = HostNames()
     for _ in range(2):
         assert await names.addresses("a.invalid") == ["::1", "127.0.0.1"]
         assert await names.addresses("127.0.0.2") == ["127.0.0.2"]
@@ -236,10 +236,10 @@ async def test_addresses_answered_asks_again(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_open_first_address_refuses_uses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def both(names: Names, host: str) -> list[str]:
+    async def both(names: HostNames, host: str) -> list[str]:
         return ["127.0.0.9", "127.0.0.1"]
 
-    monkeypatch.setattr(Names, "addresses", both)
+    monkeypatch.setattr(HostNames, "addresses", both)
     with made(Postgres) as server:
         async with bus_on(server.url().replace("127.0.0.1", "db.invalid"), []) as bus:
             assert bus.statistics().connected
@@ -256,7 +256,7 @@ async def test_addresses_thread_did_not_start_tries_again(monkeypatch: pytest.Mo
             super().start()
 
     monkeypatch.setattr("aiopurgatory.bus.addresses.Thread", Thread)
-    names = Names()
+    names = HostNames()
     with pytest.raises(RuntimeError, match="can't start"):
         await names.addresses("localhost")
     assert await asyncio.wait_for(names.addresses("localhost"), 5.0)
@@ -268,4 +268,4 @@ async def test_addresses_look_up_that_fails_in_any_way_raises(monkeypatch: pytes
 
     monkeypatch.setattr(socket, "getaddrinfo", fails)
     with pytest.raises(MemoryError):
-        await asyncio.wait_for(Names().addresses("a.invalid"), 5.0)
+        await asyncio.wait_for(HostNames().addresses("a.invalid"), 5.0)

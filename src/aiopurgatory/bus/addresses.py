@@ -68,7 +68,7 @@ def _is_accepted(url: str) -> bool:
     return True
 
 
-class Names:
+class HostNames:
     """Looks up host names in threads of its own, one for each name at a time.
 
     A look-up cannot be cancelled. While DNS hangs, each attempt to connect would leave one more thread of the event
@@ -107,7 +107,7 @@ class NamesLoop:
     TLS compares certificates with names, as ever.
     """
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: HostNames) -> None:
         self._names = names
         self._loop = asyncio.get_running_loop()
 

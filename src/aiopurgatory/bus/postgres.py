@@ -15,7 +15,7 @@ except ImportError as exc:
 
 from ..arguments import require_seconds
 from ..core.kit import Observer
-from .addresses import Names, NamesLoop, parse
+from .addresses import HostNames, NamesLoop, parse
 from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import MAX_MESSAGE
@@ -111,7 +111,7 @@ class PostgresEngine:
         shown = "the host of its options" if "host" in options else "the default host"
         where = address.where.replace("the default host", shown)
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
-        self._names = Names()
+        self._names = HostNames()
         #: The server's processes of the last attempt, and those before that still ran then.
         self._left: list[int] = []
         #: Less than the bus waits, so that the server says what was in the way.

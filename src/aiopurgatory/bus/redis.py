@@ -22,7 +22,7 @@ except ImportError as exc:
     raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
 
 from ..core.kit import Observer
-from .addresses import Names, parse
+from .addresses import HostNames, parse
 from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import EVERY_KEY
@@ -81,7 +81,7 @@ class RedisEngine:
     def __init__(self, url: str, channel: str) -> None:
         address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
         self._where, self._channel = f"Redis at {address.where}", channel
-        self._hosts, self._names = address.hosts, Names()
+        self._hosts, self._names = address.hosts, HostNames()
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
         self._kind = _KINDS[self._options.pop("connection_class", Connection)]
         try:
