@@ -35,7 +35,7 @@ LAYERS = {
     "purgatory": FACE,
     "waits": FACE,
     "__init__": FACE,
-    "bus": CORE | {"bus"},
+    "bus": CORE | {"bus", "handover"},
     "testing": FACE | {"bus", "testing"},
     "metrics": FACE | {"bus", "metrics"},
     "journal": FACE | {"journal"},

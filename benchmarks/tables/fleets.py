@@ -25,7 +25,7 @@ OF_ENGINE = {
 }
 
 SPLIT = """\
-Where one channel saturates, split the topics, not the polls of a topic: several buses, each with a ``channel=`` of its
+Where one channel saturates, split the topics, not the polls of a topic: several buses, each with a ``name=`` of its
 own, and a group of workers on each; the proxy in front sends a topic's polls and publishes to its group, by a hash of
 the URI. nginx: ``split_clients $uri $group { 50% a; 50% b; }`` or ``upstream { hash $uri consistent; ... }``; HAProxy:
 ``balance uri path-only`` with ``hash-type consistent``. An event then reaches the workers of one group alone.

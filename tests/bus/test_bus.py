@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Hashable
 from contextlib import suppress
 from typing import Any
@@ -157,23 +156,42 @@ async def test_publish_bad_key_changes_nothing(server: MemoryServer, key: Any) -
 
 
 async def test_publish_other_thread_is_refused(server: MemoryServer) -> None:
-    raised: list[BaseException] = []
+    async with MemoryBus(server, []) as bus:
+        with pytest.raises(RuntimeError, match=r"use publish_threadsafe\(key\)"):
+            await asyncio.to_thread(bus.publish, "key")
+
+
+async def test_publish_threadsafe_reaches_here_and_there(server: MemoryServer) -> None:
+    here, there = Recorder(), Recorder()
 
     def publish() -> None:
-        try:
-            bus.publish("key")
-        except RuntimeError as exc:
-            raised.append(exc)
-        loop.call_soon_threadsafe(bus.publish, "from the thread")
+        for number in range(1000):
+            bus.publish_threadsafe(("orders", number))
 
-    loop = asyncio.get_running_loop()
-    here = Recorder()
-    async with MemoryBus(server, [here]) as bus:
-        thread = threading.Thread(target=publish)
-        thread.start()
-        await until(lambda: not thread.is_alive())
-        assert "call_soon_threadsafe(bus.publish, key)" in str(raised[0])
-        await until(lambda: here.keys == ["from the thread"])
+    async with MemoryBus(server, [here]) as bus, MemoryBus(server, [there]):
+        await asyncio.to_thread(publish)
+        await until(lambda: len(there.keys) == 1000)
+        assert sorted(here.keys) == sorted(there.keys) == [("orders", number) for number in range(1000)]
+        assert bus.statistics().published == 1000
+
+
+async def test_publish_threadsafe_refuses_before_the_loop_runs(server: MemoryServer) -> None:
+    bus = MemoryBus(server, [])
+    with pytest.raises(BusClosedError, match="not started"):
+        bus.publish_threadsafe("key")
+    async with bus:
+        with pytest.raises(TypeError):
+            await asyncio.to_thread(bus.publish_threadsafe, object())
+    with pytest.raises(BusClosedError, match="closed"):
+        bus.publish_threadsafe("key")
+
+
+async def test_publish_threadsafe_key_lost_by_close_is_reported(server: MemoryServer) -> None:
+    found: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
+    async with MemoryBus(server, []) as bus:
+        bus.publish_threadsafe("key")
+    assert [type(exc) for exc in found] == [BusClosedError]
 
 
 def test_publish_other_loop_is_refused(server: MemoryServer) -> None:

@@ -71,7 +71,7 @@ async def test_publish_other_channel_is_not_heard(server: Server) -> None:
     there = Recorder()
     user: dict[str, Any] = {"user": "groups:secret"} if server.kind == "redis" else {}
     one, same, other = (
-        bus_on(server.url(**user), targets, channel=f"group-{number}")
+        bus_on(server.url(**user), targets, name=f"group-{number}")
         for number, targets in ((1, []), (2, []), (2, [there]))
     )
     async with one, same, other:

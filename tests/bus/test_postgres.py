@@ -103,7 +103,7 @@ async def test_backend_terminated_reconnects(server: Server, connection: Any) ->
 
 
 async def test_publish_leaves_no_setting_behind(server: Server, connection: Any) -> None:
-    async with PostgresBus(server.url(), [], channel='it\'s "quoted"') as bus:
+    async with PostgresBus(server.url(), [], name='it\'s "quoted"') as bus:
         bus.publish("key")
         await bus.flush()
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
@@ -117,11 +117,11 @@ async def test_trigger_sql_rows_publish_their_keys(server: Server, connection: A
     table = '"' + NASTY.replace('"', '""') + '"'
     await connection.execute(f'DROP TABLE IF EXISTS {table}; CREATE TABLE {table} (id int, "na""me" text, token uuid)')
     channel = "it's %s \\ a channel"
-    sql = trigger_sql(NASTY, ["o'r\\d%er$", "$id", '$na"me', 7, "$token", "$$id"], channel=channel)
+    sql = trigger_sql(NASTY, ["o'r\\d%er$", "$id", '$na"me', 7, "$token", "$$id"], bus=channel)
     await connection.execute(sql)
     await connection.execute(sql)  # again
     token = uuid.uuid4()
-    async with PostgresBus(server.url(), [there], channel=channel) as bus:
+    async with PostgresBus(server.url(), [there], name=channel) as bus:
         await connection.execute(f"INSERT INTO {table} VALUES (1, $1, $2)", "\u00e4\n'", token)
         await connection.execute(f"UPDATE {table} SET id = 2")
         await connection.execute(f"DELETE FROM {table}")

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from ..arguments import require_seconds
 from ..core.kit import Observer, checked_observers
+from ..handover import Handover
 from .engine import CHANNEL, BusClosedError, BusConnectError, Engine, require_channel
 from .keys import encode
 from .outbox import Outbox
@@ -24,6 +25,8 @@ from .targets import Target, Targets
 
 logger = logging.getLogger("aiopurgatory")
 
+#: Seconds that keys handed over by other threads may take of one loop iteration.
+_TURN_BUDGET: Final = 0.005
 #: Seconds to wait for a cancelled task to end, and how often to cancel it: a library may lose a cancellation.
 _PATIENCE: Final = 0.5
 _ATTEMPTS: Final = 4
@@ -73,8 +76,8 @@ class Bus:
 
     Make the change visible (commit) before you publish it. The bus carries only keys: no data, and no order.
 
-    A bus belongs to the event loop that started it. To publish from another thread, such as that of a ``def`` endpoint:
-    ``loop.call_soon_threadsafe(bus.publish, key)``.
+    A bus belongs to the event loop that started it. From another thread, such as that of a ``def`` endpoint, call
+    publish_threadsafe().
 
     Args:
         engine: the server.
@@ -85,7 +88,7 @@ class Bus:
             default 5.
         observers: called when the bus opens and closes, such as ``Metrics()`` (default: none). A bus whose task others
             cancel stays open: its statistics say why it is disconnected.
-        name: the channel's name, which labels the bus in metrics and on the live page.
+        name: labels the bus in metrics and on the live page, and names its channel: 1 to 63 printable ASCII characters.
 
     Raises: TypeError, ValueError: an argument of another type, or out of its range.
     """
@@ -109,6 +112,7 @@ class Bus:
         self._targets = Targets(targets, self._report)
         self._heartbeat = heartbeat
         self._rules = self._new_rules()
+        self._handover = Handover(_TURN_BUDGET)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._reconnecting: Reconnecting | None = None
@@ -146,6 +150,7 @@ class Bus:
         self._loop, self._pid, self._died = loop, os.getpid(), None
         # All new, since an earlier life may still be ending.
         self._rules = self._new_rules()
+        self._handover = Handover(_TURN_BUDGET)
         self._reconnecting = reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
         self._is_open = self._is_observed = True
         self._tell(lambda observer: observer.opened(self))
@@ -210,6 +215,20 @@ class Bus:
         self._rules.publish(key, encode(key), now)
         reconnecting.wake()
 
+    def publish_threadsafe(self, key: Hashable) -> None:
+        """Call publish() from any thread. Many calls are merged into few wake-ups of the loop.
+
+        Raises:
+            TypeError, ValueError: as publish().
+            BusClosedError: the bus is closed, or was never started. If it closes while the key is on its way, the event
+                loop's exception handler gets this.
+        """
+        encode(key)
+        loop = self._loop
+        if not self._is_open or loop is None or loop.is_closed():
+            raise BusClosedError(self._why_closed())
+        self._handover.put(key, loop, self.publish)
+
     async def flush(self) -> None:
         """Wait until the server has acknowledged every key published so far.
 
@@ -263,8 +282,7 @@ class Bus:
     def _here(self) -> tuple[Reconnecting, float]:
         """Returns: what to wake, and the time. Raises: the bus cannot be used, or not here."""
         if not self._is_open or self._reconnecting is None:
-            what = "closed" if self._reconnecting else "not started: use `async with`, or await start()"
-            raise BusClosedError(f"the bus is {what}" if self._died is None else self._died)
+            raise BusClosedError(self._why_closed())
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -272,6 +290,13 @@ class Bus:
         if loop is None or loop is not self._loop:
             raise RuntimeError(self._why_not_here())
         return self._reconnecting, loop.time()
+
+    def _why_closed(self) -> str:
+        if self._died is not None:
+            return self._died
+        return (
+            "the bus is closed" if self._reconnecting else "the bus is not started: use `async with`, or await start()"
+        )
 
     def _why_not_connected(self) -> str | None:
         if self._is_open and self._pid != os.getpid():
@@ -282,10 +307,7 @@ class Bus:
     def _why_not_here(self) -> str:
         if self._pid != os.getpid():
             return "the bus was started before a fork: make and start another one in the child process"
-        return (
-            "the bus belongs to another event loop; from another thread, use "
-            "loop.call_soon_threadsafe(bus.publish, key) with the loop that it was started in"
-        )
+        return "the bus belongs to another event loop; from another thread, use publish_threadsafe(key)"
 
     def _report(self, exc: BaseException) -> None:
         if self._loop is not None:

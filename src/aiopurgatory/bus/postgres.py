@@ -60,7 +60,7 @@ class PostgresBus(Bus):
             must not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its
             ``server_reset_query``. With several hosts, add ``target_session_attrs=read-write``.
         targets: purgatories and long polls to check, as for Bus.
-        channel: name of the NOTIFY channel, 1 to 63 printable ASCII characters. Each database has channels of its own.
+        name: as for Bus: the name of the NOTIFY channel. Each database has channels of its own.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
         observers: as for Bus.
@@ -71,14 +71,14 @@ class PostgresBus(Bus):
         dsn: str,
         targets: Iterable[Target],
         *,
-        channel: str = CHANNEL,
+        name: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
         observers: Iterable[Observer] = (),
     ) -> None:
         require_seconds("timeout", timeout, 0.01, 3600.0)
-        engine = PostgresEngine(dsn, require_channel(channel), timeout)
-        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=channel)
+        engine = PostgresEngine(dsn, require_channel(name, "name"), timeout)
+        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=name)
 
 
 class _ListenBusyError(Exception):
@@ -239,7 +239,7 @@ def trigger_sql(
     table: str,
     key: Iterable[str | int],
     *,
-    channel: str = CHANNEL,
+    bus: str = CHANNEL,
     name: str | None = None,
     operations: Iterable[str] = ("INSERT", "UPDATE", "DELETE"),
 ) -> str:
@@ -257,7 +257,7 @@ def trigger_sql(
             ``"$$..."`` for a str that begins with a dollar sign. Columns should be integers, booleans, texts or UUIDs;
             other types arrive as to_json() writes them. A single part is the key itself, not a tuple. A key that is
             too long becomes "check everything".
-        channel: of the bus.
+        bus: the name of the bus.
         name: of the trigger and its function. None (default): ``aiopurgatory_`` and the table's name.
         operations: any of INSERT, UPDATE and DELETE; default all.
 
@@ -277,7 +277,7 @@ def trigger_sql(
     schema = [_identifier("table", part) for part in schema_and_table[:-1]]
     trigger = _identifier("name", own_name)
     function = ".".join([*schema, trigger])
-    told = _literal(require_channel(channel))
+    told = _literal(require_channel(bus, "bus"))
     whole = ".".join(_identifier("table", part) for part in schema_and_table)
     old, new = (_notify(told, _json_of(parts, row)) for row in ("OLD", "NEW"))
     return f"""CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {_QUOTE}

@@ -54,8 +54,8 @@ class RedisBus(Bus):
         url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. All databases of a server
             share its channels, so the database number does not separate buses. It must lead to a master.
         targets: purgatories and long polls to check, as for Bus.
-        channel: 1 to 63 printable ASCII characters. With ACLs, the user needs ``&channel``, ``+subscribe`` and
-            ``+publish``. Without ``+info``, each reconnect has everything checked in all processes.
+        name: as for Bus. With ACLs, the user needs ``&name``, ``+subscribe`` and ``+publish``. Without
+            ``+info``, each reconnect has everything checked in all processes.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
         observers: as for Bus.
@@ -66,13 +66,13 @@ class RedisBus(Bus):
         url: str,
         targets: Iterable[Target],
         *,
-        channel: str = CHANNEL,
+        name: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
         observers: Iterable[Observer] = (),
     ) -> None:
-        engine = RedisEngine(url, require_channel(channel))
-        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=channel)
+        engine = RedisEngine(url, require_channel(name, "name"))
+        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=name)
 
 
 class RedisEngine:

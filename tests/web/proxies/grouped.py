@@ -40,7 +40,7 @@ def app() -> Starlette:
     purgatory = Purgatory("polls")
     redis = Redis.from_url(url)
     polling = LongPolling(purgatory, Counters(redis))
-    bus = RedisBus(url, [polling], channel=channel)
+    bus = RedisBus(url, [polling], name=channel)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
