@@ -49,6 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
+    # What pytest adds to sys.path, processes that tests start need, too.
+    added = [str(config.rootpath / name) for name in config.getini("pythonpath")]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *added])
+
 
 class TimedOut(SystemExit):
     """A test has taken too long. uvloop logs any other exception of a signal handler, and goes on."""

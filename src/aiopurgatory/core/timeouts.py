@@ -104,8 +104,9 @@ class Timeout(TimedBlock):
             raise TypeError("a timeout cannot be awaited; use 'async with'")
         self._is_entering = False
         enter(self)
+        if self._task is None:
+            yield  # never: it makes this a generator. As it never suspends, nothing can be thrown into it.
         return self
-        yield  # type: ignore[unreachable]  # never suspends: nothing can be thrown into it
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
