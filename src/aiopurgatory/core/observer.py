@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Iterable
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 from weakref import ref
 
 from mypy_extensions import mypyc_attr
@@ -62,9 +62,11 @@ class Observer:
 
 def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """Return *observers*, each once. Raises: TypeError: one is not an Observer."""
-    if not isinstance(observers, Iterable):
-        raise TypeError(f"observers must be an iterable of Observer instances, got {observers!r}")
-    found = tuple({id(observer): observer for observer in observers}.values())
+    given: Any = observers  # not typed: compiled code would refuse an item by itself, without naming the parameter
+    if not isinstance(given, Iterable):
+        raise TypeError(f"observers must be an iterable of Observer instances, got {given!r}")
+    each: dict[int, Any] = {id(observer): observer for observer in cast("Iterable[Any]", given)}
+    found = tuple(each.values())
     for observer in found:
         if not isinstance(observer, Observer):
             raise TypeError(f"observers must be instances of Observer, got {observer!r}")
