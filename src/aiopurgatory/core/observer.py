@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 from weakref import ref
 
 from mypy_extensions import mypyc_attr
@@ -65,7 +65,10 @@ def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     given: Any = observers  # not typed: compiled code would refuse an item by itself, without naming the parameter
     if not isinstance(given, Iterable):
         raise TypeError(f"observers must be an iterable of Observer instances, got {given!r}")
-    each: dict[int, Any] = {id(observer): observer for observer in cast("Iterable[Any]", given)}
+    each: dict[int, Any] = {}
+    one: Any  # so that compiled code does not check it here
+    for one in given:
+        each[id(one)] = one
     found = tuple(each.values())
     for observer in found:
         if not isinstance(observer, Observer):

@@ -317,7 +317,7 @@ class SyncPurgatory:
         """
         return self._parking.reschedule(op, timeout_seconds(timeout))
 
-    def timeout(self, delay: float | None) -> Timeout:
+    def timeout(self, delay: SupportsFloat | None) -> Timeout:
         """Limit the time of a block of code, as ``asyncio.timeout()`` does, but on the timing wheel.
 
             async with purgatory.timeout(30.0):
@@ -340,7 +340,7 @@ class SyncPurgatory:
         """
         return Timeout(self._parking, self._deadlines, delay, False)
 
-    def timeout_at(self, when: float | None) -> Timeout:
+    def timeout_at(self, when: SupportsFloat | None) -> Timeout:
         """Same as timeout(), with an absolute deadline.
 
         Args: when: the deadline in seconds, by the purgatory's clock, which is ``time.monotonic()`` unless it was given

@@ -6,7 +6,7 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Generator
 from math import inf
 from types import TracebackType
-from typing import Any, Final, Self, final
+from typing import Any, Final, Self, SupportsFloat, final
 
 from mypy_extensions import u8
 
@@ -63,7 +63,7 @@ class Timeout(TimedBlock):
         """Return True if the deadline came before the block was left."""
         return self._state == EXPIRING or self._state == EXPIRED
 
-    def reschedule(self, when: float | None) -> None:
+    def reschedule(self, when: SupportsFloat | None) -> None:
         """Move the deadline. Cost: O(levels).
 
         Args: when: the new deadline, by the purgatory's clock, as ``when()``. None: no deadline.
