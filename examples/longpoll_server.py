@@ -84,7 +84,8 @@ def create_app(observers: Iterable[Observer] = ()) -> Starlette:
         record = parse(await request.body())
         records = topics.records.setdefault(topic, [])
         records.append(record)
-        return JSONResponse({"offset": len(records) - 1, "answered": polling.notify(topic)}, 201)
+        polling.notify(topic)
+        return JSONResponse({"offset": len(records) - 1}, 201)
 
     async def statistics(request: Request) -> Response:
         return JSONResponse(asdict(purgatory.statistics()))

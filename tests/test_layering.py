@@ -78,8 +78,6 @@ FLOORS = [
 ]
 #: Who may pass the door of the core for now, with the reason: the beginning of a path.
 PAST_THE_DOOR = {
-    "web/longpoll.py": "to be moved to the kit",
-    "web/polls.py": "to be moved to the kit",
 }
 #: What the law below allows, with the reason: (module, private name or attribute).
 EXCEPTIONS = {

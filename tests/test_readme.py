@@ -93,7 +93,7 @@ def test_long_poll_of_readme_is_answered_by_a_post(tmp_path: Path) -> None:
         waiting = threads.submit(poll, url, '"0"')
         time.sleep(0.5)
         assert not waiting.done()
-        assert httpx.post(url, params={"item": "apples"}).json() == {"answered": 1}
+        assert httpx.post(url, params={"item": "apples"}).status_code == 200
         answer = waiting.result(timeout=10)
         assert (answer.status_code, answer.json(), answer.headers["etag"]) == (200, ["apples"], '"1"')
         assert poll(url, '"1"', wait=0.1).status_code == 304

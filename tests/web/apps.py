@@ -1,7 +1,7 @@
 """The same few endpoints for each framework, written as its users would; here, for Starlette.
 
 GET /polls/{topic}      a long poll, by the route; ?client= names who polls
-POST /polls/{topic}     a new version; answers how many polls that ended
+POST /polls/{topic}     a new version; answers how many polls waited for that
 GET /events/{topic}     the same as a stream of events
 GET /own/{topic}        a long poll in a handler of its own
 POST /own/{topic}       the same, after its body was read, and with ?since=
@@ -53,7 +53,9 @@ polling = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0))
 
 def bump(topic: str) -> str:
     topics.bump(topic)
-    return str(polling.notify(topic))
+    waiting = len(purgatory.waiting(topic))
+    polling.notify(topic)
+    return str(waiting)
 
 
 def statistics() -> dict[str, Any]:

@@ -48,9 +48,9 @@ class Polls:
         async with asyncio.timeout(1):
             return await self.start(resource, known, **more)
 
-    def publish(self, resource: str = "n") -> int:
+    def publish(self, resource: str = "n") -> None:
         self.counters.values[resource] = self.counters.values.get(resource, 0) + 1
-        return self.polling.notify(resource)
+        self.polling.notify(resource)
 
 
 async def settle() -> None:

@@ -21,7 +21,8 @@ async def test_linger_batches_what_happens_after_the_first_event(
     polls = Polls(purgatory, counters, linger=0.5)
     poll = polls.start()
     await settle()
-    assert [polls.publish() for _ in range(3)] == [0, 0, 0]
+    for _ in range(3):
+        polls.publish()
     await clock.advance(0.499)
     assert not poll.done()
     polls.publish()
@@ -48,7 +49,7 @@ async def test_linger_counts_against_the_deadline(purgatory: Purgatory, counters
 
 async def test_linger_with_nobody_there_parks_nothing(purgatory: Purgatory, counters: Counters) -> None:
     polls = Polls(purgatory, counters, linger=5.0)
-    assert polls.publish() == 0
+    polls.publish()
     assert purgatory.num_delayed == 0
     assert (await polls.now()).status == 200
 
@@ -58,13 +59,14 @@ async def test_linger_parks_nothing_for_what_nobody_polls(clock: ManualClock, co
         polls = Polls(purgatory, counters, linger=5.0)
         poll = polls.start()
         await settle()
-        assert [polls.publish(f"other-{number}") for number in range(10)] == [0] * 10
+        for number in range(10):
+            polls.publish(f"other-{number}")
         assert purgatory.num_delayed == 1
-        assert polls.publish() == 0  # this one lingers
+        polls.publish()  # this one lingers
         assert not poll.done()
         await clock.advance(5.0)
         assert (await poll).status == 200
-        assert polls.publish() == 0
+        polls.publish()
         assert purgatory.num_delayed == 0
 
 
@@ -73,7 +75,7 @@ async def test_linger_is_for_each_key_of_a_poll(purgatory: Purgatory, counters: 
     both = [polls.start(keys=["n", "m"]), polls.start(keys=["m"], client="ann")]
     await settle()
     counters.values["n"] = 1
-    assert polls.polling.notify("m") == 0
+    polls.polling.notify("m")
     await clock.advance(4.0)
     assert not any(poll.done() for poll in both)
     await clock.advance(1.0)
@@ -87,7 +89,7 @@ async def test_linger_in_a_full_purgatory_answers_at_once(clock: ManualClock, co
         for known in ('"0"', '"1"'):
             poll = polls.start(known=known)
             await settle()
-            assert polls.publish() == 1
+            polls.publish()
             assert (await poll).status == 200
 
 
@@ -98,7 +100,7 @@ async def test_linger_cut_short_by_closing_says_nothing(purgatory: Purgatory, co
     polls.publish()
     purgatory.close()
     assert (await poll).status == 503
-    assert polls.publish() == 0
+    polls.publish()
 
 
 async def test_linger_cut_short_by_closing_is_forgotten(purgatory: Purgatory, counters: Counters) -> None:
@@ -107,7 +109,7 @@ async def test_linger_cut_short_by_closing_is_forgotten(purgatory: Purgatory, co
     await settle()
     polls.publish()
     purgatory.close()
-    assert polls.publish() == 0  # before the poll has been told
+    polls.publish()  # before the poll has been told
     assert (await poll).status == 503
 
 
@@ -128,6 +130,70 @@ async def test_linger_works_after_the_purgatory_is_started_again(
     assert not again.done()
     await clock.advance(0.1)
     assert (await again).status == 200
+
+
+# merged, and in slices
+
+
+async def test_notify_of_one_key_is_merged(polls: Polls, purgatory: Purgatory) -> None:
+    poll = polls.start()
+    await settle()
+    for _ in range(10):
+        polls.publish()
+    assert purgatory.statistics().checks == 0  # none of them yet
+    assert (await poll).headers["etag"] == '"10"'
+    assert purgatory.statistics().checks == 1
+
+
+@pytest.mark.parametrize("budget", [0.0005, 1000.0])
+async def test_notify_answers_in_slices_of_the_turn_budget(counters: Counters, budget: float) -> None:
+    async with Purgatory(clock=ManualClock(), turn_budget=budget) as purgatory:
+        polls = Polls(purgatory, counters)
+        parked = [polls.start() for _ in range(3000)]
+        while purgatory.num_delayed < len(parked):
+            await settle()
+        polls.publish()
+        left = []
+        while purgatory.num_delayed:
+            await asyncio.sleep(0)
+            left.append(purgatory.num_delayed)
+        assert (len(set(left)) > 4) == (budget < 1)  # the control: with a budget without a bound, all at once
+        assert {(await poll).status for poll in parked} == {200}
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+async def test_notify_with_a_limit_answers_the_oldest_polls(
+    purgatory: Purgatory, counters: Counters, clock: ManualClock, linger: float
+) -> None:
+    polls = Polls(purgatory, counters, linger=linger)
+    parked = [polls.start() for _ in range(6)]
+    await settle()
+    counters.values["n"] = 1
+    polls.polling.notify("n", limit=1)
+    polls.polling.notify("n", 2)  # the limits of merged calls add up
+    await clock.advance(linger)
+    await settle()
+    assert [poll.done() for poll in parked] == [True] * 3 + [False] * 3
+    polls.polling.notify("n", 1)
+    polls.polling.notify("n")
+    await clock.advance(linger)
+    assert [(await poll).status for poll in parked] == [200] * 6
+
+
+@pytest.mark.parametrize("linger", [0.0, 5.0])
+@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (True, TypeError), (1.0, TypeError)])
+async def test_notify_with_a_bad_limit_is_refused(
+    purgatory: Purgatory, counters: Counters, linger: float, parked: bool, limit: int, error: type[Exception]
+) -> None:
+    polls = Polls(purgatory, counters, linger=linger)
+    poll = polls.start() if parked else None
+    await settle()
+    with pytest.raises(error, match=r"^limit must be an int >= 1, or None, got "):
+        polls.polling.notify("n", limit)
+    if poll is not None:
+        poll.cancel()
+        await settle()
 
 
 # other threads
@@ -159,7 +225,7 @@ async def test_notify_in_another_thread_is_refused(
     poll = polls.start()
     await settle()
     if lingering and linger:
-        assert polls.publish() == 0
+        polls.publish()
     (somebody,) = in_thread(lambda: polls.polling.notify("n"))
     for refusal in (nobody, somebody):
         assert isinstance(refusal, RuntimeError)

@@ -159,13 +159,13 @@ class KeyChecks:
         """Note that *key* will be marked: until then, an operation that completes at its deadline misses no trigger."""
         self._coming.add(key)
 
-    def mark_announced(self, key: Hashable) -> None:
-        """Check *key*, announced before, on the next iteration."""
+    def mark_announced(self, key: Hashable, limit: int) -> None:
+        """Check *key*, announced before, on the next iteration, until *limit* operations have ended."""
         self._coming.discard(key)
         if key is EVERY_KEY:
             self.mark_all()
         else:
-            self.mark(key, ALL)
+            self.mark(key, limit)
 
     def is_about_to_check(self, op: Operation) -> bool:
         """Is a key of *op* announced, marked, or being checked in slices that may not have reached *op* yet?"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..timer import Timer
 from .awaiter import AwaitableOperation
 from .check_counts import Undecided
-from .checks import EVERY_KEY, KeyChecks
+from .checks import ALL, EVERY_KEY, KeyChecks
 from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
@@ -31,10 +31,11 @@ from .operation import (
 )
 from .outcome import Outcome
 from .parking import Parking
-from .purgatory import Parts, SyncPurgatory, parts_of
+from .purgatory import Parts, SyncPurgatory, checked_limit, parts_of
 from .watchers import Watchers, count_in, listed, oldest
 
 __all__ = [
+    "ALL",
     "EVERY_KEY",
     "EXPIRED",
     "NS",
@@ -51,6 +52,7 @@ __all__ = [
     "Watchers",
     "ceil_ns",
     "check_purgatory",
+    "checked_limit",
     "checked_observers",
     "checks_of",
     "complete",

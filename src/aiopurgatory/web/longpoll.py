@@ -9,12 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
-from typing import Any, Final, Generic, cast
+from typing import Any, Final, Generic, SupportsIndex, cast
 
 from ..arguments import require_hashable, require_int, require_text
-from ..core.checks import EVERY_KEY
-from ..core.kit import tell_closed, tell_opened
-from ..core.purgatory import parts_of
+from ..core.kit import ALL, EVERY_KEY, checked_limit, checks_of, loop_of, tell_closed, tell_opened, turn_budget_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..handover import Handover
 from ..purgatory import Purgatory
@@ -125,7 +123,7 @@ class LongPolling(Generic[K]):
         self._bodies = Bodies(memory, max_body_bytes)
         self._media_type = (b"content-type", media_type.encode("latin-1"))
         self._newcomers = Newcomers()
-        self._handover = Handover(parts_of(purgatory).iteration.budget)
+        self._handover = Handover(turn_budget_of(purgatory))
         self._places = Places(self.policy.max_per_group)
         self._streams = 0
         self._answered: Counter[int] = Counter()
@@ -260,39 +258,44 @@ class LongPolling(Generic[K]):
         self._answered[answer.status] += 1
         return answer
 
-    def notify(self, key: Hashable) -> int:
+    def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
 
-        Without a linger, the purgatory's own checks, such as ``check_and_complete_soon()``, do the same.
+        They are checked from the next loop iteration on, in slices of at most ``turn_budget``. Repeated calls for a key
+        are merged into one check. Without a linger, ``Purgatory.notify()`` does the same.
 
-        Returns: how many polls were answered at once; 0 with a linger, unless the purgatory is full. Event streams do
-            not count, since they go on.
-        Raises: RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
+        Args:
+            key: the key whose state has changed.
+            limit: stop when this many polls have been answered, oldest first; the limits of merged calls add up. None
+                (default): no limit. Event streams are not answered, and do not count.
+
+        Raises:
+            TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
+            RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        if parts_of(self.purgatory).loop.is_foreign_thread():
+        if loop_of(self.purgatory).is_foreign_thread():
             raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
         if not self.purgatory.is_open:  # not an error: the first poll starts it
             require_hashable("key", key)
-            return 0
-        if self.policy.linger and self.purgatory.waiting(key) and self._linger((self, key), key):
-            return 0
-        return self.purgatory.check_and_complete(key)
+            if limit is not None:
+                checked_limit(limit)
+            return
+        if not (self.policy.linger and self.purgatory.waiting(key) and self._linger((self, key), key, limit)):
+            self.purgatory.check_and_complete_soon(key, limit)
 
     def notify_all(self) -> None:
-        """Call this when notifications may have been lost: checks every poll, after ``Policy.linger``.
-
-        Without a linger, it starts on the next loop iteration, in slices of at most ``turn_budget``.
+        """Call this when notifications may have been lost: checks every poll, as notify() does.
 
         Raises: RuntimeError: called from another thread.
         """
-        if not (self.policy.linger and self.purgatory.num_delayed > 0 and self._linger((self,), EVERY_KEY)):
-            self.purgatory.check_all_soon()
+        if not (self.policy.linger and self.purgatory.num_delayed > 0 and self._linger((self,), EVERY_KEY, None)):
+            self.purgatory.notify_all()
 
     def notify_threadsafe(self, key: Hashable) -> None:
-        """Do what notify() does, from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
+        """Same as notify(key), from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
 
-        Polls are answered from the next loop iteration on, after ``Policy.linger``. Call it once ``Source.version()``
-        shows the change. Before the purgatory is started, and after it is closed, it does nothing.
+        Call it once ``Source.version()`` shows the change. Before the purgatory is started, and after it is closed, it
+        does nothing.
 
         Raises: TypeError: *key* is not hashable.
         """
@@ -301,18 +304,21 @@ class LongPolling(Generic[K]):
             return
         require_hashable("key", key)  # here, not in the loop
         if self.purgatory.is_open:
-            self._handover.put(key, parts_of(self.purgatory).loop.running, self.notify)
+            self._handover.put(key, loop_of(self.purgatory).running, self.notify)
 
-    def _linger(self, lingering: Hashable, key: Hashable) -> bool:
+    def _linger(self, lingering: Hashable, key: Hashable, limit: SupportsIndex | None) -> bool:
         """Check *key* after ``Policy.linger``. Returns: False if the purgatory is full or closed.
 
-        Args: lingering: the key under which that waits.
+        Args: lingering: the key under which the operation that does so waits.
         """
-        if self.purgatory.waiting(lingering):
+        most = ALL if limit is None else checked_limit(limit)
+        there: list[Any] = self.purgatory.waiting(lingering)
+        if there:
+            there[0].add(most)
             return True
-        checks = parts_of(self.purgatory).checks
+        checks = checks_of(self.purgatory)
         with suppress(PurgatoryClosedError, PurgatoryFullError):
-            self.purgatory.watch(Linger(checks, key, self.policy.linger), [lingering])
+            self.purgatory.watch(Linger(checks, key, most, self.policy.linger), [lingering])
             checks.announce(key)
             return True
         return False
@@ -320,13 +326,13 @@ class LongPolling(Generic[K]):
     async def _enter(self) -> None:
         """Prepare for the first poll in a loop. By then every server has installed its signal handlers."""
         loop = asyncio.get_running_loop()
-        if parts_of(self.purgatory).loop.running is not loop:  # otherwise it is open, or was closed on purpose
+        if loop_of(self.purgatory).running is not loop:  # otherwise it is open, or was closed on purpose
             await self.purgatory.start()
         self._loop = loop
         self._places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
         # These belong to a loop, as reads do.
         self._newcomers = Newcomers()
-        self._handover = Handover(parts_of(self.purgatory).iteration.budget)
+        self._handover = Handover(turn_budget_of(self.purgatory))
         if self._async_source is not None:
             self._reads = Reads(self._async_source, self._max_reads, self._outages)
         on_stop_signal(self.purgatory.close)

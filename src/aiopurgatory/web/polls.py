@@ -9,10 +9,7 @@ from contextvars import Context, copy_context
 from math import inf
 from typing import Any, Final, Generic
 
-from ..core.check_counts import Undecided
-from ..core.checks import KeyChecks
-from ..core.operation import is_due, mark_retrieved, owner_of
-from ..core.purgatory import parts_of
+from ..core.kit import ALL, KeyChecks, Undecided, is_due, loop_of, mark_retrieved, owner_of
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from ..waits import Checks
@@ -147,7 +144,7 @@ class EventStream(LongPoll[K]):
         mark_retrieved(self)  # its task gets a failure in run(); until then, nothing awaits it
         self._purgatory, self._heartbeat, self._stall = purgatory, heartbeat, stall
         #: When it is old, by the purgatory's clock.
-        self._end = inf if age is None else parts_of(purgatory).loop.time() + age
+        self._end = inf if age is None else loop_of(purgatory).time() + age
         #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
         #: Checks whose effect depends on the version that is read now.
@@ -200,7 +197,7 @@ class EventStream(LongPoll[K]):
 
     async def news(self, known: str) -> bool:
         """Wait until the version is not *known*, or until a heartbeat is due. Returns: False if this is too old."""
-        left = self._end - parts_of(self._purgatory).loop.time()
+        left = self._end - loop_of(self._purgatory).time()
         if left <= 0:
             self.force_complete()
             return False
@@ -289,14 +286,18 @@ class Linger(DelayedOperation[None]):
     EVERY_KEY stands for every key.
     """
 
-    __slots__ = ("_checks", "_key")
+    __slots__ = ("_checks", "_key", "_limit")
 
-    def __init__(self, checks: KeyChecks, key: Hashable, timeout: float) -> None:
+    def __init__(self, checks: KeyChecks, key: Hashable, limit: int, timeout: float) -> None:
         super().__init__(timeout)
-        self._checks, self._key = checks, key
+        self._checks, self._key, self._limit = checks, key, limit
+
+    def add(self, limit: int) -> None:
+        """Answer *limit* more polls; ALL: every poll."""
+        self._limit = min(self._limit + limit, ALL)
 
     def try_complete(self) -> bool:
         return False
 
     def on_complete(self) -> None:
-        self._checks.mark_announced(self._key)
+        self._checks.mark_announced(self._key, self._limit)

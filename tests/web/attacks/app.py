@@ -78,7 +78,8 @@ def starlette(**streams: Any) -> Starlette:
 
     async def publish(request: Request) -> Response:
         topics.bump(request.path_params["topic"])
-        return Response(str(polling.notify(request.path_params["topic"])))
+        polling.notify(request.path_params["topic"])
+        return Response()
 
     async def flood(request: Request) -> Response:
         topic = request.path_params["topic"]

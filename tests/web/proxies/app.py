@@ -61,7 +61,8 @@ def starlette() -> Starlette:
         topics.counters[topic] = topics.counters.get(topic, 0) + 1
         if "gone" in request.query_params:
             topics.oldest[topic] = topics.counters[topic]
-        return Response(str(polling.notify(topic)))
+        polling.notify(topic)
+        return Response()
 
     async def statistics(request: Request) -> Response:
         turned_away = polling.statistics().answered.get(503, 0)
