@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,6 +17,7 @@ import aiopurgatory
 from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.testing import ManualClock
+from aiopurgatory.web import LongPolling
 
 from .polls import Counters, Polls, settle
 
@@ -61,6 +64,49 @@ async def test_observers_are_told_of_the_polling(counters: Counters) -> None:
         ("closed", purgatory),
         ("closed", polls.polling),
     ]
+
+
+async def test_own_observers_are_told_of_the_polling_alone(counters: Counters) -> None:
+    both, own = Opened(), Opened()
+    purgatory = Purgatory("polls", observers=[both])
+    polling = LongPolling(purgatory, counters, name="orders", observers=[own, both, own])
+    assert (polling.name, polling.statistics().name) == ("orders", "orders")
+    for _ in range(2):  # it can be opened again
+        async with polling:
+            await polling.start()
+            assert purgatory.is_open
+            assert (await polling.answer("n", {})).status == 200
+        polling.close()
+    assert own.told == [("opened", polling), ("closed", polling)] * 2
+    about = [("opened", purgatory), ("opened", polling), ("closed", purgatory), ("closed", polling)]
+    assert both.told == about * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": 7}, "name must be a str, got 7"),
+        ({"observers": [None]}, "observers must be instances of Observer, got None"),
+        ({"observers": None}, "observers must be an iterable of Observer instances, got None"),
+        ({"stop_signals": None}, "stop_signals must be a bool, got None"),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused(counters: Counters, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        LongPolling(Purgatory(), counters, **options)
+
+
+async def test_close_answers_every_poll(counters: Counters) -> None:
+    opened = Opened()
+    polls = Polls(Purgatory(), counters)
+    polling = LongPolling(polls.polling.purgatory, counters, observers=[opened])
+    await polling.start()
+    parked = asyncio.create_task(polling.answer("n", {"if-none-match": '"0"'}))
+    await settle()
+    polling.close()
+    polling.close()
+    assert (await parked).status == 503
+    assert opened.told == [("opened", polling), ("closed", polling)]
 
 
 async def test_poll_cut_off_by_the_server_counts_as_refused(counters: Counters) -> None:

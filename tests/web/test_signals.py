@@ -8,7 +8,11 @@ import threading
 
 import pytest
 
+from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory.web import LongPolling, close_on_stop
 from aiopurgatory.web.signals import on_stop_signal
+
+from .polls import Counters
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -146,3 +150,40 @@ def test_stop_signal_in_another_thread_is_left_alone() -> None:
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+async def test_close_on_stop_closes_the_purgatory_once() -> None:
+    purgatory, order = Purgatory(), list[str]()
+    signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
+    async with purgatory:
+        for _ in range(100):  # as by a handler, at each request
+            close_on_stop(purgatory)
+        ours = signal.getsignal(signal.SIGTERM)
+        assert len(ours._callbacks) == 1  # type: ignore[union-attr]
+        waiting = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
+        await asyncio.sleep(0)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(PurgatoryClosedError):
+            await waiting
+    assert order == ["server"]
+
+
+async def test_close_on_stop_of_anything_else_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^purgatory must be a Purgatory, got None$"):
+        close_on_stop(None)  # type: ignore[arg-type]
+
+
+def test_close_on_stop_without_a_running_loop_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        close_on_stop(Purgatory())
+
+
+@pytest.mark.parametrize("stop_signals", [True, False])
+async def test_stop_signals_of_long_polls_can_be_left_alone(counters: Counters, stop_signals: bool) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    before = signal.getsignal(signal.SIGTERM)
+    async with LongPolling(Purgatory(), counters, stop_signals=stop_signals) as polling:
+        assert (signal.getsignal(signal.SIGTERM) is before) != stop_signals
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.01)
+        assert polling.purgatory.is_open != stop_signals

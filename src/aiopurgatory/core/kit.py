@@ -5,6 +5,8 @@ Users import from the package. This is for the library's own operations, observe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..timer import Timer
 from .awaiter import AwaitableOperation
 from .check_counts import Undecided
@@ -13,7 +15,7 @@ from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
 from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
-from .observer import Observer, checked_observers
+from .observer import Observer, Observers, checked_observers
 from .operation import (
     EXPIRED,
     Operation,
@@ -133,14 +135,36 @@ def purge_interval_of(purgatory: SyncPurgatory) -> int:
     return parts_of(purgatory).purging.interval
 
 
-def tell_opened(purgatory: SyncPurgatory, what: object) -> None:
-    """Tell the observers of *purgatory* that *what*, which is built on it, has opened."""
-    parts_of(purgatory).observers.tell(None, lambda observer: observer.opened(what))
+def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """Return *observers* without duplicates. Raises: TypeError: one is no Observer."""
+    if not isinstance(observers, Iterable):
+        raise TypeError(f"observers must be an iterable of Observer instances, got {observers!r}")
+    listed = unique(observers)
+    for observer in listed:
+        if not isinstance(observer, Observer):
+            raise TypeError(f"observers must be instances of Observer, got {observer!r}")
+    return listed
 
 
-def tell_closed(purgatory: SyncPurgatory, what: object) -> None:
-    """Tell the observers of *purgatory* that *what* has closed."""
-    parts_of(purgatory).observers.tell(None, lambda observer: observer.closed(what))
+def unique(observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """Return *observers* without duplicates."""
+    return tuple({id(observer): observer for observer in observers}.values())
+
+
+def observers_of(purgatory: SyncPurgatory, more: tuple[Observer, ...]) -> Observers:
+    """The observers of *purgatory*, and *more*: each once."""
+    parts = parts_of(purgatory)
+    return Observers(parts.loop, unique((*parts.observers.observers, *more)))
+
+
+def tell_opened(purgatory: SyncPurgatory, what: object, more: tuple[Observer, ...] = ()) -> None:
+    """Tell the observers of *purgatory*, and *more*, that *what*, which is built on it, has opened."""
+    observers_of(purgatory, more).tell(None, lambda observer: observer.opened(what))
+
+
+def tell_closed(purgatory: SyncPurgatory, what: object, more: tuple[Observer, ...] = ()) -> None:
+    """Tell the observers of *purgatory*, and *more*, that *what* has closed."""
+    observers_of(purgatory, more).tell(None, lambda observer: observer.closed(what))
 
 
 def check_purgatory(purgatory: SyncPurgatory) -> None:

@@ -8,6 +8,7 @@ from .exchange import Answer
 from .longpoll import LongPolling, LongPollStatistics
 from .policy import Policy
 from .route import LongPollRoute
+from .signals import close_on_stop
 from .sources import AsyncSource, GoneError, NotFoundError, Source
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "NotFoundError",
     "Policy",
     "Source",
+    "close_on_stop",
 ]

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
-from types import MappingProxyType
-from typing import Any, Final, Generic, SupportsIndex, cast
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Generic, Self, SupportsIndex, cast
 
-from ..arguments import require_hashable, require_int, require_text
-from ..core.kit import ALL, EVERY_KEY, checked_limit, checks_of, loop_of, tell_closed, tell_opened, turn_budget_of
-from ..errors import PurgatoryClosedError, PurgatoryFullError
-from ..handover import Handover
+from ..arguments import require_int, require_text
+from ..core.kit import Observer
+from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from ..waits import Checks, read_until
 from .asgi import Receive, is_cancelled
+from .desk import Desk
 from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest, RawHeader
 from .headers import ANY, entity_tags, wait_in_query, wait_preference
 from .outages import Outages, SourceBusyError
-from .places import Places
 from .policy import Policy
-from .polls import EventStream, Linger, LongPoll, Newcomers, ReadingPoll, ReadingStream
+from .polls import EventStream, LongPoll, ReadingPoll, ReadingStream
 from .reads import Reading, Reads
-from .refusals import REFUSALS, Refusals
-from .signals import SERVER_STOPS, on_stop_signal
+from .refusals import REFUSALS
+from .signals import SERVER_STOPS
 from .sources import AsyncSource, Bodies, GoneError, K, NotFoundError, Source, is_async_source, require_version
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -37,7 +34,7 @@ class LongPollStatistics:
     """A snapshot of a LongPolling. Counts are since it was created.
 
     Args:
-        name: the purgatory's name.
+        name: the name of the LongPolling.
         clients: parked polls and open streams of named clients.
         groups: groups with parked polls or open streams.
         streams: open event streams.
@@ -76,9 +73,10 @@ class LongPolling(Generic[K]):
         413  the request has a body in more than 64 parts
         503  refused: with Retry-After, and the reason in the header ``refused``: full, group, closed or source
 
-    The first poll in an event loop starts the purgatory, if it is not open. From then on, SIGINT and SIGTERM
-    close it. That answers every poll at once, so the server need not wait for them. (Threads other than the main one
-    get no signals: close the purgatory yourself.) A poll does not restart a purgatory that was closed in its loop.
+    It opens with ``async with polling:`` or start(), or by itself with the first poll in an event loop: an app needs no
+    lifespan. From then on, SIGINT and SIGTERM call close(). That answers every poll at once, so the server need not
+    wait for them. (Threads other than the main one get no signals: call close() yourself.) A poll does not restart a
+    purgatory that was closed in its loop.
 
     Args:
         purgatory: where polls wait. Use it for nothing else.
@@ -87,6 +85,9 @@ class LongPolling(Generic[K]):
         media_type: Content-Type of the bodies.
         max_body_bytes: bytes of a Source's bodies to cache for other polls that want the same; default 4 MiB.
         max_reads: how many calls of an AsyncSource may run at a time; default 10.
+        name: labels the statistics and metrics; None (default): the purgatory's.
+        observers: are told when this opens and closes, as are the purgatory's observers; default: none.
+        stop_signals: whether SIGINT and SIGTERM call close(); default True. False leaves their handlers alone.
 
     Raises:
         TypeError: an argument has the wrong type; *source* is a class, lacks a method, or has one method that is an
@@ -103,6 +104,9 @@ class LongPolling(Generic[K]):
         media_type: str = "application/json",
         max_body_bytes: int = 4 << 20,
         max_reads: int = 10,
+        name: str | None = None,
+        observers: Iterable[Observer] = (),
+        stop_signals: bool = True,
     ) -> None:
         _require_purgatory(purgatory, source)
         is_async = is_async_source(source)
@@ -111,47 +115,76 @@ class LongPolling(Generic[K]):
         require_text("media_type", media_type)
         require_int("max_body_bytes", max_body_bytes, 0)
         require_int("max_reads", max_reads, 1)
-        self.purgatory: Final = purgatory
-        self.policy: Final = Policy() if policy is None else policy
+        policy = Policy() if policy is None else policy
+        self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
         self._async_source = cast("AsyncSource[K]", source) if is_async else None
         self._max_reads = max_reads
         self._reads: Reads[K] | None = None
+        self._reads_loop: asyncio.AbstractEventLoop | None = None
         self._outages = Outages()
         self._source_name = type(source).__name__
         memory = cast("Source[K]", source)
         self._version = memory.version
         self._bodies = Bodies(memory, max_body_bytes)
         self._media_type = (b"content-type", media_type.encode("latin-1"))
-        self._newcomers = Newcomers()
-        self._handover = Handover(turn_budget_of(purgatory))
-        self._places = Places(self.policy.max_per_group)
         self._streams = 0
-        self._answered: Counter[int] = Counter()
-        self._refusals = Refusals(self.policy.retry_after)
-        #: The loop of the last poll. Stop signals close the purgatory there.
-        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """Where the polls wait."""
+        return self._desk.purgatory
+
+    @property
+    def policy(self) -> Policy:
+        """The waits and limits."""
+        return self._desk.policy
+
+    @property
+    def name(self) -> str:
+        """The name shown in statistics and metrics."""
+        return self._desk.name
 
     def __repr__(self) -> str:
         return f"<LongPolling in {self.purgatory!r}>"
 
+    async def start(self) -> None:
+        """Start the purgatory in the running loop, and tell the observers. A second call does nothing.
+
+        Raises: RuntimeError: the purgatory runs in another loop, or was started before a fork.
+        """
+        await self._desk.start()
+
+    def close(self) -> None:
+        """Close the purgatory, which answers every poll, and tell the observers. A second call does nothing.
+
+        Raises: RuntimeError: called from another thread.
+        """
+        self._desk.close()
+
     async def aclose(self) -> None:
-        """Close the purgatory, which answers every poll, and tell its observers that this has closed, too."""
-        await self.purgatory.aclose()
-        if self._loop is not None:
-            self._loop = None
-            tell_closed(self.purgatory, self)
+        """Call close(), and wait until the purgatory's clock task has ended."""
+        await self._desk.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     def statistics(self) -> LongPollStatistics:
         """Return a snapshot of what is parked and cached, and of how polls were answered."""
         return LongPollStatistics(
-            name=self.purgatory.name,
-            clients=self._places.clients,
-            groups=self._places.groups,
+            name=self.name,
+            clients=self._desk.places.clients,
+            groups=self._desk.places.groups,
             streams=self._streams,
             bodies=len(self._bodies),
             body_bytes=self._bodies.bytes,
-            answered=dict(self._answered),
-            refused=dict(self._refusals.by_reason),
+            answered=dict(self._desk.answered),
+            refused=dict(self._desk.refusals.by_reason),
         )
 
     async def answer(
@@ -209,7 +242,7 @@ class LongPolling(Generic[K]):
 
     async def respond(self, request: PollRequest[K]) -> Answer:
         """Do what answer() does, with the fields already taken from the request."""
-        if self._loop is not asyncio.get_running_loop():
+        if not self._desk.is_open_in(asyncio.get_running_loop()):
             await self._enter()
         poll: LongPoll[K] | None = None
         waiting: ReadingPoll[K] | None = None
@@ -222,7 +255,7 @@ class LongPolling(Generic[K]):
                 if wait > 0 or self.purgatory.is_open:
                     timeout = self.policy.timeout(wait) if wait > 0 else None
                     poll = waiting = ReadingPoll(resource, timeout, request.client, request.group, reading.hurry)
-                    self._park_poll(request, poll)
+                    self._desk.park_poll(poll, request.keys, request.receive)
                     checks = waiting.checks
                     found = await read_until(waiting, checks, lambda: self._read_news(reading, checks), once=wait <= 0)
                 else:
@@ -236,7 +269,7 @@ class LongPolling(Generic[K]):
                     if wait > 0:
                         timeout = self.policy.timeout(wait)
                         poll = LongPoll(resource, self._version, version, timeout, request.client, request.group)
-                        self._park_poll(request, poll)
+                        self._desk.park_poll(poll, request.keys, request.receive)
                         del request  # a parked poll keeps no more of it than it needs
                         await poll
                 answer = self._news(resource, known, nothing_new)
@@ -244,18 +277,18 @@ class LongPolling(Generic[K]):
                 answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
         except asyncio.CancelledError as exc:
             if exc.args == SERVER_STOPS:
-                answer = self._refusals.answer(PurgatoryClosedError("the server stops"))
+                answer = self._desk.refusals.answer(PurgatoryClosedError("the server stops"))
             elif poll is None or not poll.left or is_cancelled():
                 raise
             else:
                 answer = Answer(499, b"", [])  # nobody reads it
         except REFUSALS as exc:
-            answer = self._refusals.answer(exc)
+            answer = self._desk.refusals.answer(exc)
         finally:
             if poll is not None:
-                self._leave(poll)
+                self._desk.leave(poll)
             poll = waiting = None  # what is raised keeps this frame
-        self._answered[answer.status] += 1
+        self._desk.count(answer.status)
         return answer
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
@@ -273,23 +306,14 @@ class LongPolling(Generic[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        if loop_of(self.purgatory).is_foreign_thread():
-            raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if not self.purgatory.is_open:  # not an error: the first poll starts it
-            require_hashable("key", key)
-            if limit is not None:
-                checked_limit(limit)
-            return
-        if not (self.policy.linger and self.purgatory.waiting(key) and self._linger((self, key), key, limit)):
-            self.purgatory.check_and_complete_soon(key, limit)
+        self._desk.notify(key, limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does.
 
         Raises: RuntimeError: called from another thread.
         """
-        if not (self.policy.linger and self.purgatory.num_delayed > 0 and self._linger((self,), EVERY_KEY, None)):
-            self.purgatory.notify_all()
+        self._desk.notify_all()
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Same as notify(key), from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
@@ -299,61 +323,14 @@ class LongPolling(Generic[K]):
 
         Raises: TypeError: *key* is not hashable.
         """
-        if not self.policy.linger and self.purgatory.is_open:
-            self.purgatory.check_and_complete_threadsafe(key)
-            return
-        require_hashable("key", key)  # here, not in the loop
-        if self.purgatory.is_open:
-            self._handover.put(key, loop_of(self.purgatory).running, self.notify)
-
-    def _linger(self, lingering: Hashable, key: Hashable, limit: SupportsIndex | None) -> bool:
-        """Check *key* after ``Policy.linger``. Returns: False if the purgatory is full or closed.
-
-        Args: lingering: the key under which the operation that does so waits.
-        """
-        most = ALL if limit is None else checked_limit(limit)
-        there: list[Any] = self.purgatory.waiting(lingering)
-        if there:
-            there[0].add(most)
-            return True
-        checks = checks_of(self.purgatory)
-        with suppress(PurgatoryClosedError, PurgatoryFullError):
-            self.purgatory.watch(Linger(checks, key, most, self.policy.linger), [lingering])
-            checks.announce(key)
-            return True
-        return False
+        self._desk.notify_threadsafe(key)
 
     async def _enter(self) -> None:
-        """Prepare for the first poll in a loop. By then every server has installed its signal handlers."""
+        await self._desk.enter()
         loop = asyncio.get_running_loop()
-        if loop_of(self.purgatory).running is not loop:  # otherwise it is open, or was closed on purpose
-            await self.purgatory.start()
-        self._loop = loop
-        self._places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
-        # These belong to a loop, as reads do.
-        self._newcomers = Newcomers()
-        self._handover = Handover(turn_budget_of(self.purgatory))
-        if self._async_source is not None:
+        if self._async_source is not None and self._reads_loop is not loop:
+            self._reads_loop = loop
             self._reads = Reads(self._async_source, self._max_reads, self._outages)
-        on_stop_signal(self.purgatory.close)
-        if self.purgatory.is_open:
-            tell_opened(self.purgatory, self)
-
-    def _park(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
-        self._places.make_room(poll)
-        self.purgatory.watch(poll, (request.resource,) if request.keys is None else request.keys)
-        self._places.take(poll)
-
-    def _park_poll(self, request: PollRequest[K], poll: LongPoll[K]) -> None:
-        self._park(request, poll)
-        if request.receive is not None and not poll.done():
-            self._newcomers.add(poll, request.receive)
-
-    def _leave(self, poll: LongPoll[K]) -> None:
-        poll.cancel()  # it is still pending if parking raised half-way
-        self._newcomers.remove(poll)
-        self._places.leave(poll)
-        poll.stop_listening()  # raises in a loop that was closed before its tasks ended
 
     def _wait(self, request: PollRequest[K]) -> tuple[float, int | None]:
         """Returns: the seconds that the poll may wait, and what Preference-Applied says, or None."""
@@ -384,7 +361,7 @@ class LongPolling(Generic[K]):
         try:
             return Answer(200, await reading.body(), [*_headers(reading.version), self._media_type])
         except (GoneError, NotFoundError) as exc:
-            return self._refusals.answer(exc)
+            return self._desk.refusals.answer(exc)
 
     def version(self, resource: K) -> str:
         """The version of *resource*. Raises: TypeError, ValueError: it cannot be an ETag that comes back unchanged."""
@@ -397,7 +374,7 @@ class LongPolling(Generic[K]):
 
         Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises: no stream was opened.
         """
-        if self._loop is not asyncio.get_running_loop():
+        if not self._desk.is_open_in(asyncio.get_running_loop()):
             await self._enter()
         asked = (heartbeat, stall, age, request.client, request.group)
         stream: EventStream[K]
@@ -407,7 +384,7 @@ class LongPolling(Generic[K]):
             stream = ReadingStream(self.purgatory, request.resource, *asked)
         self._streams += 1
         try:
-            self._park(request, stream)
+            self._desk.park(stream, request.keys)
             if request.receive is not None:
                 stream.listen(request.receive)
         except BaseException:
@@ -418,7 +395,7 @@ class LongPolling(Generic[K]):
     def close_stream(self, stream: EventStream[K]) -> None:
         """Release the place of *stream*."""
         self._streams -= 1
-        self._leave(stream)
+        self._desk.leave(stream)
         stream.stop_counting()
 
     async def latest(self, resource: K) -> str:
@@ -432,9 +409,7 @@ class LongPolling(Generic[K]):
 
     def refuse(self, exc: Exception) -> Answer:
         """The answer to a stream that cannot begin, or to a poll that the server cancels."""
-        answer = self._refusals.answer(exc)
-        self.count(answer.status)
-        return answer
+        return self._desk.refuse(exc)
 
     def leave(self) -> Answer:
         """The answer to a client that has disconnected: nobody reads it."""
@@ -443,7 +418,7 @@ class LongPolling(Generic[K]):
 
     def count(self, status: int) -> None:
         """Count an answer when it begins."""
-        self._answered[status] += 1
+        self._desk.count(status)
 
 
 def _require_purgatory(purgatory: object, source: object) -> None:

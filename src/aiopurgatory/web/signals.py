@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from ..purgatory import Purgatory
+
 #: Not SIGQUIT: many handlers of that only dump the stacks, and the server goes on.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -37,6 +39,32 @@ def on_stop_signal(callback: Callable[[], object]) -> None:
             handler.add(loop, callback)
 
 
+def close_on_stop(purgatory: Purgatory) -> None:
+    """Close *purgatory* when the process gets SIGINT or SIGTERM, as a LongPolling does by itself.
+
+        @asynccontextmanager
+        async def lifespan(app):
+            async with purgatory:
+                close_on_stop(purgatory)
+                yield
+
+    Use it if handlers of your own await operations of *purgatory*: servers wait for handlers before they tell the app
+    to stop. The handlers get PurgatoryClosedError, on the next loop iteration after the signal. The server's own
+    signal handlers still run. A second call does nothing.
+
+    Call it in the running loop, once the server has installed its signal handlers: in a lifespan, or in a handler. In
+    a thread other than the main one, it does nothing: close the purgatory yourself.
+
+    Raises:
+        TypeError: *purgatory* is no Purgatory.
+        RuntimeError: no event loop is running.
+    """
+    if not isinstance(purgatory, Purgatory):
+        raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}")
+    asyncio.get_running_loop()
+    on_stop_signal(purgatory.close)
+
+
 def _put_ahead(number: int, former: _Handler) -> _Ahead:
     ahead = _Ahead(former)
     signal.signal(number, ahead)
@@ -61,7 +89,9 @@ class _Ahead:
         self._callbacks: list[tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = []
 
     def add(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-        self._callbacks = [(other, one) for other, one in self._callbacks if not other.is_closed()]
+        self._callbacks = [
+            (other, one) for other, one in self._callbacks if not other.is_closed() and (other, one) != (loop, callback)
+        ]
         self._callbacks.append((loop, callback))
 
     def __call__(self, number: int, frame: FrameType | None) -> None:

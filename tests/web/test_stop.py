@@ -1,0 +1,32 @@
+"""Handlers that await a purgatory of their own do not keep a server from stopping."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+
+from .helpers import Served, read
+
+
+@pytest.mark.parametrize("server", ["uvicorn-asyncio-h11", "uvicorn-uvloop-httptools"])
+def test_close_on_stop_lets_the_server_stop_at_once(server: str) -> None:
+    with Served(server, "app_stop:app") as served:
+        waiting = [served.send("GET /wait") for _ in range(3)]
+        served.wait_for(pending=3)
+        served.process.send_signal(signal.SIGTERM)
+        assert [(answer.status, answer.body) for answer in map(read, waiting)] == [(503, b"the server stops")] * 3
+        served.process.wait(timeout=10)
+
+
+def test_server_without_close_on_stop_waits_for_the_handlers() -> None:
+    """The control."""
+    with Served("uvicorn-asyncio-h11", "app_stop:without", quiet=False) as served:
+        waiting = served.send("GET /wait")
+        served.wait_for(pending=1)
+        served.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            served.process.wait(timeout=3)
+        waiting.close()
+        served.process.kill()
