@@ -76,9 +76,6 @@ FLOORS = [
     {"purgatory"},
     {"kit"},
 ]
-#: Who may pass the door of the core for now, with the reason: the beginning of a path.
-PAST_THE_DOOR = {
-}
 #: What the law below allows, with the reason: (module, private name or attribute).
 EXCEPTIONS = {
     ("purgatory.py", "_get_running_loop"): "asyncio documents it for those who need the quickest way",
@@ -145,8 +142,8 @@ def test_core_imports_from_lower_floors_only() -> None:
 
 
 def is_inside(path: str) -> bool:
-    """Is *path* of the core, of the asyncio face, or an exception?"""
-    return layer_of(path) in {"core", "__init__", *(FACE - CORE)} or path.startswith(tuple(PAST_THE_DOOR))
+    """Is *path* of the core, or of the asyncio face?"""
+    return layer_of(path) in {"core", "__init__", *(FACE - CORE)}
 
 
 @pytest.mark.parametrize("path", TREES)
@@ -157,12 +154,6 @@ def test_core_is_used_through_its_door_only(path: str) -> None:
     assert not past, f"{path} must import from core/kit.py what it takes from {past}"
     called = {ast.unparse(node.func) for node in ast.walk(TREES[path]) if isinstance(node, ast.Call)}
     assert not called & {"parts_of"}, f"{path} must not call parts_of(): see core/kit.py"
-
-
-def test_each_exception_to_the_door_is_needed() -> None:
-    for begin in PAST_THE_DOOR:
-        imports = {name for path in TREES if path.startswith(begin) for name in imports_of(path)}
-        assert any(name.startswith("aiopurgatory.core") for name in imports - {"aiopurgatory.core.kit"}), begin
 
 
 # the law: an object's state is written in the module of its class, and private state is not even read elsewhere

@@ -135,17 +135,6 @@ def purge_interval_of(purgatory: SyncPurgatory) -> int:
     return parts_of(purgatory).purging.interval
 
 
-def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return *observers* without duplicates. Raises: TypeError: one is no Observer."""
-    if not isinstance(observers, Iterable):
-        raise TypeError(f"observers must be an iterable of Observer instances, got {observers!r}")
-    listed = unique(observers)
-    for observer in listed:
-        if not isinstance(observer, Observer):
-            raise TypeError(f"observers must be instances of Observer, got {observer!r}")
-    return listed
-
-
 def unique(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """Return *observers* without duplicates."""
     return tuple({id(observer): observer for observer in observers}.values())
