@@ -77,7 +77,7 @@ class Bare(Ours):
     def __init__(self, soon: bool = False) -> None:
         super().__init__()
         if soon:
-            self.check = self.purgatory.check_and_complete_soon  # type: ignore[assignment]
+            self.check = self.purgatory.notify  # type: ignore[assignment]
         self.complete = self._complete
 
     def request(
@@ -94,4 +94,4 @@ class Bare(Ours):
 class AwaitedSoon(OursAwaited):
     def __init__(self) -> None:
         super().__init__()
-        self.check = self.purgatory.check_and_complete_soon  # type: ignore[assignment]
+        self.check = self.purgatory.notify  # type: ignore[assignment]

@@ -111,7 +111,7 @@ TARGETS = [
         lambda found: operation(found, "million", "ours", "longest turn, ms"),
     ),
     Target(
-        "longest loop turn, 100k waiters of one key, `..._soon`, ms",
+        "longest loop turn, 100k waiters of one key, `notify()`, ms",
         20,
         8,
         lambda found: operation(found, "herd", "ours, soon", "longest turn, frozen, ms"),

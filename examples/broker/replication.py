@@ -189,7 +189,7 @@ class Follower:
         offset = partition.log.end
         while not partition.is_gone:
             if self._stalled:
-                await fetches.wait_for(lambda: not self._stalled, [self], None)
+                await fetches.wait_for(lambda: not self._stalled, [self], timeout=None)
             partition.note(self.name, offset)
             found = await partition.read("end", offset, _FOLLOWER_BYTES, _FOLLOWER_WAIT)
             # Its offset may have been dropped from the log: then it restarts at the log's start.

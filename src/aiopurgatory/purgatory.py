@@ -57,7 +57,7 @@ class Purgatory(SyncPurgatory):
             purgatory.check_and_complete(("orders", 0))  # from the append path
 
     It belongs to the event loop it was started in. Call its methods there: from another thread, all but
-    check_and_complete_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
+    notify_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
 
     Args:
         name: shown in messages and metrics (default: "default").
@@ -66,7 +66,7 @@ class Purgatory(SyncPurgatory):
         purge_interval: when to drop an ended operation's entries under its other keys. 0 (default): at once. N: in one
             sweep per about N ended operations, as Kafka does; measured slower.
         max_pending: refuse to park more operations than this, >= 1. None (default): no limit.
-        turn_budget: seconds that expiries, ``..._soon`` checks and purges together may take of one loop iteration
+        turn_budget: seconds that expiries, notified checks and purges together may take of one loop iteration
             (default: 0.005). Less makes other tasks wait for a shorter time.
         clock: tells the time. None (default): ``time.monotonic`` and the loop's timer.
         observers: told of each operation that ends (default: none); duplicates count once.
@@ -187,8 +187,8 @@ class Purgatory(SyncPurgatory):
         self,
         predicate: Callable[[], R | None],
         keys: Iterable[Hashable],
-        timeout: float | None,
         *,
+        timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
     ) -> R:
         """Wait until *predicate* returns a true value. It is called now, on each check of *keys*, and at the deadline.
@@ -231,7 +231,7 @@ class Purgatory(SyncPurgatory):
         return value
 
     async def wait_until(
-        self, read: Callable[[], Awaitable[R | None]], keys: Iterable[Hashable], timeout: float | None
+        self, read: Callable[[], Awaitable[R | None]], keys: Iterable[Hashable], *, timeout: float | None
     ) -> R:
         """Wait until *read*, an ``async def`` such as a database query, returns a true value.
 
@@ -272,14 +272,14 @@ class Purgatory(SyncPurgatory):
             raise TimeoutError(f"read() was still false after {timeout} s")
         return found
 
-    def check_and_complete_threadsafe(self, key: Hashable) -> None:
-        """Call check_and_complete_soon() from another thread. Many calls are merged into few wake-ups of the loop.
+    def notify_threadsafe(self, key: Hashable) -> None:
+        """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.
 
         Raises: TypeError: *key* is not hashable.
         """
         require_hashable("key", key)  # here, not in the loop
         if self.is_open:
-            self._handover.put(key, self._parts.loop.running, self.check_and_complete_soon)
+            self._handover.put(key, self._parts.loop.running, self.notify)
         elif self._parts.loop.running is None:  # never started, and not only closed before its worker threads ended
             self._misses.examine(key)
 

@@ -30,7 +30,7 @@ def table() -> Table:
 
 
 def start(purgatory: Purgatory, table: Table, *keys: str, timeout: float | None = 5.0) -> asyncio.Task[Any]:
-    return asyncio.create_task(purgatory.wait_until(table.read, keys or ("key",), timeout))
+    return asyncio.create_task(purgatory.wait_until(table.read, keys or ("key",), timeout=timeout))
 
 
 def outcomes(purgatory: Purgatory) -> dict[str, int]:
@@ -93,7 +93,7 @@ async def test_news_of_a_read_that_a_check_began_are_not_missed(
     assert outcomes(purgatory) == {"completed": 1}
 
 
-@pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.check_and_complete_soon])
+@pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.notify])
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_check_during_a_read_is_no_missed_trigger(
     purgatory: Purgatory, table: Table, clock: ManualClock, check: Callable[[Purgatory, str], object], is_late: bool
@@ -219,7 +219,7 @@ async def test_read_that_raises_fails_the_wait(purgatory: Purgatory) -> None:
         raise LookupError("no such table")
 
     with pytest.raises(LookupError):
-        await purgatory.wait_until(read, ["key"], 5.0)
+        await purgatory.wait_until(read, ["key"], timeout=5.0)
     assert outcomes(purgatory) == {"failed": 1}
 
 
@@ -274,9 +274,7 @@ async def test_check_that_leads_to_nothing_had_none(purgatory: Purgatory, table:
 
 
 @pytest.mark.parametrize("found", [0, 1, 10])
-@pytest.mark.parametrize(
-    "check", [Purgatory.check_and_complete, Purgatory.check_and_complete_soon, Purgatory.check_and_complete_threadsafe]
-)
+@pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.notify, Purgatory.notify_threadsafe])
 async def test_check_of_ten_waits_is_one_check(
     purgatory: Purgatory, found: int, check: Callable[[Purgatory, str], object]
 ) -> None:
@@ -300,7 +298,7 @@ async def test_check_in_slices_is_one_check(clock: ManualClock) -> None:
         waits = [start(purgatory, table) for table in tables]
         other = start(purgatory, Table(), "other")
         await settle()
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
         for _ in range(5):
             await asyncio.sleep(0)
         purgatory.check_and_complete("other")  # between two slices
@@ -315,7 +313,7 @@ async def test_check_in_slices_is_one_check(clock: ManualClock) -> None:
 async def test_check_that_ends_others_had_an_effect(purgatory: Purgatory, table: Table) -> None:
     waiting = start(purgatory, table)
     ready: list[int] = []
-    other = asyncio.create_task(purgatory.wait_for(lambda: ready, ["key"], 5.0))
+    other = asyncio.create_task(purgatory.wait_for(lambda: ready, ["key"], timeout=5.0))
     await settle()
     ready.append(1)
     assert purgatory.check_and_complete("key") == 1
@@ -406,7 +404,7 @@ async def test_check_that_closes_the_purgatory_counts(
     if is_shared:
         purgatory.check_and_complete("other")
     if is_soon:
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
     else:
         purgatory.check_and_complete("key")
     await asyncio.gather(waiting, return_exceptions=True)
@@ -421,7 +419,7 @@ async def test_close_in_a_check_between_slices_counts_both(clock: ManualClock) -
         acting = purgatory.watch(Acts(), ["other"])
         await settle()
         acting.act = purgatory.close
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
         for _ in range(3):
             await asyncio.sleep(0)
         assert checks(purgatory) == (0, 0)
@@ -446,7 +444,7 @@ async def test_checks_in_slices_are_counted_one_by_one(purgatory: Purgatory, tab
     acting = purgatory.watch(Acts(), ["other"])
     await settle()
     for count, key in enumerate(["key", "other", "key", "other", "other"], 1):
-        purgatory.check_and_complete_soon(key)
+        purgatory.notify(key)
         await settle()
         assert checks(purgatory) == (count, count)
     waiting.cancel()
@@ -458,7 +456,7 @@ async def test_check_all_of_nothing_leaves_others_alone(clock: ManualClock) -> N
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         waits = [start(purgatory, Table()) for _ in range(10)]
         await settle()
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
         for _ in range(3):
             await asyncio.sleep(0)
         assert checks(purgatory) == (0, 0)
@@ -476,9 +474,9 @@ async def test_wait_due_before_a_check_of_all_is_not_missed(
     """The check is called for in the same turn, before the deadline is dealt with."""
     found: list[int] = []
     acting = purgatory.watch(Acts(5.0), ["other"])
-    waiting = asyncio.create_task(purgatory.wait_for(lambda: found, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: found, ["key"], timeout=5.0))
     await settle()
-    acting.act = purgatory.check_all_soon if checked else int
+    acting.act = purgatory.notify_all if checked else int
     found.append(1)
     await clock.advance(5.0)
     await waiting
@@ -493,7 +491,7 @@ async def test_wait_begun_in_a_check_does_not_count_for_it(purgatory: Purgatory,
         waits.append(start(purgatory, table))
         return False
 
-    other = asyncio.create_task(purgatory.wait_for(begin, ["key"], 5.0))
+    other = asyncio.create_task(purgatory.wait_for(begin, ["key"], timeout=5.0))
     await settle()
     waits[0].cancel()
     purgatory.check_and_complete("key")

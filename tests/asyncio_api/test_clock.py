@@ -36,7 +36,7 @@ async def test_clock_with_nothing_pending_arms_nothing(counted: Purgatory, count
     counted.watch(Waiting(None), ["key"])
     for _ in range(10):
         counted.check_and_complete("key")
-        counted.check_and_complete_soon("key")
+        counted.notify("key")
         await counting.manual.advance(DAY)
     assert (counting.armed, counted.statistics().wakeups) == ([], 0)
 
@@ -103,7 +103,7 @@ async def test_clock_jump_of_days_is_one_pass(counted: Purgatory, counting: Coun
     ops = [counted.watch(Waiting(number / 10), ["key"]) for number in range(1, 2000)]
     counting.manual = type(counting.manual)(31 * DAY)  # the loop was suspended
     counted.watch(Waiting(1.0), ["key"])
-    counted.check_and_complete_soon("key")  # something wakes the clock task
+    counted.notify("key")  # something wakes the clock task
     while counted.num_delayed > 1:  # in turns of turn_budget
         await counting.manual.advance(0)
     check_invariants(counted)
@@ -128,7 +128,7 @@ async def test_clock_going_back_expires_nothing_early(counted: Purgatory, counti
     counting.manual = type(counting.manual)(0.2)
     later = counted.watch(Waiting(1.0), ["key"])
     check_invariants(counted)
-    counted.check_and_complete_soon("key")
+    counted.notify("key")
     await counting.manual.advance(0.79)
     check_invariants(counted)
     assert (op.outcome, later.outcome) == (None, None)

@@ -101,7 +101,7 @@ async def test_close_leaves_no_task_and_no_handle(started_turns: int) -> None:
         await asyncio.sleep(0)
     ops = [purgatory.watch(Waiting(timeout), ["key"]) for timeout in (1.0, 2.0, 3600.0)]
     await clock.manual.advance(1.5)
-    purgatory.check_and_complete_soon("key")
+    purgatory.notify("key")
     purgatory.close()
     purgatory.close()
     wakeups = purgatory.statistics().wakeups

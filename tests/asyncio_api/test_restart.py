@@ -148,7 +148,7 @@ def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop, is_closed_
         return purgatory.watch(Op(60.0), ["key"])
 
     left = loop.run_until_complete(begin())
-    purgatory.check_and_complete_threadsafe("key")  # the loop will never run it
+    purgatory.notify_threadsafe("key")  # the loop will never run it
     loop.close()
 
     async def again() -> list[str]:
@@ -166,7 +166,7 @@ def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop, is_closed_
         async with purgatory:
             op = purgatory.watch(Op(60.0), ["key"])
             op.ready = True
-            await asyncio.to_thread(purgatory.check_and_complete_threadsafe, "key")
+            await asyncio.to_thread(purgatory.notify_threadsafe, "key")
             return await asyncio.wait_for(op, 5.0)
 
     assert asyncio.run(threadsafe()) == "result"
@@ -178,8 +178,8 @@ async def test_start_again_begins_empty(clock: ManualClock) -> None:
     async with purgatory:
         purgatory.watch(Op(60.0), ["a", "b", "c"]).force_complete()
         purgatory.watch(Op(60.0), ["key"])
-        purgatory.check_and_complete_soon("key")
-        purgatory.check_and_complete_threadsafe("key")
+        purgatory.notify("key")
+        purgatory.notify_threadsafe("key")
     async with purgatory:
         assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
         tried: list[int] = []

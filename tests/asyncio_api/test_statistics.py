@@ -66,6 +66,7 @@ async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClo
         levels=4,
         buckets=1,
         pending_by_level=(0, 0, 4, 0),
+        timeouts=0,
         longest_turn=purgatory.statistics().longest_turn,
     )
     assert (purgatory.num_delayed, purgatory.watched) == (4, 8)
@@ -98,7 +99,7 @@ async def test_statistics_count_checks_that_did_something(purgatory: Purgatory) 
     assert (stats.checks, stats.checks_without_effect) == (3, 2)
 
 
-@pytest.mark.parametrize("soon", [Purgatory.check_and_complete_soon, Purgatory.check_and_complete_threadsafe])
+@pytest.mark.parametrize("soon", [Purgatory.notify, Purgatory.notify_threadsafe])
 async def test_statistics_count_a_walk_once_however_it_is_asked_for(
     purgatory: Purgatory, clock: ManualClock, soon: Callable[[Purgatory, str], None]
 ) -> None:
@@ -131,7 +132,7 @@ async def test_statistics_answered_before_time_or_checked_soon_was_no_missed_tri
     await clock.advance(0.999)
     op.ready = True
     clock._now = 10**9  # the deadline comes with the turn in which the key is checked
-    purgatory.check_and_complete_soon("key")
+    purgatory.notify("key")
     await clock.advance(0)
     assert (purgatory.statistics().completed, purgatory.statistics().missed_triggers) == (2, 0)
 

@@ -14,14 +14,14 @@ from aiopurgatory.testing import ManualClock, check_invariants
 
 
 async def test_wait_for_true_at_once_returns_it(purgatory: Purgatory) -> None:
-    assert await purgatory.wait_for(lambda: [7], ["key"], 1.0) == [7]
+    assert await purgatory.wait_for(lambda: [7], ["key"], timeout=1.0) == [7]
     assert purgatory.statistics().completed == 1
 
 
 @pytest.mark.parametrize("timeout", [60.0, None])
 async def test_wait_for_returns_first_true_value(purgatory: Purgatory, timeout: float | None) -> None:
     records: list[int] = []
-    task = asyncio.create_task(purgatory.wait_for(lambda: records[1:], ["a", "b"], timeout))
+    task = asyncio.create_task(purgatory.wait_for(lambda: records[1:], ["a", "b"], timeout=timeout))
     for number in range(3):
         await asyncio.sleep(0)
         records.append(number)
@@ -32,7 +32,7 @@ async def test_wait_for_returns_first_true_value(purgatory: Purgatory, timeout: 
 
 
 async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, clock: ManualClock) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: 0, ["key"], 1.0))
+    task = asyncio.create_task(purgatory.wait_for(lambda: 0, ["key"], timeout=1.0))
     await clock.advance(0.999)
     assert not task.done()
     await clock.advance(0.001)
@@ -43,7 +43,7 @@ async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, c
 
 async def test_wait_for_true_at_deadline_returns_it(purgatory: Purgatory, clock: ManualClock) -> None:
     records: list[int] = []
-    task = asyncio.create_task(purgatory.wait_for(lambda: records, ["key"], 1.0))
+    task = asyncio.create_task(purgatory.wait_for(lambda: records, ["key"], timeout=1.0))
     await clock.advance(0.5)
     records.append(7)
     await clock.advance(0.5)
@@ -52,7 +52,7 @@ async def test_wait_for_true_at_deadline_returns_it(purgatory: Purgatory, clock:
 
 async def test_wait_for_predicate_raising_raises(purgatory: Purgatory) -> None:
     answers: list[Callable[[], int]] = [lambda: 0, lambda: 0, lambda: 1 // 0]
-    task = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], 1.0))
+    task = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], timeout=1.0))
     await asyncio.sleep(0)
     purgatory.check_and_complete("key")
     with pytest.raises(ZeroDivisionError):
@@ -61,7 +61,7 @@ async def test_wait_for_predicate_raising_raises(purgatory: Purgatory) -> None:
 
 
 async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], 1.0))
+    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=1.0))
     await asyncio.sleep(0)
     task.cancel()
     check_invariants(purgatory)
@@ -71,7 +71,7 @@ async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
 
 
 async def test_wait_for_closed_meanwhile_raises(purgatory: Purgatory) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], 1.0))
+    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=1.0))
     await asyncio.sleep(0)
     purgatory.close()
     with pytest.raises(PurgatoryClosedError):
@@ -86,4 +86,4 @@ async def test_wait_for_bad_argument_raises(
     purgatory: Purgatory, keys: Any, timeout: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=r"keys|timeout"):
-        await purgatory.wait_for(lambda: True, keys, timeout)
+        await purgatory.wait_for(lambda: True, keys, timeout=timeout)

@@ -45,12 +45,12 @@ def table() -> Table:
 
 async def test_value_that_is_there_is_returned_after_one_read(purgatory: Purgatory, table: Table) -> None:
     table.row = "row"
-    assert await purgatory.wait_until(table.read, ["key"], 5.0) == "row"
+    assert await purgatory.wait_until(table.read, ["key"], timeout=5.0) == "row"
     assert (table.reads, purgatory.num_delayed, purgatory.statistics().completed) == (1, 0, 1)
 
 
 async def test_check_leads_to_another_read(purgatory: Purgatory, table: Table) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.check_and_complete("key")
     await settle()
@@ -65,7 +65,7 @@ async def test_check_leads_to_another_read(purgatory: Purgatory, table: Table) -
 
 async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, table: Table) -> None:
     table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     table.row = "row"  # too late for the read that is under way
     for _ in range(100):
@@ -76,7 +76,7 @@ async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, table: Ta
 
 
 async def test_deadline_reads_once_more(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await clock.advance(4.999)
     assert table.reads == 1
     table.row = "row"  # and nobody is told
@@ -86,7 +86,7 @@ async def test_deadline_reads_once_more(purgatory: Purgatory, table: Table, cloc
 
 
 async def test_deadline_without_a_value_is_a_timeout(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await clock.advance(5.0)
     await settle()
     with pytest.raises(TimeoutError, match=r"^read\(\) was still false after 5.0 s$"):
@@ -96,7 +96,7 @@ async def test_deadline_without_a_value_is_a_timeout(purgatory: Purgatory, table
 
 async def test_deadline_during_a_read_reads_once_more(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
     table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await clock.advance(5.0)
     table.row = "row"
     assert not waiting.done()
@@ -107,9 +107,9 @@ async def test_deadline_during_a_read_reads_once_more(purgatory: Purgatory, tabl
 async def test_no_time_means_one_read_and_nothing_parked(purgatory: Purgatory, table: Table) -> None:
     for timeout in (0, -0.001):
         with pytest.raises(TimeoutError, match="there was no time to wait"):
-            await purgatory.wait_until(table.read, ["key"], timeout)
+            await purgatory.wait_until(table.read, ["key"], timeout=timeout)
     table.row = "row"
-    assert await purgatory.wait_until(table.read, ["key"], 0) == "row"
+    assert await purgatory.wait_until(table.read, ["key"], timeout=0) == "row"
     assert (table.reads, purgatory.statistics().expired) == (3, 0)
 
 
@@ -117,7 +117,7 @@ async def test_no_time_means_one_read_and_nothing_parked(purgatory: Purgatory, t
 async def test_cancelling_it_cancels_the_read(purgatory: Purgatory, table: Table, gate_is_open: bool) -> None:
     if not gate_is_open:
         table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     waiting.cancel()
     await settle()
@@ -127,7 +127,7 @@ async def test_cancelling_it_cancels_the_read(purgatory: Purgatory, table: Table
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table: Table, turns: int) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key", "other"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key", "other"], timeout=5.0))
     for turn in range(turns):
         if turn == 3:
             purgatory.check_and_complete("other")
@@ -147,7 +147,7 @@ async def test_read_that_raises_is_heard(purgatory: Purgatory) -> None:
         raise LookupError("no such table")
 
     with pytest.raises(LookupError, match="no such table"):
-        await purgatory.wait_until(read, ["key"], 5.0)
+        await purgatory.wait_until(read, ["key"], timeout=5.0)
     assert purgatory.num_delayed == 0
 
 
@@ -155,7 +155,7 @@ async def test_read_that_raises_is_heard(purgatory: Purgatory) -> None:
 async def test_closing_ends_it(purgatory: Purgatory, table: Table, gate_is_open: bool) -> None:
     if not gate_is_open:
         table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.close()
     table.gate.set()
@@ -165,7 +165,7 @@ async def test_closing_ends_it(purgatory: Purgatory, table: Table, gate_is_open:
 
 
 async def test_fail_for_key_ends_it(purgatory: Purgatory, table: Table) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.fail_for_key("key", ConnectionError("not leader"))
     with pytest.raises(ConnectionError, match="not leader"):
@@ -174,10 +174,10 @@ async def test_fail_for_key_ends_it(purgatory: Purgatory, table: Table) -> None:
 
 async def test_full_purgatory_refuses_before_it_reads(clock: ManualClock, table: Table) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        first = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+        first = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
         await settle()
         with pytest.raises(PurgatoryFullError):
-            await purgatory.wait_until(table.read, ["key"], 5.0)
+            await purgatory.wait_until(table.read, ["key"], timeout=5.0)
         assert table.reads == 1
         first.cancel()
         await settle()
@@ -187,7 +187,7 @@ async def test_fail_for_key_during_a_read_is_raised_and_not_reported(purgatory: 
     reports: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
     table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.fail_for_key("key", ConnectionError("not leader"))
     await settle()
@@ -200,7 +200,7 @@ async def test_fail_for_key_during_a_read_is_raised_and_not_reported(purgatory: 
 @pytest.mark.parametrize("end", ["close", "fail", "cancel"])
 async def test_end_during_a_read_cancels_it(purgatory: Purgatory, table: Table, end: str) -> None:
     table.gate.clear()  # and nothing opens it
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     if end == "close":
         purgatory.close()
@@ -221,13 +221,13 @@ async def test_timeout_of_the_read_itself_is_raised(purgatory: Purgatory, table:
         return False
 
     with pytest.raises(TimeoutError) as caught:
-        await purgatory.wait_until(read, ["key"], 5.0)
+        await purgatory.wait_until(read, ["key"], timeout=5.0)
     assert str(caught.value) == ""
     assert purgatory.statistics().failed == 1
 
 
 async def test_completed_from_outside_reads_once_more(purgatory: Purgatory, table: Table) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await settle()
     table.row = "row"
     assert purgatory.waiting("key")[0].force_complete()
@@ -238,14 +238,14 @@ async def test_completed_from_outside_reads_once_more(purgatory: Purgatory, tabl
 async def test_plain_function_for_read_is_refused(purgatory: Purgatory, timeout: float | None) -> None:
     rule = r"^read must be an async def, or return an awaitable; it returned 7; use wait_for\(\)$"
     with pytest.raises(TypeError, match=rule):
-        await purgatory.wait_until(lambda: 7, ["key"], timeout)  # type: ignore[arg-type, return-value]
+        await purgatory.wait_until(lambda: 7, ["key"], timeout=timeout)  # type: ignore[arg-type, return-value]
     assert purgatory.num_delayed == 0
 
 
 async def test_what_is_no_function_for_read_is_refused(purgatory: Purgatory, table: Table) -> None:
     for wrong, said in ((7, "got 7"), (table.read(), "got the coroutine of one call; pass the function")):
         with pytest.raises(TypeError, match=rf"^read must be an async function, {said}$"):
-            await purgatory.wait_until(wrong, ["key"], 5.0)  # type: ignore[arg-type]
+            await purgatory.wait_until(wrong, ["key"], timeout=5.0)  # type: ignore[arg-type]
     assert (table.reads, purgatory.statistics().cancelled) == (0, 0)
 
 
@@ -254,7 +254,7 @@ async def test_false_value_at_the_deadline_is_a_timeout(
     purgatory: Purgatory, table: Table, clock: ManualClock, false: object
 ) -> None:
     table.row = false
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], 5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
     await clock.advance(5.0)
     await settle()
     with pytest.raises(TimeoutError):

@@ -321,7 +321,7 @@ class Desk:
         while True:
             await self.ask()
             with suppress(TimeoutError):
-                await self.purgatory.wait_for(lambda: len(self.opened) % 2, ["a"], 60.0)
+                await self.purgatory.wait_for(lambda: len(self.opened) % 2, ["a"], timeout=60.0)
 
 
 def expire_all(purgatory: Purgatory, key: str) -> None:
@@ -329,7 +329,7 @@ def expire_all(purgatory: Purgatory, key: str) -> None:
 
 
 @pytest.mark.parametrize("use", [Desk.plain, Desk.nested, Desk.gathered, Desk.predicates])
-@pytest.mark.parametrize("event", [Purgatory.check_and_complete, Purgatory.check_and_complete_soon, expire_all])
+@pytest.mark.parametrize("event", [Purgatory.check_and_complete, Purgatory.notify, expire_all])
 @pytest.mark.parametrize("k", range(21))
 async def test_cancel_at_kth_turn_leaves_nothing(
     purgatory: Purgatory,

@@ -141,7 +141,7 @@ async def test_check_chain_of_10000_is_iterative(purgatory: Purgatory, clock: Ma
         await clock.advance(1.0)
     else:
         head.ready = True
-        purgatory.check_and_complete_soon(0) if start == "soon" else purgatory.check_and_complete(0)
+        purgatory.notify(0) if start == "soon" else purgatory.check_and_complete(0)
         await clock.advance(0)
     assert len(reached) == 10_000
     assert purgatory.watched == 0

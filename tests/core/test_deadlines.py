@@ -63,7 +63,7 @@ async def test_expiry_not_even_one_nanosecond_early() -> None:
             op = purgatory.watch(Op(at), ["key"])
             after = purgatory.watch(Op(math.nextafter(at, 1.0)), ["key"])
             await clock.advance(at - 1e-9)
-            purgatory.check_and_complete_soon("key")  # wakes the clock task, which looks at the time
+            purgatory.notify("key")  # wakes the clock task, which looks at the time
             await turns(2)
             assert (op.outcome, after.outcome) == (None, None)
             await clock.advance(at - clock.time())

@@ -201,9 +201,9 @@ async def test_cancelled_error_of_a_hook_is_reported_once(
     if event == "nested":
         outer = Op(60.0, on_complete=lambda _: purgatory.check_and_complete("key"))
         purgatory.watch(outer, ["outer"]).ready = True
-        purgatory.check_and_complete_soon("outer")
+        purgatory.notify("outer")
     elif event == "soon":
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
     elif event == "all":
         with pytest.raises(asyncio.CancelledError):
             purgatory.check_all()

@@ -141,7 +141,7 @@ async def test_sweep_with_a_broken_key_ends_nothing_else(clock: ManualClock, rep
     reports.clear()
 
 
-@pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.check_and_complete_soon])
+@pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.notify])
 async def test_broken_key_cuts_off_no_nested_check(
     purgatory: Purgatory, reports: list[BaseException], check: Callable[[Purgatory, str], object]
 ) -> None:

@@ -24,7 +24,7 @@ async def cause(event: str, purgatory: Purgatory, clock: ManualClock) -> None:
     if event in SYNC_EVENTS:
         SYNC_EVENTS[event](purgatory)
     elif event == "soon":
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
     await clock.advance(1.0 if event == "expiry" else 0)
 
 
@@ -300,7 +300,7 @@ async def test_failure_awaited_one_step_later_is_not_reported(purgatory: Purgato
     op = purgatory.watch(Op(60.0), ["key"])
 
     def fail_behind_the_clock() -> None:
-        purgatory.check_and_complete_soon("key")  # the clock task has its turn right after this
+        purgatory.notify("key")  # the clock task has its turn right after this
         tasks.append(asyncio.create_task(fate(op)))
         op.fail(Boom())
 

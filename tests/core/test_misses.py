@@ -52,7 +52,7 @@ async def test_threadsafe_after_close_says_nothing(warned: Callable[[], list[str
     """A worker thread may outlive the purgatory. It did what the other warnings advise."""
     async with Purgatory() as purgatory:
         pass
-    await asyncio.to_thread(purgatory.check_and_complete_threadsafe, "key")
+    await asyncio.to_thread(purgatory.notify_threadsafe, "key")
     assert warned() == []
 
 
@@ -74,7 +74,7 @@ async def test_check_in_a_forked_child_says_nothing(purgatory: Purgatory, caplog
     purgatory.watch(Op(60.0), ["7"])
     child = os.fork()
     if child == 0:  # pragma: no cover
-        for check in (purgatory.check_and_complete, purgatory.check_and_complete_threadsafe):
+        for check in (purgatory.check_and_complete, purgatory.notify_threadsafe):
             thread = threading.Thread(target=check, args=(7,))
             thread.start()
             thread.join()
@@ -130,9 +130,8 @@ async def test_check_of_the_twin_of_a_watched_key_is_said(
 CHECKS: dict[str, Callable[[Purgatory, Hashable], object]] = {
     "check_and_complete": Purgatory.check_and_complete,
     "check_and_complete, limit": lambda purgatory, key: purgatory.check_and_complete(key, 1),
-    "check_and_complete_soon": Purgatory.check_and_complete_soon,
     "notify": Purgatory.notify,
-    "check_and_complete_threadsafe": Purgatory.check_and_complete_threadsafe,
+    "notify_threadsafe": Purgatory.notify_threadsafe,
 }
 
 
@@ -201,7 +200,7 @@ async def test_right_keys_and_unknown_ones_are_not_said(purgatory: Purgatory, wa
     ]
     for key in checked:
         purgatory.check_and_complete(key)
-        purgatory.check_and_complete_soon(key)
+        purgatory.notify(key)
     await turns(3)
     assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
 
@@ -283,7 +282,7 @@ async def test_odd_methods_of_keys_break_no_check(purgatory: Purgatory, warned: 
         10**5000,
     ):
         assert purgatory.check_and_complete(key) == 0
-        purgatory.check_and_complete_soon(key)
+        purgatory.notify(key)
     for key in (Odd("b"), Odd("c")):  # a look-up of the key itself raises, as ever
         key.broken = "eq"
         with pytest.raises(LookupError):
@@ -306,7 +305,7 @@ async def test_closed_purgatory_says_nothing(purgatory: Purgatory, warned: Calla
     purgatory.watch(Op(60.0), ["7"]).add_done_callback(lambda _: None)
     purgatory.close()
     assert purgatory.check_and_complete(7) == 0
-    purgatory.check_and_complete_threadsafe(7)
+    purgatory.notify_threadsafe(7)
     assert warned() == []
 
 
@@ -354,7 +353,7 @@ async def test_check_from_a_thread_while_nobody_waits_is_said(
         assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
     asyncio.get_running_loop().set_debug(False)
     (message,) = warned()
-    assert "check_and_complete_threadsafe" in message
+    assert "notify_threadsafe" in message
     assert "'key'" in message
 
 
@@ -383,7 +382,7 @@ async def test_many_keys_cost_no_memory(purgatory: Purgatory) -> None:
     before = tracemalloc.get_traced_memory()[0]
     for key in keys:
         purgatory.check_and_complete(key)
-        purgatory.check_and_complete_soon(key)
+        purgatory.notify(key)
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 20_000

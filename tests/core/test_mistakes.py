@@ -95,9 +95,8 @@ async def test_unhashable_key_names_it_and_the_remedy(purgatory: Purgatory, key:
     before = purgatory.statistics()
     calls: list[Callable[[], object]] = [
         lambda: purgatory.check_and_complete(key),
-        lambda: purgatory.check_and_complete_soon(key),
         lambda: purgatory.notify(key),
-        lambda: purgatory.check_and_complete_threadsafe(key),
+        lambda: purgatory.notify_threadsafe(key),
         lambda: purgatory.fail_for_key(key, ValueError()),
         lambda: purgatory.cancel_for_key(key),
         lambda: purgatory.waiting(key),
@@ -127,9 +126,9 @@ def test_clock_that_is_none_raises_type_error(clock: Any) -> None:
 async def test_wait_for_no_function_raises_type_error(purgatory: Purgatory, timeout: float) -> None:
     true: Any = True
     with pytest.raises(TypeError, match="predicate must be a function, got True"):
-        await purgatory.wait_for(true, ["key"], timeout)
+        await purgatory.wait_for(true, ["key"], timeout=timeout)
     with pytest.raises(TypeError, match="on_undelivered must be a function, got True"):
-        await purgatory.wait_for(lambda: 1, ["key"], timeout, on_undelivered=true)
+        await purgatory.wait_for(lambda: 1, ["key"], timeout=timeout, on_undelivered=true)
     assert purgatory.num_delayed == 0
 
 
@@ -255,7 +254,7 @@ async def test_wait_for_async_predicate_raises_type_error(purgatory: Purgatory) 
     predicates: list[Any] = [predicate, partial(predicate)]
     for asked in predicates:
         with pytest.raises(TypeError, match="predicate"):
-            await purgatory.wait_for(asked, ["key"], 1.0)
+            await purgatory.wait_for(asked, ["key"], timeout=1.0)
     assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
 
 
@@ -263,7 +262,7 @@ async def test_wait_for_async_predicate_raises_type_error(purgatory: Purgatory) 
 async def test_wait_for_no_time_left_tries_once(purgatory: Purgatory, timeout: float) -> None:
     """What is left of a deadline may be nothing, or less."""
     answers = [0, 1, 1, 1]
-    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout))
+    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=timeout))
     await turns(5)
     assert task.done()
     assert isinstance(task.exception(), TimeoutError)
@@ -274,7 +273,7 @@ async def test_wait_for_no_time_left_tries_once(purgatory: Purgatory, timeout: f
 @pytest.mark.parametrize("timeout", [0, -0.001])
 async def test_wait_for_no_time_left_but_true_returns_it(purgatory: Purgatory, timeout: float) -> None:
     answers = [7, 8]
-    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout))
+    task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=timeout))
     await turns(5)
     assert (task.done() and task.result(), answers) == (7, [8])
 
@@ -282,7 +281,7 @@ async def test_wait_for_no_time_left_but_true_returns_it(purgatory: Purgatory, t
 async def test_wait_for_nan_raises_value_error(purgatory: Purgatory) -> None:
     asked: list[int] = []
     with pytest.raises(ValueError, match=r"timeout.*nan"):
-        await purgatory.wait_for(lambda: asked.append(1), ["key"], math.nan)
+        await purgatory.wait_for(lambda: asked.append(1), ["key"], timeout=math.nan)
     assert asked == []
 
 
@@ -290,7 +289,7 @@ async def test_wait_for_nan_raises_value_error(purgatory: Purgatory) -> None:
 async def test_wait_for_cancelled_with_the_end_gives_back(purgatory: Purgatory, gives_back: bool) -> None:
     queue: deque[int] = deque()
     options: dict[str, Any] = {"on_undelivered": queue.appendleft} if gives_back else {}
-    task = started(purgatory.wait_for(lambda: queue and queue.popleft(), ["key"], 60.0, **options))
+    task = started(purgatory.wait_for(lambda: queue and queue.popleft(), ["key"], timeout=60.0, **options))
     await turns(1)
     queue.extend([7, 8])
     assert purgatory.check_and_complete("key") == 1
@@ -305,7 +304,9 @@ async def test_wait_for_cancelled_with_the_end_gives_back(purgatory: Purgatory, 
 async def test_wait_for_on_undelivered_only_when_undelivered(purgatory: Purgatory, ending: str) -> None:
     queue: deque[int] = deque([7] if ending == "at once" else [])
     returned: list[object] = []
-    waiting = purgatory.wait_for(lambda: queue and queue.popleft(), ["key"], 60.0, on_undelivered=returned.append)
+    waiting = purgatory.wait_for(
+        lambda: queue and queue.popleft(), ["key"], timeout=60.0, on_undelivered=returned.append
+    )
     task = started(waiting)
     await turns(2)
     if ending == "taken":

@@ -90,7 +90,7 @@ async def test_hook_may_watch_and_check(purgatory: Purgatory, hook: str) -> None
             purgatory.watch(other, ["key", "new"])
         more[1].ready = True
         purgatory.check_and_complete("new")
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
 
     op = await run_hook(purgatory, hook, watch_and_check)
     await turns(3)
@@ -139,7 +139,7 @@ async def test_try_that_checks_its_own_key_is_not_tried_inside_itself(
         purgatory.check_and_complete("queue")  # there is room now: producers wait under the same key
         return item
 
-    waiting = asyncio.create_task(purgatory.wait_for(take, ["queue"], 1.0))
+    waiting = asyncio.create_task(purgatory.wait_for(take, ["queue"], timeout=1.0))
     producer = purgatory.watch(Op(60.0), ["queue"])
     if moment == "deadline":
         await clock.settle()

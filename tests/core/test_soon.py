@@ -1,4 +1,4 @@
-"""check_and_complete_soon(): once per mark, on a later turn, in slices, in order (I8)."""
+"""notify(): once per mark, on a later turn, in slices, in order (I8)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def test_soon_marked_many_times_checks_once_later(purgatory: Purgatory) ->
     ops = [purgatory.watch(Op(), ["a", "b"]) for _ in range(3)]
     ops[1].ready = True
     for _ in range(100):
-        purgatory.check_and_complete_soon("a")
+        purgatory.notify("a")
     assert [op.tries for op in ops] == [2, 2, 2]
     await turns(10)
     check_invariants(purgatory)
@@ -27,10 +27,10 @@ async def test_soon_marked_while_walked_walks_once_more(purgatory: Purgatory) ->
     def mark(op: Op) -> None:
         if op.tries == 3:
             for _ in range(10):
-                purgatory.check_and_complete_soon("key")
+                purgatory.notify("key")
 
     ops = [purgatory.watch(Op(try_complete=mark), ["key"]) for _ in range(3)]
-    purgatory.check_and_complete_soon("key")
+    purgatory.notify("key")
     await turns(10)
     assert [op.tries for op in ops] == [4, 4, 4]
 
@@ -40,7 +40,7 @@ async def test_soon_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> No
     a, b, c = (purgatory.watch(Op(on_complete=order.append), [key]) for key in "abc")
     a.ready = b.ready = c.ready = True
     for key in "cabc":
-        purgatory.check_and_complete_soon(key)
+        purgatory.notify(key)
     await turns(10)
     assert order == [c, a, b]
 
@@ -49,7 +49,7 @@ async def test_soon_before_the_clock_task_runs_is_kept(clock: ManualClock) -> No
     async with Purgatory(clock=clock) as purgatory:
         op = purgatory.watch(Op(), ["key"])
         op.ready = True
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
         await turns(10)
         assert op.done()
 
@@ -61,7 +61,7 @@ async def test_soon_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
         for op in ops:
             op.ready = True
         ops[7].hooks["on_complete"] = lambda _: ops[15].cancel()
-        purgatory.check_and_complete_soon("a")
+        purgatory.notify("a")
         done_by_turn = []
         for _ in range(30):
             await turns(1)
@@ -85,7 +85,7 @@ async def test_soon_slices_let_deadlines_through() -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = [purgatory.watch(Op(), ["key"]) for _ in range(50)]
         due = purgatory.watch(Op(1.0), ["other"])
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
         await turns(10)
         assert due.outcome is None
         clock.leap = 1.0
@@ -99,18 +99,18 @@ async def test_soon_slices_let_deadlines_through() -> None:
 @pytest.mark.parametrize("end", ["cancel", "close"])
 async def test_soon_ended_before_its_turn_is_not_tried(purgatory: Purgatory, end: str) -> None:
     op = purgatory.watch(Op(), ["key"])
-    purgatory.check_and_complete_soon("key")
+    purgatory.notify("key")
     op.cancel() if end == "cancel" else purgatory.close()
     await turns(10)
     assert op.tries == 2
 
 
 async def test_soon_unknown_not_started_or_closed_is_harmless(purgatory: Purgatory) -> None:
-    purgatory.check_and_complete_soon("unknown")
-    Purgatory().check_and_complete_soon("key")
+    purgatory.notify("unknown")
+    Purgatory().notify("key")
     await turns(10)
     purgatory.close()
-    purgatory.check_and_complete_soon("unknown")
+    purgatory.notify("unknown")
     await turns(10)
     assert purgatory.statistics().pending == 0
 
@@ -129,11 +129,11 @@ async def test_marked_key_that_cannot_be_compared_ends_nothing_else(
 
     other = purgatory.watch(Op(60.0), ["other"])
     purgatory.watch(Op(60.0), [Apart()])
-    purgatory.check_and_complete_soon(Apart())
+    purgatory.notify(Apart())
     purgatory.cancel_for_key(Apart())
     purgatory.watch(Op(60.0), [7])
     other.ready = True
-    purgatory.check_and_complete_soon("other")
+    purgatory.notify("other")
     await turns(5)
     assert other.outcome is Outcome.COMPLETED
     assert [type(exc) for exc in reports] == [Boom]

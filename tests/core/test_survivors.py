@@ -36,7 +36,7 @@ class LeapingClock(ManualClock):
 # statistics().missed_triggers
 
 
-@pytest.mark.parametrize("mark", [Purgatory.check_and_complete_soon, Purgatory.check_and_complete_threadsafe])
+@pytest.mark.parametrize("mark", [Purgatory.notify, Purgatory.notify_threadsafe])
 @pytest.mark.parametrize(("marked", "missed"), [("key", 0), ("unrelated", 1)])
 async def test_missed_trigger_not_while_its_key_is_walked(
     mark: Callable[[Purgatory, str], None], marked: str, missed: int
@@ -66,7 +66,7 @@ async def test_missed_trigger_not_while_all_are_walked() -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = [purgatory.watch(Op(), [number]) for number in range(40)]
         last = purgatory.watch(Op(1.0), ["key"])
-        purgatory.check_all_soon()
+        purgatory.notify_all()
         while ops[5].tries < 3:
             await turns(1)
         last.ready = True
@@ -84,7 +84,7 @@ async def test_missed_trigger_not_when_marked_before_it() -> None:
         for op in ops:
             op.ready = True
         clock.leap = 1.0
-        purgatory.check_and_complete_soon("b")
+        purgatory.notify("b")
         await turns(10)
         assert [op.outcome for op in ops] == [Outcome.COMPLETED] * 3
         assert purgatory.statistics().missed_triggers == 1
@@ -116,7 +116,7 @@ async def test_missed_trigger_counts_a_forgotten_check_once(purgatory: Purgatory
 
 
 async def test_missed_trigger_not_when_checked_in_time(purgatory: Purgatory, clock: ManualClock) -> None:
-    for check in (purgatory.check_and_complete, purgatory.check_and_complete_soon):
+    for check in (purgatory.check_and_complete, purgatory.notify):
         op = purgatory.watch(Op(1.0), ["key"])
         await clock.advance(0.999)
         op.ready = True
@@ -241,12 +241,12 @@ def end_some(purgatory: Purgatory, ops: list[Op]) -> None:
 
 
 def in_the_middle_of_a_check(purgatory: Purgatory, ops: list[Op]) -> None:
-    purgatory.check_and_complete_soon("shared")
+    purgatory.notify("shared")
 
 
 def in_the_middle_of_a_purge(purgatory: Purgatory, ops: list[Op]) -> None:
     end_some(purgatory, ops)
-    purgatory.check_and_complete_soon("shared")
+    purgatory.notify("shared")
     for _ in range(30):  # more than purge_interval: a sweep begins
         ops.append(purgatory.watch(Op(60.0), ["shared", "swept"]))
         ops[-1].force_complete()
@@ -348,8 +348,8 @@ def test_end_after_the_loop_was_closed_is_quiet(module: str, name: str, awaited:
     ON_A_CLOSED_LOOP[name](purgatory, op)
     assert op.done()
     assert purgatory.num_delayed == 0
-    purgatory.check_and_complete_soon("key")
-    purgatory.check_and_complete_threadsafe("key")
+    purgatory.notify("key")
+    purgatory.notify_threadsafe("key")
     purgatory.close()
     purgatory.close()
     check_invariants(purgatory)
@@ -365,14 +365,14 @@ async def test_rearm_never_for_later_and_later_deadlines() -> None:
     async with Purgatory(clock=clock) as purgatory:
         await turns(3)
         ops = [purgatory.watch(Op(1.0 + number * 0.1), ["key"]) for number in range(1000)]
-        purgatory.check_and_complete_soon("key")  # wakes the clock task, which goes back to sleep
+        purgatory.notify("key")  # wakes the clock task, which goes back to sleep
         await turns(10)
         assert len(clock.armed) == 1
         ops[0].cancel()
         ops[1].force_complete()
         assert purgatory.reschedule(ops[2], 500.0)
         ops.append(purgatory.watch(Op(2.0), ["key"]))
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
         await turns(10)
         check_invariants(purgatory)
         assert len(clock.armed) == 1
@@ -417,14 +417,14 @@ async def test_threadsafe_unhashable_key_fails_in_the_caller(clock: ManualClock,
     if state == "closed":
         purgatory.close()
     with pytest.raises(TypeError, match="key must be hashable, got "):
-        await asyncio.to_thread(purgatory.check_and_complete_threadsafe, key)
+        await asyncio.to_thread(purgatory.notify_threadsafe, key)
     with pytest.raises(TypeError, match="key must be hashable, got "):
-        purgatory.check_and_complete_threadsafe(key)
+        purgatory.notify_threadsafe(key)
     await turns(3)
     if state == "open":  # and later calls arrive
         op = purgatory.watch(Op(60.0), ["key"])
         op.ready = True
-        purgatory.check_and_complete_threadsafe("key")
+        purgatory.notify_threadsafe("key")
         await turns(5)
         assert op.done()
     await purgatory.aclose()
@@ -455,7 +455,7 @@ async def test_aclose_begun_in_a_hook_ends(clock: ManualClock, event: str, hook:
     other = purgatory.watch(Op(1.0), ["key"])
     op.ready = event != "expiry"
     if event == "soon":
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
     elif event == "check":
         purgatory.check_and_complete("key")
     await clock.advance(1.0)
@@ -488,7 +488,7 @@ async def test_aclose_in_the_clock_task_waits_not_for_itself(clock: ManualClock,
     op = purgatory.watch(Op(0 if event == "expiry" else 60.0, on_complete=close_by_hand), ["key"])
     op.ready = True
     if event == "soon":
-        purgatory.check_and_complete_soon("key")
+        purgatory.notify("key")
     await clock.advance(1.0)
     assert op.done()
     assert len(answers) == 1
@@ -504,7 +504,7 @@ async def test_key_of_a_check_soon_is_let_go(purgatory: Purgatory) -> None:
     ref = weakref.ref(key)
     op = purgatory.watch(Op(), [key])
     op.ready = True
-    purgatory.check_and_complete_soon(key)
+    purgatory.notify(key)
     await turns(5)
     assert op.done()
     del op, key

@@ -69,7 +69,7 @@ async def test_limit_unknown_key_is_0(purgatory: Purgatory) -> None:
     assert Purgatory().check_and_complete("key", limit=1) == 0
 
 
-@pytest.mark.parametrize("method", ["check_and_complete", "check_and_complete_soon"])
+@pytest.mark.parametrize("method", ["check_and_complete", "notify"])
 @pytest.mark.parametrize("limit", [0, -1, True, False, "1", 1.5, 1.0, math.nan, [1]], ids=repr)
 async def test_limit_bad_is_refused(purgatory: Purgatory, method: str, limit: Any) -> None:
     ops = watch_ready(purgatory, 2)
@@ -143,7 +143,7 @@ async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> 
         free -= 1
         return True
 
-    tasks = [asyncio.create_task(purgatory.wait_for(take, ["permit"], None)) for _ in range(100)]
+    tasks = [asyncio.create_task(purgatory.wait_for(take, ["permit"], timeout=None)) for _ in range(100)]
     await turns(1)
     tries = 0
     for _ in range(100):
@@ -153,20 +153,20 @@ async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> 
     assert await asyncio.gather(*tasks) == [True] * 100
 
 
-# check_and_complete_soon(key, limit=...)
+# notify(key, limit=...)
 
 
 @pytest.mark.parametrize(("limits", "expected"), [([1] * 5, 5), ([2, 3], 5), ([1, None, 1], 8), ([None, 2], 8)])
 async def test_soon_limits_add_up_and_none_wins(purgatory: Purgatory, limits: list[int | None], expected: int) -> None:
     ops = watch_ready(purgatory, 8)
     for limit in limits:
-        purgatory.check_and_complete_soon("key", limit=limit)
+        purgatory.notify("key", limit=limit)
     assert ended(ops) == []
     await turns(10)
     check_invariants(purgatory)
     assert ended(ops) == list(range(expected))
     assert purgatory.statistics().checks == 1
-    purgatory.check_and_complete_soon("key", limit=1)
+    purgatory.notify("key", limit=1)
     await turns(10)
     assert len(ended(ops)) == min(expected + 1, 8)
 
@@ -174,7 +174,7 @@ async def test_soon_limits_add_up_and_none_wins(purgatory: Purgatory, limits: li
 async def test_soon_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
     ops = watch_ready(purgatory, 6)
     ops[0].ready = ops[2].ready = False
-    purgatory.check_and_complete_soon("key", limit=2)
+    purgatory.notify("key", limit=2)
     await turns(10)
     assert ended(ops) == [1, 3]
     assert [op.tries for op in ops] == [3, 3, 3, 3, 2, 2]
@@ -185,10 +185,10 @@ async def test_soon_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
         ops = watch_ready(purgatory, 10)
         for op in ops[:4]:
             op.ready = False
-        purgatory.check_and_complete_soon("key", limit=3)
+        purgatory.notify("key", limit=3)
         await turns(3)
         assert len(ended(ops)) < 3
-        purgatory.check_and_complete_soon("other", limit=1)
+        purgatory.notify("other", limit=1)
         await turns(30)
         check_invariants(purgatory)
         assert ended(ops) == [4, 5, 6]
@@ -198,11 +198,11 @@ async def test_soon_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
 async def test_soon_limit_marked_while_walked_walks_again(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = watch_ready(purgatory, 10)
-        purgatory.check_and_complete_soon("key", limit=4)
+        purgatory.notify("key", limit=4)
         while len(ended(ops)) < 2:
             await turns(1)
-        purgatory.check_and_complete_soon("key", limit=2)
-        purgatory.check_and_complete_soon("key", limit=1)
+        purgatory.notify("key", limit=2)
+        purgatory.notify("key", limit=1)
         await turns(40)
         assert ended(ops) == list(range(7))
 
@@ -212,7 +212,7 @@ async def test_soon_limit_with_deferred_purging_skips_the_ended(clock: ManualClo
         ops = watch_ready(purgatory, 5, ("key", "other"))
         ops[0].force_complete()
         ops[1].force_complete()
-        purgatory.check_and_complete_soon("key", limit=2)
+        purgatory.notify("key", limit=2)
         await turns(10)
         check_invariants(purgatory)
         assert ended(ops) == [0, 1, 2, 3]

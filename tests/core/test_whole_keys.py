@@ -1,4 +1,4 @@
-"""What concerns all at once: check_all_soon(), and fail_for_key() and waiting() for a key."""
+"""What concerns all at once: notify_all(), and fail_for_key() and waiting() for a key."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from aiopurgatory.testing import ManualClock, check_invariants
 from .parts import Boom, Op, fate, turns
 from .ready import ended, watch_ready
 
-# check_all_soon()
+# notify_all()
 
 
-async def test_check_all_soon_tries_each_op_once(purgatory: Purgatory) -> None:
+async def test_notify_all_tries_each_op_once(purgatory: Purgatory) -> None:
     ops = [purgatory.watch(Op(60.0), keys) for keys in (["a", "b", "c"], ["b"], ["d", "a"])]
     for op in ops[1:]:
         op.ready = True
     for _ in range(5):
-        purgatory.check_all_soon()
+        purgatory.notify_all()
     assert [op.tries for op in ops] == [2, 2, 2]
     await turns(10)
     check_invariants(purgatory)
     assert ([op.tries for op in ops], ended(ops)) == ([3, 3, 3], [1, 2])
 
 
-async def test_check_all_soon_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
+async def test_notify_all_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = [purgatory.watch(Op(60.0), [number, "shared"]) for number in range(20)]
         for op in ops:
             op.ready = True
-        purgatory.check_all_soon()
+        purgatory.notify_all()
         done_by_turn = []
         for _ in range(60):
             await turns(1)
@@ -45,10 +45,10 @@ async def test_check_all_soon_in_slices_of_the_turn_budget(clock: ManualClock) -
         assert [op.tries for op in ops] == [3] * 20
 
 
-async def test_check_all_soon_spares_those_ended_meanwhile(clock: ManualClock) -> None:
+async def test_notify_all_spares_those_ended_meanwhile(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = [purgatory.watch(Op(60.0), [number]) for number in range(10)]
-        purgatory.check_all_soon()
+        purgatory.notify_all()
         while ops[0].tries < 3:
             await turns(1)
         ops[9].cancel()
@@ -56,12 +56,12 @@ async def test_check_all_soon_spares_those_ended_meanwhile(clock: ManualClock) -
         assert [op.tries for op in ops] == [3] * 9 + [2]
 
 
-async def test_check_all_soon_with_nobody_is_harmless(purgatory: Purgatory) -> None:
-    purgatory.check_all_soon()
-    Purgatory().check_all_soon()
+async def test_notify_all_with_nobody_is_harmless(purgatory: Purgatory) -> None:
+    purgatory.notify_all()
+    Purgatory().notify_all()
     await turns(3)
     purgatory.close()
-    purgatory.check_all_soon()
+    purgatory.notify_all()
     await turns(3)
     assert purgatory.statistics().checks == 0
 

@@ -14,14 +14,14 @@ from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import Boom, Op, turns
 
-REMEDY = "call_soon_threadsafe|check_and_complete_threadsafe"
+REMEDY = "call_soon_threadsafe|notify_threadsafe"
 
 CALLS: dict[str, Callable[[Purgatory, Op], object]] = {
     "check_and_complete": lambda purgatory, op: purgatory.check_and_complete("key"),
     "check_and_complete, limit": lambda purgatory, op: purgatory.check_and_complete("key", limit=1),
-    "check_and_complete_soon": lambda purgatory, op: purgatory.check_and_complete_soon("key"),
+    "notify": lambda purgatory, op: purgatory.notify("key"),
     "check_all": lambda purgatory, op: purgatory.check_all(),
-    "check_all_soon": lambda purgatory, op: purgatory.check_all_soon(),
+    "notify_all": lambda purgatory, op: purgatory.notify_all(),
     "cancel_for_key": lambda purgatory, op: purgatory.cancel_for_key("key"),
     "fail_for_key": lambda purgatory, op: purgatory.fail_for_key("key", Boom()),
     "reschedule": lambda purgatory, op: purgatory.reschedule(op, 1.0),
@@ -96,14 +96,14 @@ async def test_wrong_thread_remedy_works(purgatory: Purgatory) -> None:
             with pytest.raises(RuntimeError) as raised:
                 refused()
             messages.append(str(raised.value))
-        purgatory.check_and_complete_threadsafe("a")
+        purgatory.notify_threadsafe("a")
         loop.call_soon_threadsafe(cancelled.cancel)
 
     loop = asyncio.get_running_loop()
     checked.ready = True
     await asyncio.to_thread(from_a_thread)
     await turns(5)
-    assert re.search("check_and_complete_threadsafe", messages[0])
+    assert re.search("notify_threadsafe", messages[0])
     assert re.search("call_soon_threadsafe", messages[1])
     assert (checked.done(), cancelled.cancelled()) == (True, True)
 

@@ -117,7 +117,7 @@ def test_close_after_its_loop_was_closed_ends_all(new_loop: NewLoop) -> None:
     task = loop.create_task(wait())
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
-    purgatory.check_and_complete_threadsafe("key")
+    purgatory.notify_threadsafe("key")
     with pytest.raises(RuntimeError):
         purgatory.watch(Wait(60.0), ["key"])
     purgatory.close()

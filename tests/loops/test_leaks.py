@@ -61,9 +61,9 @@ async def end(how: str, op: Fetch, tasks: list[asyncio.Task[None]], purgatory: P
         case "complete" | "complete, then cancel tasks":
             purgatory.check_and_complete(key)
         case "complete soon":
-            purgatory.check_and_complete_soon(key)
+            purgatory.notify(key)
         case "complete threadsafe":
-            purgatory.check_and_complete_threadsafe(key)
+            purgatory.notify_threadsafe(key)
         case "expire":
             await clock.advance(30.0)
         case "expire, raising":

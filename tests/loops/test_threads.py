@@ -46,7 +46,7 @@ async def test_threadsafe_eight_threads_lose_no_call(purgatory: Purgatory) -> No
     def notify(thread: int) -> None:
         for n in range(CALLS):
             happened.add((thread, n))
-            purgatory.check_and_complete_threadsafe((thread, n))
+            purgatory.notify_threadsafe((thread, n))
 
     def watch(key: Hashable) -> Wait:
         return purgatory.watch(Wait(lambda: key in happened), [key])
@@ -65,7 +65,7 @@ async def test_threadsafe_many_calls_take_few_wakeups(purgatory: Purgatory) -> N
     def notify(thread: int) -> None:
         for _ in range(CALLS):
             calls[thread] += 1
-            purgatory.check_and_complete_threadsafe("hot")
+            purgatory.notify_threadsafe("hot")
 
     op = purgatory.watch(Wait(lambda: sum(calls) == THREADS * CALLS), ["hot"])
     async with asyncio.timeout(30):
@@ -81,7 +81,7 @@ async def test_threadsafe_calls_without_pause_let_loop_turn(purgatory: Purgatory
 
     def notify(thread: int) -> None:
         while not stop.is_set() and time.monotonic() < give_up_at:
-            purgatory.check_and_complete_threadsafe("hot")
+            purgatory.notify_threadsafe("hot")
 
     async def turn_and_stop() -> None:
         for _ in range(10):
@@ -102,7 +102,7 @@ async def test_threadsafe_many_keys_come_in_slices(clock: ManualClock) -> None:
 
         def notify() -> None:
             for number in range(len(ops)):
-                purgatory.check_and_complete_threadsafe(number)
+                purgatory.notify_threadsafe(number)
 
         thread = threading.Thread(target=notify)
         thread.start()
@@ -131,8 +131,8 @@ async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(purgatory: P
         ready = asyncio.Event()
         op = purgatory.watch(Wait(ready.is_set), ["key"])
         ready.set()
-        purgatory.check_and_complete_threadsafe(Odd())
-        purgatory.check_and_complete_threadsafe("key")
+        purgatory.notify_threadsafe(Odd())
+        purgatory.notify_threadsafe("key")
         async with asyncio.timeout(5):
             await op
     assert [type(exc) for exc in reports] == [asyncio.CancelledError] * 2
@@ -140,12 +140,12 @@ async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(purgatory: P
 
 async def test_threadsafe_before_start_spoils_nothing(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock)
-    purgatory.check_and_complete_threadsafe("key")
+    purgatory.notify_threadsafe("key")
     async with purgatory, asyncio.timeout(5):
         ready = asyncio.Event()
         op = purgatory.watch(Wait(ready.is_set), ["key"])
         ready.set()
-        await asyncio.to_thread(purgatory.check_and_complete_threadsafe, "key")
+        await asyncio.to_thread(purgatory.notify_threadsafe, "key")
         await op
 
 
@@ -153,7 +153,7 @@ async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock
     async with Purgatory(clock=clock) as purgatory:
         pass
     key = Key()
-    await asyncio.to_thread(purgatory.check_and_complete_threadsafe, key)
+    await asyncio.to_thread(purgatory.notify_threadsafe, key)
     left = weakref.ref(key)
     del key
     gc.collect()  # what the thread left
@@ -168,13 +168,13 @@ async def test_threadsafe_interrupted_by_itself_hangs_not(purgatory: Purgatory) 
         def __hash__(self) -> int:
             if not calls:
                 calls.append("other")
-                purgatory.check_and_complete_threadsafe("other")
+                purgatory.notify_threadsafe("other")
             return id(self)
 
     calls: list[str] = []
     key = Interrupted()
     op = purgatory.watch(Wait(lambda: bool(calls)), ["other"])
-    purgatory.check_and_complete_threadsafe(key)
+    purgatory.notify_threadsafe(key)
     async with asyncio.timeout(5):
         await op
 
@@ -191,7 +191,7 @@ async def debugged(clock: ManualClock) -> AsyncIterator[Purgatory]:
     "call",
     [
         lambda purgatory, op: purgatory.check_and_complete("key"),
-        lambda purgatory, op: purgatory.check_and_complete_soon("key"),
+        lambda purgatory, op: purgatory.notify("key"),
         lambda purgatory, op: purgatory.check_all(),
         lambda purgatory, op: purgatory.cancel_for_key("key"),
         lambda purgatory, op: purgatory.reschedule(op, 1.0),
@@ -240,8 +240,8 @@ async def test_threadsafe_key_that_raises_spares_the_others(purgatory: Purgatory
     ready.set()
 
     def call() -> None:
-        purgatory.check_and_complete_threadsafe(Apart(7))
-        purgatory.check_and_complete_threadsafe("key")
+        purgatory.notify_threadsafe(Apart(7))
+        purgatory.notify_threadsafe("key")
 
     async with asyncio.timeout(5):
         await asyncio.to_thread(call)
@@ -256,7 +256,7 @@ def test_loop_that_goes_on_in_another_thread_is_at_home_there() -> None:
 
     async def work() -> str:
         purgatory.watch(Wait(bool), ["other"])
-        return await purgatory.wait_for(lambda: "value", ["key"], 1.0)
+        return await purgatory.wait_for(lambda: "value", ["key"], timeout=1.0)
 
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

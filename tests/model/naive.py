@@ -228,7 +228,7 @@ class NaivePurgatory:
         ended = 0
         for op in self.in_any_order(ops) if key is None else list(ops):
             if op.outcome is None and op.trying:
-                self.check_and_complete_soon(op.keys[0] if key is None else key)
+                self.notify(op.keys[0] if key is None else key)
             elif op.outcome is None:
                 op.ends_when_tried()
                 ended += op.outcome in (Outcome.COMPLETED, Outcome.FAILED)
@@ -244,7 +244,7 @@ class NaivePurgatory:
             rest.remove(op)
             yield op
 
-    def check_and_complete_soon(self, key: str) -> None:
+    def notify(self, key: str) -> None:
         if key in self.under and key not in self.soon:
             self.soon.append(key)
 

@@ -69,8 +69,8 @@ class Run:
 
     def release(self, grant: int) -> None:
         self.free.append(grant)
-        checks = self.purgatory.check_and_complete, self.purgatory.check_and_complete_soon
-        self.rng.choice((*checks, self.purgatory.check_and_complete_threadsafe))("grants")
+        checks = self.purgatory.check_and_complete, self.purgatory.notify
+        self.rng.choice((*checks, self.purgatory.notify_threadsafe))("grants")
 
     def step(self) -> None:
         """One thing; others follow in the same turn."""

@@ -55,7 +55,7 @@ async def test_check_soon_100k_waiters_end_in_order_in_slices(
     async with Purgatory(clock=clock, turn_budget=0.0002) as purgatory:
         ops = [purgatory.watch(Wait(topic, n), ["hot"]) for n in range(100_000)]
         topic.ready = True
-        purgatory.check_and_complete_soon("hot")
+        purgatory.notify("hot")
         assert await turns_until_empty(purgatory, record_property) > 20
         check_invariants(purgatory)
     assert topic.ended == list(range(100_000))

@@ -55,9 +55,11 @@ async def use() -> None:
         assert_type(op.result(), list[bytes])
         assert_type(op.outcome, Outcome | None)
         assert_type(op.timeout, float | None)
-        assert_type(await purgatory.wait_for(lambda: 42, ["key"], 1.0), int)
+        assert_type(await purgatory.wait_for(lambda: 42, ["key"], timeout=1.0), int)
         jobs = ["job"]
-        job = purgatory.wait_for(lambda: jobs.pop() if jobs else None, ["jobs"], 1.0, on_undelivered=jobs.append)
+        job = purgatory.wait_for(
+            lambda: jobs.pop() if jobs else None, ["jobs"], timeout=1.0, on_undelivered=jobs.append
+        )
         assert_type(await job, str)
         assert_type(purgatory.check_and_complete(("orders", 0)), int)
         assert_type(purgatory.reschedule(op, None), bool)

@@ -131,7 +131,7 @@ class Loop:
     def wrong_thread(self) -> str:
         return (
             f"purgatory {self.name!r} belongs to another event loop, in another thread; from here, use "
-            "check_and_complete_threadsafe(key), or loop.call_soon_threadsafe() with any other method"
+            "notify_threadsafe(key), or loop.call_soon_threadsafe() with any other method"
         )
 
     def call_soon(self, callback: Any, argument: object, context: Any = None) -> None:

@@ -89,7 +89,7 @@ class Misses:
                 self._warn(
                     f"purgatory {self._loop.name!r}: check_and_complete({shown(key)}) was called outside the thread "
                     "of the purgatory's event loop. It raises RuntimeError as soon as something waits for the key; "
-                    "use check_and_complete_threadsafe(key)"
+                    "use notify_threadsafe(key)"
                 )
             if self._watchers.by_key:
                 self.examined += 1

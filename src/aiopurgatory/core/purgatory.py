@@ -237,11 +237,11 @@ class SyncPurgatory:
             self._until_examined = self._misses.examine(key)
         return 0
 
-    def check_and_complete_soon(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
+    def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Same as check_and_complete(), but on the next loop iteration, in slices of at most ``turn_budget``.
 
         Use it for hot keys: repeated calls for a key are merged into one check, and their limits add up. A call for a
-        key that is being checked has it checked once more (I8).
+        key that is being checked has it checked once more (I8). A bus calls it for each published key.
 
         Raises: RuntimeError: called from another thread.
         """
@@ -255,21 +255,15 @@ class SyncPurgatory:
         """
         return self._checks.check_all()
 
-    def check_all_soon(self) -> None:
+    def notify_all(self) -> None:
         """Same as check_all(), but on the next loop iterations, in slices of at most ``turn_budget``.
+
+        A bus calls it after a gap.
 
         Cost: in addition, a list of all keys, made in a single iteration: 12 ms for a million.
 
         Raises: RuntimeError: called from another thread.
         """
-        self._checks.mark_all()
-
-    def notify(self, key: Hashable) -> None:
-        """Same as check_and_complete_soon(key). A bus calls it for each published key, from here or elsewhere."""
-        self._checks.mark(key, ALL)
-
-    def notify_all(self) -> None:
-        """Same as check_all_soon(). A bus calls it after a gap."""
         self._checks.mark_all()
 
     def waiting(self, key: Hashable) -> list[Any]:

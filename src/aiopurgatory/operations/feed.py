@@ -229,8 +229,8 @@ class Feed(Generic[K, T]):
     def check_and_complete(self) -> int:
         """Complete the fetches that now have enough to read. Call this when the source has more to read, or less.
 
-        From another thread, or for a feed with very many fetches, call ``check_and_complete_threadsafe(key)`` or
-        ``check_and_complete_soon(key)`` of the purgatory.
+        From another thread, or for a feed with very many fetches, call ``notify_threadsafe(key)`` or
+        ``notify(key)`` of the purgatory.
 
         Returns: how many fetches ended.
         Raises: RuntimeError: called from another thread, while something waits.

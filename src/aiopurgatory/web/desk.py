@@ -158,7 +158,7 @@ class Desk:
                 checked_limit(limit)
             return
         if not (self.policy.linger and self.purgatory.waiting(key) and self._linger((self, key), key, limit)):
-            self.purgatory.check_and_complete_soon(key, limit)
+            self.purgatory.notify(key, limit)
 
     def notify_all(self) -> None:
         """Do what LongPolling.notify_all() does."""
@@ -168,7 +168,7 @@ class Desk:
     def notify_threadsafe(self, key: Hashable) -> None:
         """Do what LongPolling.notify_threadsafe() does."""
         if not self.policy.linger and self.purgatory.is_open:
-            self.purgatory.check_and_complete_threadsafe(key)
+            self.purgatory.notify_threadsafe(key)
             return
         require_hashable("key", key)  # here, not in the loop
         if self.purgatory.is_open:

@@ -223,7 +223,7 @@ def raise_value(thresholds: SyncThresholds, value: int) -> int:
             ended += thresholds._purgatory.check_and_complete(key_of(thresholds, offset))
     except BaseException:  # a hook raised: the rest is checked soon
         while (offset := queue.pop(reached.value)) is not None:
-            thresholds._purgatory.check_and_complete_soon(key_of(thresholds, offset))
+            thresholds._purgatory.notify(key_of(thresholds, offset))
         raise
     return ended
 
@@ -237,6 +237,6 @@ def check_every_offset(thresholds: SyncThresholds) -> int:
             ended += thresholds._purgatory.check_and_complete(key)
     except BaseException:
         for key in keys:
-            thresholds._purgatory.check_and_complete_soon(key)
+            thresholds._purgatory.notify(key)
         raise
     return ended
