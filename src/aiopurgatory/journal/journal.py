@@ -150,8 +150,8 @@ class Journal(Recorder):
         self._limiter: anyio.CapacityLimiter | None = None
 
     def __repr__(self) -> str:
-        state = "open" if self.is_recording else "closed"
-        return f"<Journal {self.name!r} {state} buffered={self.buffered()} dropped={self.dropped}>"
+        state = "open" if self._is_recording else "closed"
+        return f"<Journal {self.name!r} {state} buffered={self._buffered()} dropped={self._dropped}>"
 
     # life
 
@@ -163,7 +163,7 @@ class Journal(Recorder):
             OSError: the folder cannot be made.
         """
         loop = asyncio.get_running_loop()
-        if self.is_recording and self._loop is not None and not self._loop.is_closed():
+        if self._is_recording and self._loop is not None and not self._loop.is_closed():
             if self._loop is not loop:
                 raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
             return
@@ -173,7 +173,7 @@ class Journal(Recorder):
 
     async def aclose(self) -> None:
         """Write all buffered rows, and stop. Later rows are dropped, and counted. A second call does nothing."""
-        self.stop_recording()
+        self._stop_recording()
         if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
             return
         self._wake_writer()
@@ -192,7 +192,7 @@ class Journal(Recorder):
     def statistics(self) -> JournalStatistics:
         """Return a snapshot of what was written and dropped. May be called at any time."""
         return JournalStatistics(
-            name=self.name, written=self._written, buffered=self.buffered(), dropped=self.dropped, files=self._files
+            name=self.name, written=self._written, buffered=self._buffered(), dropped=self._dropped, files=self._files
         )
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -203,36 +203,36 @@ class Journal(Recorder):
         self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
         self._task = loop.create_task(self._run(), name="aiopurgatory-journal")
         self._task.add_done_callback(self._ended)
-        self.start_recording()
-        for purgatory in self.open:
+        self._start_recording()
+        for purgatory in self._open:
             self._snapshot(purgatory)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if self.is_recording:
-            self.stop_recording()
+        if self._is_recording:
+            self._stop_recording()
             logger.error("journal %r has stopped: its task %r ended unexpectedly", self.name, task)
 
     # the observer
 
     def opened(self, what: object) -> None:
         if isinstance(what, Purgatory):
-            self.add(what)
-            if self.is_recording:
+            self._add(what)
+            if self._is_recording:
                 self._snapshot(what)  # the first values of its counters
 
     def closed(self, what: object) -> None:
-        if isinstance(what, Purgatory) and what in self.open:
-            self.remove(what)
-            if self.is_recording:
+        if isinstance(what, Purgatory) and what in self._open:
+            self._remove(what)
+            if self._is_recording:
                 self._snapshot(what)
 
     def _hash_of(self, key: Any) -> int:
         text = shown(key).encode()
         found = int.from_bytes(blake2b(text, digest_size=8, key=self._salt).digest(), "little", signed=True)
         if len(text) <= LONGEST_REMEMBERED:  # the cache must not keep large keys alive
-            if len(self.hashes) >= KEYS_REMEMBERED:
-                self.hashes.clear()
-            self.hashes[key] = found
+            if len(self._hashes) >= KEYS_REMEMBERED:
+                self._hashes.clear()
+            self._hashes[key] = found
         return found
 
     def _number_of(self, purgatory: str, kind: type) -> int:
@@ -249,27 +249,27 @@ class Journal(Recorder):
         assert wake is not None
         snapshot_at = time.monotonic()
         file_at = snapshot_at + self._seconds_per_file
-        while self.is_recording:
+        while self._is_recording:
             with anyio.move_on_after(min(snapshot_at, file_at) - time.monotonic()):
                 await wake.wait()
             wake.clear()
             now = time.monotonic()
             if now >= snapshot_at:
                 snapshot_at = now + self._snapshot_seconds
-                for purgatory in self.open:
+                for purgatory in self._open:
                     self._snapshot(purgatory)
-            if now >= file_at or self.full is not None:
+            if now >= file_at or self._full is not None:
                 file_at = now + self._seconds_per_file
                 await self._write_some()
         await self._write_rest()
 
     async def _write_rest(self) -> None:
-        while self.buffered() > 0 or self._snapshots:
+        while self._buffered() > 0 or self._snapshots:
             await self._write_some()
 
     async def _write_some(self) -> None:
         """Hand the buffered rows to a thread that writes them; new rows go to another buffer."""
-        rows = self.take_rows()
+        rows = self._take_rows()
         snapshots = list(self._snapshots)
         self._snapshots.clear()
         if rows:
@@ -278,11 +278,11 @@ class Journal(Recorder):
         if snapshots:
             make = partial(pa.Table.from_pylist, snapshots, STATISTICS)
             await self._in_thread("statistics", snapshots[0]["at"] / 1e6, make, len(snapshots))
-        if self.dropped > self._reported:
+        if self._dropped > self._reported:
             logger.warning(
-                "journal %r: %d rows dropped since the last report", self.name, self.dropped - self._reported
+                "journal %r: %d rows dropped since the last report", self.name, self._dropped - self._reported
             )
-            self._reported = self.dropped
+            self._reported = self._dropped
 
     def _snapshot(self, purgatory: Purgatory) -> None:
         statistics = purgatory.statistics()
@@ -290,13 +290,13 @@ class Journal(Recorder):
         row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
         finest = timer_of(purgatory).wheels[0]
         row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": purge_interval_of(purgatory)}
-        self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self.dropped})
+        self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self._dropped})
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:
         try:
             await anyio.to_thread.run_sync(self._write, kind, begun_at, make, limiter=self._limiter)
         except Exception:
-            self.count_dropped(rows if kind == "operations" else 0)
+            self._count_dropped(rows if kind == "operations" else 0)
             logger.exception("journal %r: %d rows of %s could not be written to %s", self.name, rows, kind, self.folder)
         else:
             self._files += 1

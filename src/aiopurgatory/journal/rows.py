@@ -94,14 +94,14 @@ class Recorder(Observer):
         new_number: Callable[[str, type], int],
         filled: Callable[[], object],
     ) -> None:
-        self.is_recording = False
+        self._is_recording = False
         #: Rows that were dropped.
-        self.dropped = 0
-        self.hashes: dict[Hashable, int] = {}
+        self._dropped = 0
+        self._hashes: dict[Hashable, int] = {}
         #: For each open purgatory, the numbers of its classes of operations.
-        self.open: dict[Any, dict[type, int]] = {}
+        self._open: dict[Any, dict[type, int]] = {}
         #: The buffer that was set aside.
-        self.full: JournalRows | None = None
+        self._full: JournalRows | None = None
         self._capacity = capacity
         self._shares = shares
         self._samples = min(shares) < 1.0
@@ -117,31 +117,31 @@ class Recorder(Observer):
         self._number = 0
         self._rows = JournalRows(0, self._samples)
 
-    def start_recording(self) -> None:
+    def _start_recording(self) -> None:
         """Start with no rows. Earlier ones belong to another loop, or to the process from which this one was forked."""
-        self.full = None
+        self._full = None
         self._rows = JournalRows(self._sequence, self._samples)
-        for purgatory in list(self.open):
+        for purgatory in list(self._open):
             if not purgatory.is_open:
-                self.remove(purgatory)
-        self.is_recording = True
+                self._remove(purgatory)
+        self._is_recording = True
 
-    def stop_recording(self) -> None:
+    def _stop_recording(self) -> None:
         """Drop the rows of operations that end from now on."""
-        self.is_recording = False
+        self._is_recording = False
 
-    def count_dropped(self, rows: int) -> None:
+    def _count_dropped(self, rows: int) -> None:
         """Count rows that could not be written."""
-        self.dropped += rows
+        self._dropped += rows
 
-    def buffered(self) -> int:
+    def _buffered(self) -> int:
         """Return how many rows are in memory."""
-        return len(self._rows.codes) + (0 if self.full is None else len(self.full.codes))
+        return len(self._rows.codes) + (0 if self._full is None else len(self._full.codes))
 
-    def take_rows(self) -> JournalRows:
+    def _take_rows(self) -> JournalRows:
         """Return the full buffer if there is one, else the current one. A new one takes its place."""
-        rows = self.full
-        self.full = None
+        rows = self._full
+        self._full = None
         if rows is None:
             return self._begin_rows()
         if len(self._rows.codes) >= self._capacity:
@@ -154,16 +154,16 @@ class Recorder(Observer):
         return rows
 
     def _set_aside(self) -> None:
-        self.full = self._begin_rows()
+        self._full = self._begin_rows()
         self._filled()
 
-    def add(self, purgatory: Any) -> None:
+    def _add(self, purgatory: Any) -> None:
         """Note that *purgatory* has opened."""
-        self.open[purgatory] = {}
+        self._open[purgatory] = {}
 
-    def remove(self, purgatory: Any) -> None:
+    def _remove(self, purgatory: Any) -> None:
         """Drop all references to *purgatory*."""
-        self.open.pop(purgatory, None)
+        self._open.pop(purgatory, None)
         self._purgatory = self._kind = None
 
     def ended(self, purgatory: Any, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
@@ -173,14 +173,14 @@ class Recorder(Observer):
         if self._samples and random() >= self._shares[number]:
             return
         rows = self._rows
-        if not self.is_recording or len(rows.codes) >= self._capacity:
-            self.dropped += 1
+        if not self._is_recording or len(rows.codes) >= self._capacity:
+            self._dropped += 1
             return
         keys = keys_of(op)
         kind = type(op)
         try:  # Everything that may raise comes first, so that no row is half there.
             try:
-                key_hash = self.hashes[keys[0]]
+                key_hash = self._hashes[keys[0]]
             except KeyError:
                 key_hash = self._hash_key(keys[0])
             if kind is not self._kind or purgatory is not self._purgatory:
@@ -188,7 +188,7 @@ class Recorder(Observer):
             if self._keep_keys:
                 rows.keys.append(shown(keys[0]))
         except BaseException:
-            self.dropped += 1
+            self._dropped += 1
             rows.skip()
             raise
         if rows.numbered:
@@ -201,12 +201,12 @@ class Recorder(Observer):
         rows.timeouts.append(seconds_of(op))
         if lateness is not None:
             rows.lateness.append(lateness)
-        if len(rows.codes) == self._capacity and self.full is None:
+        if len(rows.codes) == self._capacity and self._full is None:
             self._set_aside()
 
     def _find(self, purgatory: Any, kind: type) -> None:
         """Set the number of *kind* in *purgatory*."""
-        numbers = self.open.get(purgatory)
+        numbers = self._open.get(purgatory)
         if numbers is None:  # closed by a hook of this operation: keep no reference
             self._purgatory = self._kind = None
             self._number = self._new_number(purgatory.name, kind)

@@ -104,7 +104,7 @@ class Metrics(HistogramObserver):
     def opened(self, what: Any) -> None:
         families = families_of(what)
         if families is PURGATORY:
-            self.begin(what)
+            self._begin_kinds(what)
         elif families is BUS:
             self._buses[what] = None
         elif families is POLLING:
@@ -116,8 +116,8 @@ class Metrics(HistogramObserver):
 
     def closed(self, what: Any) -> None:
         if isinstance(what, Purgatory):
-            kinds = self.open.get(what)
-            self.end(what)
+            kinds = self._open.get(what)
+            self._end_kinds(what)
             if kinds is not None:
                 self._retire(what.statistics(), list(kinds.values()))
         elif what in self._buses:
@@ -134,7 +134,7 @@ class Metrics(HistogramObserver):
         """Keep the counts of a closed purgatory while others of its name are open: no counter may go back."""
         name = statistics.name
         before, kept = self._retired.pop(name, (None, []))
-        if any(purgatory.name == name for purgatory in self.open):
+        if any(purgatory.name == name for purgatory in self._open):
             self._retired[name] = (
                 statistics if before is None else _together(before, statistics),
                 _merged(kept + kinds),
@@ -160,7 +160,7 @@ class Metrics(HistogramObserver):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics with their current values."""
         # Copies: the scrape may come in another thread.
-        open_ = [(purgatory.statistics(), list(kinds.values())) for purgatory, kinds in list(self.open.items())]
+        open_ = [(purgatory.statistics(), list(kinds.values())) for purgatory, kinds in list(self._open.items())]
         open_ += list(self._retired.values())
         yield from metrics_of(PURGATORY, [statistics for statistics, _ in open_])
         yield from metrics_of(BUS, [bus.statistics() for bus in list(self._buses)])

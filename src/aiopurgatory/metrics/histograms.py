@@ -77,20 +77,20 @@ class HistogramObserver(Observer):
 
     def __init__(self, new_histograms: Callable[[Any, type], KindHistograms]) -> None:
         #: The histograms of each open purgatory, by class of operation.
-        self.open: dict[Any, dict[type, KindHistograms]] = {}
+        self._open: dict[Any, dict[type, KindHistograms]] = {}
         self._new_histograms = new_histograms
         # Of the last operation that ended: the next one usually has the same.
         self._purgatory: Any = None
         self._kind: type | None = None
         self._last: KindHistograms | None = None
 
-    def begin(self, purgatory: Any) -> None:
+    def _begin_kinds(self, purgatory: Any) -> None:
         """Count the operations of *purgatory* from now on."""
-        self.open[purgatory] = {}
+        self._open[purgatory] = {}
 
-    def end(self, purgatory: Any) -> None:
+    def _end_kinds(self, purgatory: Any) -> None:
         """Drop the counts of *purgatory*, and count no more of it."""
-        self.open.pop(purgatory, None)
+        self._open.pop(purgatory, None)
         self._purgatory = self._kind = self._last = None
 
     def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
@@ -110,7 +110,7 @@ class HistogramObserver(Observer):
 
     def _find(self, purgatory: Any, kind: type) -> KindHistograms | None:
         """Return the histograms of *kind* in *purgatory*; None if that is closed."""
-        of_kind = self.open.get(purgatory)
+        of_kind = self._open.get(purgatory)
         if of_kind is None:
             return None
         if kind not in of_kind:
