@@ -264,7 +264,7 @@ class Purgatory(SyncPurgatory):
         op = ReadWait(timeout)
         self.watch(op, keys)
         try:
-            found = await read_until(op, op.checks, partial(awaited, read))
+            found = await read_until(op, op.rereads, partial(awaited, read))
         finally:
             op.cancel()
             del op  # what is raised keeps this frame

@@ -41,7 +41,7 @@ class PredicateWait(DelayedOperation[R]):
             self._put_back(result)
 
 
-class Checks:
+class Rereads:
     """Tells the task of an awaited condition that a check, or the deadline, calls for another read."""
 
     __slots__ = ("_due_at", "_is_deadline_unread", "_on_due", "_woken", "is_called", "is_excused", "is_unread")
@@ -119,20 +119,20 @@ async def awaited(read: Callable[[], Awaitable[R | None]]) -> R | None:
 class ReadWait(DelayedOperation[None]):
     """Never completes by itself: read_until() completes it."""
 
-    __slots__ = ("checks",)
+    __slots__ = ("rereads",)
 
     def __init__(self, timeout: float | None) -> None:
         super().__init__(timeout)
-        self.checks = Checks()
+        self.rereads = Rereads()
         mark_retrieved(self)  # read_until() raises its failure; during a read, nothing awaits it
 
     def try_complete(self) -> bool:
-        self.checks.tell(self)
+        self.rereads.tell(self)
         return False
 
 
 async def read_until(
-    op: DelayedOperation[None], checks: Checks, read: Callable[[], Awaitable[R | None]], *, once: bool = False
+    op: DelayedOperation[None], rereads: Rereads, read: Callable[[], Awaitable[R | None]], *, once: bool = False
 ) -> R | None:
     """Call *read* until it returns a true value: now, after each check, and once more at the deadline of *op*.
 
@@ -148,7 +148,7 @@ async def read_until(
     try:
         while True:
             is_last = once or op.done() or is_due(op)
-            checks.begin()
+            rereads.begin()
             calls = owner.take_calls(op)
             ends = False
             try:
@@ -164,19 +164,19 @@ async def read_until(
             if op.done():
                 op.result()  # raises if it failed or was cancelled
             elif value:
-                checks.end(op, is_last)
-            elif once or (is_last and checks.is_through(op)):
-                checks.expire(op)
+                rereads.end(op, is_last)
+            elif once or (is_last and rereads.is_through(op)):
+                rereads.expire(op)
             if value or (is_last and op.done()):
                 return value or None
-            await checks.wait(op)
+            await rereads.wait(op)
             if op.done():
                 op.result()
     finally:
         calls = owner.take_calls(op)
         if calls is not None:
             calls.decide(False)
-        del op, checks  # what is raised keeps this frame
+        del op, rereads  # what is raised keeps this frame
 
 
 async def until_ended(op: DelayedOperation[None], call: Callable[[], Awaitable[R]]) -> R | None:

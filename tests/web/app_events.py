@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import EventRoute, LongPolling
+from aiopurgatory.web import EventRoute, LongPolling, Policy
 
 SIZE = 1_000_000
 
@@ -35,6 +35,7 @@ def starlette() -> Starlette:
     source = Large()
     purgatory = Purgatory("large")
     polling = LongPolling(purgatory, source)
+    hasty = LongPolling(purgatory, source, policy=Policy(stall=1.0))
 
     async def publish(request: Request) -> Response:
         source.number += 1
@@ -46,7 +47,7 @@ def starlette() -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/events/{topic}", EventRoute(polling, stall=1.0)),
+            Route("/events/{topic}", EventRoute(hasty)),
             Route("/patient/{topic}", EventRoute(polling)),
             Route("/polls/{topic}", publish, methods=["POST"]),
             Route("/statistics", tell),

@@ -137,12 +137,14 @@ class Forgets(Counters):
 class Streams:
     """Streams of one EventRoute, and a publisher."""
 
-    def __init__(
-        self, purgatory: Purgatory, counters: Counters, *, policy: Policy | None = None, **options: Any
-    ) -> None:
+    def __init__(self, purgatory: Purgatory, counters: Counters, **settings: Any) -> None:
+        """Args: settings: of the route, or of the policy."""
         self.counters = counters
-        self.polling = LongPolling(purgatory, counters, policy=policy)
-        self.route = EventRoute(self.polling, **options)
+        route = {
+            name: settings.pop(name) for name in {"resource", "since", "keys", "client", "group"} & settings.keys()
+        }
+        self.polling = LongPolling(purgatory, counters, policy=Policy(**settings))
+        self.route = EventRoute(self.polling, **route)
 
     async def start(self, resource: str = "n", **headers: str) -> Client:
         client = Client(self.route, resource, **headers)

@@ -64,7 +64,7 @@ async def test_stream_has_the_headers_of_one(streams: Streams) -> None:
 
 
 async def test_times_to_reconnect_are_spread_as_promised(purgatory: Purgatory, counters: Counters) -> None:
-    streams = Streams(purgatory, counters, policy=Policy(retry_after=(2, 4)))
+    streams = Streams(purgatory, counters, retry_after=(2, 4))
     clients = [await streams.start() for _ in range(100)]
     retries = [client.retries[0] for client in clients]
     assert 2000 <= min(retries) < max(retries) <= 4000
@@ -139,7 +139,7 @@ async def test_stream_of_several_keys_has_an_event_for_any(purgatory: Purgatory,
 
 
 async def test_linger_merges_events(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
-    streams = Streams(purgatory, counters, policy=Policy(linger=0.5))
+    streams = Streams(purgatory, counters, linger=0.5)
     client = await streams.start()
     for _ in range(5):
         await streams.publish()
@@ -163,7 +163,7 @@ async def test_websocket_is_refused(streams: Streams) -> None:
 def test_times_out_of_range_are_refused(streams: Streams, name: str) -> None:
     for value, error in [(0, ValueError), (-1, ValueError), (float("nan"), ValueError), ("5", TypeError)]:
         with pytest.raises(error, match=f"^{name} must be .*, got "):
-            EventRoute(streams.polling, **{name: value})  # type: ignore[arg-type]
+            Policy(**{name: value})  # type: ignore[arg-type]
 
 
 # heartbeats
@@ -264,7 +264,7 @@ class NeverReads(Client):
 async def test_client_that_never_reads_the_headers_loses_its_place(
     purgatory: Purgatory, counters: Counters, clock: ManualClock, resource: str
 ) -> None:
-    streams = Streams(purgatory, counters, policy=Policy(max_per_group=1), group=lambda scope: "all")
+    streams = Streams(purgatory, counters, max_per_group=1, group=lambda scope: "all")
     client = NeverReads(streams.route, resource)
     await settle()
     await clock.advance(30.0)
@@ -394,7 +394,7 @@ async def test_receive_that_raises_ends_its_stream(streams: Streams, purgatory: 
 async def test_stream_at_its_age_ends_with_a_time_to_come_back(
     purgatory: Purgatory, counters: Counters, clock: ManualClock
 ) -> None:
-    streams = Streams(purgatory, counters, policy=Policy(jitter=0.0), max_age=100.0)
+    streams = Streams(purgatory, counters, jitter=0.0, max_age=100.0)
     client = await streams.start()
     for _ in range(3):
         await clock.advance(33.0)
@@ -413,7 +413,7 @@ async def test_stream_at_its_age_ends_with_a_time_to_come_back(
 async def test_stream_at_its_age_has_no_event_without_end(
     purgatory: Purgatory, counters: Counters, clock: ManualClock
 ) -> None:
-    streams = Streams(purgatory, counters, policy=Policy(jitter=0.0), max_age=10.0)
+    streams = Streams(purgatory, counters, jitter=0.0, max_age=10.0)
     client = await streams.start()
     for _ in range(200):
         await streams.publish()
@@ -423,7 +423,7 @@ async def test_stream_at_its_age_has_no_event_without_end(
 
 
 async def test_ages_are_spread_by_the_jitter(purgatory: Purgatory, counters: Counters, clock: ManualClock) -> None:
-    streams = Streams(purgatory, counters, policy=Policy(jitter=0.5), max_age=100.0, heartbeat=1000.0)
+    streams = Streams(purgatory, counters, jitter=0.5, max_age=100.0, heartbeat=1000.0)
     clients = [await streams.start() for _ in range(100)]
     await clock.advance(49.9)
     assert streams.polling.statistics().streams == 100
@@ -664,7 +664,7 @@ async def test_full_purgatory_refuses_a_stream_as_it_does_a_poll(clock: ManualCl
 
 async def test_stream_keeps_its_place_from_event_to_event(clock: ManualClock, counters: Counters) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        streams = Streams(purgatory, counters, group=lambda scope: "tenant", policy=Policy(max_per_group=1))
+        streams = Streams(purgatory, counters, group=lambda scope: "tenant", max_per_group=1)
         client = await streams.start()
         for _ in range(10):
             counters.values["n"] = counters.values.get("n", 0) + 1
@@ -693,7 +693,7 @@ async def test_first_stream_starts_the_purgatory(counters: Counters) -> None:
 
 
 async def test_group_has_its_share_of_streams_and_polls(purgatory: Purgatory, counters: Counters) -> None:
-    streams = Streams(purgatory, counters, group=lambda scope: "tenant", policy=Policy(max_per_group=2))
+    streams = Streams(purgatory, counters, group=lambda scope: "tenant", max_per_group=2)
     clients = [await streams.start()]
     poll = asyncio.create_task(streams.polling.answer("n", {"if-none-match": '"0"'}, group="tenant"))
     await settle()

@@ -5,8 +5,12 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 
 from .events import EventRoute
 from .exchange import Answer
+from .headers import WaitError
 from .longpoll import LongPolling, LongPollStatistics
+from .outages import ReadFailedError, SourceBusyError
+from .places import GroupLimitError, ReplacedError
 from .policy import Policy
+from .polls import UnreadBodyError
 from .route import LongPollRoute
 from .signals import close_on_stop
 from .sources import AsyncSource, GoneError, NotFoundError, Source
@@ -16,11 +20,17 @@ __all__ = [
     "AsyncSource",
     "EventRoute",
     "GoneError",
+    "GroupLimitError",
     "LongPollRoute",
     "LongPollStatistics",
     "LongPolling",
     "NotFoundError",
     "Policy",
+    "ReadFailedError",
+    "ReplacedError",
     "Source",
+    "SourceBusyError",
+    "UnreadBodyError",
+    "WaitError",
     "close_on_stop",
 ]

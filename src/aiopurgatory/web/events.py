@@ -7,10 +7,9 @@ import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from functools import lru_cache
-from random import randint, random
+from random import randint
 from typing import Final, Generic, final
 
-from ..arguments import require_seconds
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..waits import until_ended
 from .asgi import Receive, Scope, Send, deliver
@@ -53,12 +52,12 @@ class EventRoute(Generic[K]):
     ``max_per_group``, but not in the result of notify(). Each stream is bounded:
 
     - Events: one is being sent, and the next is read when the server has taken it. Versions in between are merged.
-    - Time to send an event: *stall*. A client that does not read for that long loses its place, and its stream ends
-      EXPIRED. The server keeps the connection: uvicorn logs that the answer is incomplete and, when it stops, waits for
-      that client for ``timeout_graceful_shutdown`` seconds, by default for ever.
-    - Age: *max_age*. Servers do not report every disconnect. (An example is a client that has sent a second request
-      behind its stream, on uvicorn with httptools and asyncio's own loop.) The places of such clients are free again
-      after that time.
+    - Time to send an event: ``Policy.stall``. A client that does not read for that long loses its place, and its stream
+      ends EXPIRED. The server keeps the connection: uvicorn logs that the answer is incomplete and, when it stops,
+      waits for that client for ``timeout_graceful_shutdown`` seconds, by default for ever.
+    - Age: ``Policy.max_age``. Servers do not report every disconnect. (An example is a client that has sent a second
+      request behind its stream, on uvicorn with httptools and asyncio's own loop.) The places of such clients are free
+      again after that time.
 
     How a stream ends, or fails to start:
 
@@ -67,8 +66,7 @@ class EventRoute(Generic[K]):
       time within ``Policy.retry_after``, as it does when the connection breaks. (Stop signals close the purgatory.
       Hypercorn's workers get none and, on asyncio's own loop from Python 3.12 on, cancel nothing, so they stop only
       when the last client has disconnected. Use uvloop there.)
-    - It reaches *max_age*: it ends COMPLETED. EventSource reconnects, and resumes from the last id. The age varies at
-      random by ``Policy.jitter``, so that clients don't return in a herd.
+    - It reaches its age: it ends COMPLETED. EventSource reconnects, and resumes from the last id.
     - The request has a body in more than 64 parts: it ends as when the purgatory closes, since servers report a
       disconnect only after the body.
     - The same client opens a newer stream or poll of the same resource: the older stream gets an event ``replaced``
@@ -76,7 +74,7 @@ class EventRoute(Generic[K]):
       has a client that does so.)
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
       no such state, or if the source raises NotFoundError.
-    - An AsyncSource fails, or does not answer within *stall*: clients reconnect as when the purgatory closes. Before
+    - An AsyncSource fails, or does not answer within ``stall``: clients reconnect as when the purgatory closes. Before
       the first event, the answer is 503.
     - A Source raises another exception: it propagates, and the server breaks the connection.
     - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410, or 404.
@@ -84,7 +82,7 @@ class EventRoute(Generic[K]):
       one. Pages need this in any case, since proxies answer 502 while a server restarts.
 
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
-    event, and after *stall* its own task keeps waiting for a client that does not read.
+    event, and after ``stall`` its own task keeps waiting for a client that does not read.
 
     *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
 
@@ -95,13 +93,6 @@ class EventRoute(Generic[K]):
         keys: the keys to watch; default: *resource* alone.
         client: who reads the stream, as for ``LongPolling.answer()``; default: unknown.
         group: who is charged for its place, as for ``LongPolling.answer()``; default: nobody.
-        heartbeat: seconds without an event after which a comment is sent; default 15. It shows proxies and clients
-            that the connection works.
-        stall: seconds that reading an AsyncSource and sending the event may take together; default 30. Give the reads
-            shorter timeouts.
-        max_age: seconds after which a stream ends, and its client reconnects; default 3,600. None: no limit.
-
-    Raises: TypeError, ValueError: *heartbeat*, *stall* or *max_age* is not a number from 0.001 to 1,000,000.
     """
 
     def __init__(
@@ -113,18 +104,10 @@ class EventRoute(Generic[K]):
         keys: Callable[[Scope], Iterable[Hashable]] | None = None,
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
-        heartbeat: float = 15.0,
-        stall: float = 30.0,
-        max_age: float | None = 3600.0,
     ) -> None:
-        require_seconds("heartbeat", heartbeat, 1e-3, 1e6)
-        require_seconds("stall", stall, 1e-3, 1e6)
-        if max_age is not None:
-            require_seconds("max_age", max_age, 1e-3, 1e6)
         self._polling = polling
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
-        self._heartbeat, self._stall, self._max_age = heartbeat, stall, max_age
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -134,7 +117,7 @@ class EventRoute(Generic[K]):
             return
         request = self._request(scope, receive)
         try:
-            stream = await self._polling.open_stream(request, self._heartbeat, self._stall, self._age())
+            stream = await self._polling.open_stream(request)
         except (GoneError, NotFoundError, PurgatoryFullError, PurgatoryClosedError) as exc:
             await send_answer(self._polling.refuse(exc), send)
             return
@@ -160,10 +143,6 @@ class EventRoute(Generic[K]):
             self._group and self._group(scope),
             receive,
         )
-
-    def _age(self) -> float | None:
-        """Seconds that a stream may last: not the same for all, so that clients don't return in a herd."""
-        return self._max_age and self._max_age * (1 - random() * self._polling.policy.jitter)
 
     async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> Answer | bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing."""
@@ -198,7 +177,7 @@ class EventRoute(Generic[K]):
     async def _send_last(self, last: bytes, send: Send) -> None:
         # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
         with suppress(TimeoutError, asyncio.CancelledError):
-            async with asyncio.timeout(self._stall):
+            async with asyncio.timeout(self._polling.policy.stall):
                 await deliver(send, {"type": _BODY, "body": last})
 
     async def _last_words(self, stream: EventStream[K], sending: Callable[[], Awaitable[None]]) -> bytes | None:

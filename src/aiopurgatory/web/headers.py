@@ -9,6 +9,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from ..errors import PurgatoryError
+
 #: The tags of ``If-None-Match: *``, which matches any version. Compare with ``is``: a parsed tag may be ``*``, too.
 ANY: Final[tuple[str, ...]] = ("*",)
 #: The most characters of a header, all its lines together. A longer one is ignored.
@@ -30,8 +32,8 @@ _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
 _COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
 
 
-class WaitError(ValueError):
-    """The wait in the query is not a number. (In Prefer, such a wait is ignored.)"""
+class WaitError(PurgatoryError):
+    """The wait in a query is not a number >= 0. (In Prefer, such a wait is ignored.)"""
 
 
 def wait_preference(prefer: str) -> float | None:

@@ -13,7 +13,7 @@ from ..arguments import require_int, require_text
 from ..core.kit import Observer
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from ..waits import Checks, read_until
+from ..waits import Rereads, read_until
 from .asgi import Receive, is_cancelled
 from .desk import Desk
 from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest, RawHeader
@@ -256,8 +256,10 @@ class LongPolling(Generic[K]):
                     timeout = self.policy.timeout(wait) if wait > 0 else None
                     poll = waiting = ReadingPoll(resource, timeout, request.client, request.group, reading.hurry)
                     self._desk.park_poll(poll, request.keys, request.receive)
-                    checks = waiting.checks
-                    found = await read_until(waiting, checks, lambda: self._read_news(reading, checks), once=wait <= 0)
+                    rereads = waiting.rereads
+                    found = await read_until(
+                        waiting, rereads, lambda: self._read_news(reading, rereads), once=wait <= 0
+                    )
                 else:
                     found = await self._read_news(reading, None)
                 answer = found or Answer(nothing_new, b"", _headers(reading.version))
@@ -348,14 +350,14 @@ class LongPolling(Generic[K]):
         body = self._bodies.get(resource, known[0] if len(known) == 1 else None, version)
         return Answer(200, body, [*_headers(version), self._media_type])
 
-    async def _read_news(self, reading: Reading[K], checks: Checks | None) -> Answer | None:
+    async def _read_news(self, reading: Reading[K], rereads: Rereads | None) -> Answer | None:
         """Returns: the answer if there is something new; None: there is not, as far as anybody knows."""
         try:
             if not await reading.is_news():
                 return None
         except SourceBusyError:
             # The last read could not begin. It was only to find what nobody had checked for.
-            if reading.version and checks is not None and not (checks.is_called or checks.is_unread):
+            if reading.version and rereads is not None and not (rereads.is_called or rereads.is_unread):
                 return None
             raise
         try:
@@ -367,16 +369,15 @@ class LongPolling(Generic[K]):
         """The version of *resource*. Raises: TypeError, ValueError: it cannot be an ETag that comes back unchanged."""
         return require_version(self._source_name, self._version(resource))
 
-    async def open_stream(
-        self, request: PollRequest[K], heartbeat: float, stall: float, age: float | None
-    ) -> EventStream[K]:
+    async def open_stream(self, request: PollRequest[K]) -> EventStream[K]:
         """Park a stream. End it with close_stream().
 
         Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises: no stream was opened.
         """
         if not self._desk.is_open_in(asyncio.get_running_loop()):
             await self._enter()
-        asked = (heartbeat, stall, age, request.client, request.group)
+        policy = self.policy
+        asked = (policy.heartbeat, policy.stall, policy.age(), request.client, request.group)
         stream: EventStream[K]
         if self._reads is None:
             stream = EventStream(self.purgatory, request.resource, self._version, *asked)

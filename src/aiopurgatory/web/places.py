@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from ..errors import PurgatoryFullError
+from ..errors import PurgatoryError, PurgatoryFullError
 from .polls import LongPoll
 
 
-class ReplacedError(Exception):
-    """The same client has sent a newer poll. On one connection, that waits for the older one (tuwunel #386)."""
+class ReplacedError(PurgatoryError):
+    """The same client has sent a newer poll or stream. On one connection, that waits for the older (tuwunel #386)."""
 
 
-class GroupFullError(PurgatoryFullError):
-    """The group has ``max_per_group`` polls parked."""
+class GroupLimitError(PurgatoryFullError):
+    """The group has ``Policy.max_per_group`` polls and streams already."""
 
 
 class Places:
@@ -39,13 +39,13 @@ class Places:
     def make_room(self, poll: LongPoll[Any]) -> None:
         """End the older poll of the same client for the same resource.
 
-        Raises: GroupFullError: the group is full even without that one.
+        Raises: GroupLimitError: the group is full even without that one.
         """
         older = None if poll.client is None else self._newest.get((poll.client, poll.resource))
         group = self._groups.get(poll.group, ())
         limit = self._max_per_group
         if limit is not None and len(group) - (older in group) >= limit:
-            raise GroupFullError(f"this group already has {limit} polls waiting (max_per_group={limit})")
+            raise GroupLimitError(f"this group already has {limit} polls waiting (max_per_group={limit})")
         if older is not None:
             older.fail(ReplacedError("the same client has sent a newer poll"))
             self.leave(older)

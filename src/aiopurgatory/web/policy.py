@@ -1,4 +1,4 @@
-"""The policy of long polls: how long they may wait, and how many may wait."""
+"""The policy: how long clients may wait, and how many may wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ..arguments import require, require_int, require_seconds
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How long polls may wait, and how many may wait. Times are in seconds.
+    """All waits and limits of clients, of long polls and of event streams. Times are in seconds.
+
+    (What the source costs, ``max_reads`` and ``max_body_bytes``, is set on LongPolling. How a route reads a request is
+    set on the route.)
 
     The wait that a client asks for is an upper bound (RFC 7240). If nothing happens, a poll with that wait ends between
     wait - margin - jitter x wait and wait - margin, evenly spread.
@@ -24,8 +27,14 @@ class Policy:
             1/16.
         margin: subtracted from the wait for the answer's way to the client, at most half of the wait; default 0.2.
         linger: how long notify() waits before it answers, so that one answer covers several events; default 0.
-        max_per_group: refuse more parked polls of one group than this; None (default): no limit. The limit for all
-            together is the purgatory's ``max_pending``.
+        heartbeat: time without an event after which a stream sends a comment; default 15. It shows proxies and clients
+            that the connection works.
+        stall: how long a stream may take to read an AsyncSource and send the event, together; default 30. Give the
+            reads shorter timeouts.
+        max_age: time after which a stream ends, and its client reconnects; default 3,600. None: no limit. It varies at
+            random by *jitter*.
+        max_per_group: refuse more parked polls and streams of one group than this; None (default): no limit. The limit
+            for all together is the purgatory's ``max_pending``.
         retry_after: the lowest and the highest Retry-After, in whole seconds; default (1, 3). A refused client is told
             a random number between them.
 
@@ -36,6 +45,9 @@ class Policy:
     jitter: float = 1 / 16
     margin: float = 0.2
     linger: float = 0.0
+    heartbeat: float = 15.0
+    stall: float = 30.0
+    max_age: float | None = 3600.0
     max_per_group: int | None = None
     retry_after: tuple[int, int] = (1, 3)
 
@@ -44,6 +56,10 @@ class Policy:
         require(0 <= self.jitter <= 1, "jitter", "a number from 0 to 1", self.jitter)
         require_seconds("margin", self.margin, 0.0, 1e6)
         require_seconds("linger", self.linger, 0.0, 1e6)
+        require_seconds("heartbeat", self.heartbeat, 1e-3, 1e6)
+        require_seconds("stall", self.stall, 1e-3, 1e6)
+        if self.max_age is not None:
+            require_seconds("max_age", self.max_age, 1e-3, 1e6)
         if self.max_per_group is not None:
             require_int("max_per_group", self.max_per_group, 1)
         low, high = self.retry_after
@@ -54,6 +70,10 @@ class Policy:
     def applied(self, asked: float | None) -> float:
         """Return the wait of a client that asked for *asked* seconds; None: it asked for none. 0: answer at once."""
         return self.max_wait if asked is None or asked > self.max_wait else asked
+
+    def age(self) -> float | None:
+        """Return how long a stream may last: not the same for all, so that clients don't return in a herd."""
+        return self.max_age and self.max_age * (1 - random() * self.jitter)
 
     def timeout(self, wait: float) -> float:
         """Return how long to park a poll with the wait *wait*."""

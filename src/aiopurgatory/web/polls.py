@@ -10,9 +10,10 @@ from math import inf
 from typing import Any, Final, Generic
 
 from ..core.kit import ALL, KeyChecks, Undecided, is_due, loop_of, mark_retrieved, owner_of
+from ..errors import PurgatoryError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from ..waits import Checks
+from ..waits import Rereads
 from .asgi import Message, Receive, listen
 from .sources import K
 
@@ -26,8 +27,8 @@ _MAX_AFTER: Final = 3
 LISTEN_AFTER = 0.05
 
 
-class UnreadBodyError(Exception):
-    """The request has a body in more than MAX_MESSAGES parts."""
+class UnreadBodyError(PurgatoryError):
+    """The request has a body in more than 64 parts: no disconnect of its client would be noticed."""
 
 
 class LongPoll(DelayedOperation[None], Generic[K]):
@@ -96,7 +97,7 @@ class LongPoll(DelayedOperation[None], Generic[K]):
 class ReadingPoll(LongPoll[K]):
     """Records checks for its task, which reads an asynchronous source; see read_until()."""
 
-    __slots__ = ("checks",)
+    __slots__ = ("rereads",)
 
     def __init__(
         self,
@@ -108,10 +109,10 @@ class ReadingPoll(LongPoll[K]):
     ) -> None:
         super().__init__(resource, _no_version, "", timeout, client, group)
         mark_retrieved(self)  # read_until() raises its failure; during a read, nothing awaits it
-        self.checks = Checks(on_due)
+        self.rereads = Rereads(on_due)
 
     def try_complete(self) -> bool:
-        self.checks.tell(self)
+        self.rereads.tell(self)
         return False
 
 

@@ -10,7 +10,7 @@ from ..errors import PurgatoryClosedError, PurgatoryFullError
 from .exchange import NO_STORE, PLAIN_TEXT, Answer
 from .headers import WaitError
 from .outages import ReadFailedError
-from .places import GroupFullError, ReplacedError
+from .places import GroupLimitError, ReplacedError
 from .polls import UnreadBodyError
 from .sources import GoneError, NotFoundError
 
@@ -42,7 +42,7 @@ class Refusals:
     def answer(self, exc: Exception) -> Answer:
         """Return the answer for *exc*, one of REFUSALS."""
         match exc:
-            case GroupFullError():
+            case GroupLimitError():
                 return self._unavailable("group", str(exc))
             case PurgatoryFullError():
                 return self._unavailable("full", str(exc))

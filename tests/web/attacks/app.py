@@ -69,10 +69,10 @@ def client(scope: Scope) -> str | None:
 
 
 def starlette(**streams: Any) -> Starlette:
-    """With the options *streams* of EventRoute."""
+    """With *streams* in the policy."""
     topics = Topics()
     purgatory = Purgatory("attacked", max_pending=PLACES)
-    policy = Policy(max_wait=150.0)
+    policy = Policy(max_wait=150.0, **streams)
     polling = LongPolling(purgatory, topics, policy=policy)
     lingering = LongPolling(purgatory, topics, policy=Policy(max_wait=150.0, linger=0.05))
 
@@ -110,7 +110,7 @@ def starlette(**streams: Any) -> Starlette:
             polls("/linger", LongPollRoute(lingering)),
             polls("/slow", LongPollRoute(LongPolling(purgatory, BrownOut(1.0), policy=policy))),
             polls("/never", LongPollRoute(LongPolling(purgatory, BrownOut(None), policy=policy))),
-            Route("/events/{topic:path}", EventRoute(polling, **streams)),
+            Route("/events/{topic:path}", EventRoute(polling)),
             Route("/polls/{topic}", publish, methods=["POST"]),
             Route("/linger/{topic}", flood, methods=["POST"]),
             Route("/plain/{path:path}", plain, methods=["GET", "POST"]),
