@@ -27,7 +27,7 @@ def polls(purgatory: Purgatory) -> Polls:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disconnect is noticed at once, and what may not queue any longer ends in the next iterations."""
-    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
     monkeypatch.setattr("aiopurgatory.web.reads.MAX_QUEUE", 0.0)
 
 

@@ -15,7 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
-from aiopurgatory.web.polls import EventStream
+from aiopurgatory.web.stream import EventStream
 
 from .eventsource import Client, Event, Forgets, Streams
 from .polls import Counters, settle

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from aiopurgatory.web.headers import ANY, MAX_FIELD, entity_tags, is_entity_tag, wait_preference
+from aiopurgatory.web.prefer import ANY, MAX_FIELD, entity_tags, is_entity_tag, wait_preference
 
 #: What a hostile field repeats.
 PIECES = ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x"]

@@ -29,7 +29,7 @@ user: ContextVar[str] = ContextVar("user")
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Listen to a poll from the next loop iteration on."""
-    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
 
 
 def around(receive: Receive, wrapper: Callable[[], Awaitable[Message]]) -> Receive:
@@ -83,7 +83,7 @@ async def test_receive_of_a_middleware_can_do_what_needs_a_task(polls: Polls, mi
 
 
 async def test_poll_that_has_just_come_waits_for_its_listener(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.4)
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.4)
     heard = {name: asyncio.Event() for name in ("early", "late")}
 
     async def poll(name: str) -> int:

@@ -297,7 +297,7 @@ async def test_source_that_reads_something_else_than_bytes_is_named(purgatory: P
         def read(self, resource: str, since: str | None, version: str) -> str:
             return "text"
 
-    with pytest.raises(TypeError, match=r"^Text\.read\(\) must return bytes, got str$"):
+    with pytest.raises(TypeError, match=r"^Text\.read\(\) must return bytes or \(version, bytes\), got str$"):
         await LongPolling(purgatory, Text()).answer("n", {})  # type: ignore[arg-type]
 
 

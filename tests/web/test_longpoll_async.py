@@ -205,7 +205,7 @@ async def test_version_that_is_none_is_an_error_of_the_app(purgatory: Purgatory)
 async def test_client_that_leaves_ends_its_poll_and_not_the_read_of_others(
     polls: Polls, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
     left = asyncio.Event()
 
     async def receive() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 from aiopurgatory.web import LongPolling, LongPollRoute
 from aiopurgatory.web.asgi import Message, Scope
-from aiopurgatory.web.polls import LongPoll
+from aiopurgatory.web.poll import LongPoll
 
 from .polls import Counters, settle
 
@@ -77,7 +77,7 @@ class Exchange:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Listen to a poll from the next loop iteration on: so each order of things can be had without a wait."""
-    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
 
 
 @pytest.fixture(params=["task", "plain"])

@@ -112,7 +112,7 @@ async def test_longest_version_comes_back(purgatory: Purgatory, given: type[Give
 
 @pytest.mark.parametrize("body", ["text", None, 7, bytearray(b"body")])
 async def test_body_that_is_no_bytes_names_the_method(purgatory: Purgatory, given: type[Given], body: Any) -> None:
-    rule = rf"^{given.__name__}\.read\(\) must return bytes, got {type(body).__name__}$"
+    rule = rf"^{given.__name__}\.read\(\) must return bytes or \(version, bytes\), got {type(body).__name__}$"
     with pytest.raises(TypeError, match=rule):
         await ask(purgatory, given("1", body))
     assert purgatory.num_delayed == 0

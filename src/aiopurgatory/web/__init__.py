@@ -3,17 +3,16 @@
 The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of a purgatory.
 """
 
+from .answer import Answer
 from .events import EventRoute
-from .exchange import Answer
-from .headers import WaitError
-from .longpoll import LongPolling, LongPollStatistics
-from .outages import ReadFailedError, SourceBusyError
 from .places import GroupLimitError, ReplacedError
 from .policy import Policy
-from .polls import UnreadBodyError
+from .poll import UnreadBodyError
+from .polling import LongPolling, LongPollStatistics
+from .prefer import WaitError
 from .route import LongPollRoute
 from .signals import close_on_stop
-from .sources import AsyncSource, GoneError, NotFoundError, Source
+from .source import AsyncSource, GoneError, NotFoundError, ReadFailedError, Source, SourceBusyError
 
 __all__ = [
     "Answer",

@@ -24,12 +24,11 @@ from ..core.kit import (
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..handover import Handover
 from ..purgatory import Purgatory
+from .answer import Answer, Refusals
 from .asgi import Receive
-from .exchange import Answer
 from .places import Places
 from .policy import Policy
-from .polls import Linger, LongPoll, Newcomers
-from .refusals import Refusals
+from .poll import Linger, LongPoll, Newcomers
 from .signals import on_stop_signal
 
 
@@ -65,6 +64,8 @@ class Desk:
         self._stop_signals = stop_signals
         self.places = Places(policy.max_per_group)
         self.refusals: Final = Refusals(policy.retry_after)
+        #: Open streams.
+        self.streams = 0
         #: Answers by status.
         self.answered: Final = Counter[int]()
         self._newcomers = Newcomers()
@@ -133,6 +134,25 @@ class Desk:
         self._newcomers.remove(poll)
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
+
+    def open_stream(self, stream: LongPoll[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
+        """Park *stream* until close_stream(), and listen for its client's disconnect.
+
+        Raises: PurgatoryFullError, PurgatoryClosedError, or what its try_complete() raises: it is not open.
+        """
+        self.streams += 1
+        try:
+            self.park(stream, keys)
+            if receive is not None:
+                stream.listen(receive)
+        except BaseException:
+            self.close_stream(stream)
+            raise
+
+    def close_stream(self, stream: LongPoll[Any]) -> None:
+        """Release the place of *stream*."""
+        self.streams -= 1
+        self.leave(stream)
 
     # answers
 

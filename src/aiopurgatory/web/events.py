@@ -1,25 +1,23 @@
-"""Server-sent events: streams of a long poll's source, as an ASGI endpoint."""
+"""The route of server-sent events: an ASGI endpoint that streams the states of a source."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
-from functools import lru_cache
-from random import randint
 from typing import Final, Generic, final
 
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..waits import until_ended
+from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
-from .exchange import Answer, PollRequest
-from .longpoll import LongPolling
-from .outages import ReadFailedError
 from .places import ReplacedError
-from .polls import EventStream, UnreadBodyError
+from .poll import UnreadBodyError
+from .polling import LongPolling, responder_of
+from .prefer import K, PollRequest
 from .route import joined, path_parameter, send_answer
-from .sources import GoneError, K, NotFoundError
+from .source import GoneError, NotFoundError, ReadFailedError
+from .stream import EventStream, StateFeed, gone, replaced, retry
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -30,10 +28,6 @@ _BODY: Final = "http.response.body"
 #: What ends a stream before its first event.
 _REFUSALS: Final = (GoneError, NotFoundError, ReadFailedError, UnreadBodyError, PurgatoryClosedError)
 _HEARTBEAT: Final = b":\n\n"
-#: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
-_A_DAY: Final = 24 * 60 * 60 * 1000
-#: Line ends; ``bytes.splitlines()`` would drop the last one.
-_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 
 @final
@@ -105,7 +99,8 @@ class EventRoute(Generic[K]):
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
     ) -> None:
-        self._polling = polling
+        responder = responder_of(polling)
+        self._desk, self._reader = responder.desk, responder.reader
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
 
@@ -117,18 +112,34 @@ class EventRoute(Generic[K]):
             return
         request = self._request(scope, receive)
         try:
-            stream = await self._polling.open_stream(request)
+            stream = await self._open(request)
         except (GoneError, NotFoundError, PurgatoryFullError, PurgatoryClosedError) as exc:
-            await send_answer(self._polling.refuse(exc), send)
+            await send_answer(self._desk.refuse(exc), send)
             return
         try:
-            last = await self._serve(stream, request.since, send)
+            last = await self._serve(stream, StateFeed(self._reader, stream, request.since), send)
         finally:
-            self._polling.close_stream(stream)
+            self._desk.close_stream(stream)
+            stream.stop_counting()
         if isinstance(last, Answer):
             await send_answer(last, send)
         elif last is not None:
             await self._send_last(last, send)
+
+    async def _open(self, request: PollRequest[K]) -> EventStream[K]:
+        """Park a stream. Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises."""
+        desk = self._desk
+        if not desk.is_open_in(asyncio.get_running_loop()):
+            await desk.enter()
+        stream = EventStream(
+            desk.purgatory, request.resource, self._reader.peek, desk.policy, request.client, request.group
+        )
+        try:
+            desk.open_stream(stream, request.keys, request.receive)
+        except BaseException:
+            stream.stop_counting()
+            raise
+        return stream
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
         last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
@@ -144,25 +155,27 @@ class EventRoute(Generic[K]):
             receive,
         )
 
-    async def _serve(self, stream: EventStream[K], since: str | None, send: Send) -> Answer | bytes | None:
+    async def _serve(self, stream: EventStream[K], feed: StateFeed[K], send: Send) -> Answer | bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing."""
-        polling = self._polling
+        desk = self._desk
         try:
-            first = await until_ended(stream, lambda: self._news(stream, since))
+            first = await until_ended(stream, lambda: feed.next(feed.version))
             failure = stream.exception() if first is None else None
             if first is None and not isinstance(failure, ReplacedError):  # a client learns that from an event
                 raise failure or ReadFailedError("the source did not answer in time")
         except _REFUSALS as exc:
-            return polling.refuse(exc)
+            return desk.refuse(exc)
         except asyncio.CancelledError:  # otherwise the server stops
-            return polling.leave() if stream.left else polling.refuse(PurgatoryClosedError("the server stops"))
-        polling.count(200)
+            if not stream.left:
+                return desk.refuse(PurgatoryClosedError("the server stops"))
+            desk.count(499)
+            return Answer(499, b"", [])  # nobody reads it
+        desk.count(200)
         if first is None:
             return Answer(200, self._why_ended(stream) or b"", list(_HEADERS))
-        version, events = first
-        return await self._last_words(stream, lambda: self._send_events(stream, version, self._retry() + events, send))
+        return await self._last_words(stream, lambda: self._send_events(stream, feed, retry(desk.policy) + first, send))
 
-    async def _send_events(self, stream: EventStream[K], version: str, events: bytes, send: Send) -> None:
+    async def _send_events(self, stream: EventStream[K], feed: StateFeed[K], events: bytes, send: Send) -> None:
         if not await deliver(send, {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}):
             stream.leave()
             return
@@ -170,14 +183,14 @@ class EventRoute(Generic[K]):
             if not await deliver(send, {"type": _BODY, "body": events or _HEARTBEAT, "more_body": True}):
                 stream.leave()
                 return
-            if not await stream.news(version):
+            if not await stream.news(feed.seen):
                 return
-            version, events = await self._news(stream, version)
+            events = await feed.next(feed.version)
 
     async def _send_last(self, last: bytes, send: Send) -> None:
         # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
         with suppress(TimeoutError, asyncio.CancelledError):
-            async with asyncio.timeout(self._polling.policy.stall):
+            async with asyncio.timeout(self._desk.policy.stall):
                 await deliver(send, {"type": _BODY, "body": last})
 
     async def _last_words(self, stream: EventStream[K], sending: Callable[[], Awaitable[None]]) -> bytes | None:
@@ -186,62 +199,21 @@ class EventRoute(Generic[K]):
             await until_ended(stream, sending)
             return self._why_ended(stream)
         except asyncio.CancelledError:
-            return None if stream.left else self._retry()
+            return None if stream.left else retry(self._desk.policy)
         except (GoneError, NotFoundError) as exc:
-            return _gone(exc)
+            return gone(exc)
         except ReadFailedError:
-            return self._retry()
+            return retry(self._desk.policy)
 
     def _why_ended(self, stream: EventStream[K]) -> bytes | None:
         failure = stream.exception()
         match failure:
             case None:  # the client did not read, or the source did not answer in time, or the stream is old
-                return None if stream.expired and not stream.is_reading else self._retry()
+                return None if stream.expired and not stream.is_reading else retry(self._desk.policy)
             case PurgatoryClosedError() | UnreadBodyError():
-                return self._retry()
+                return retry(self._desk.policy)
             case ReplacedError():
-                return b"retry: %d\nevent: replaced\n%b" % (_A_DAY, _data(_bytes(failure)))
+                return replaced(failure)
             case GoneError() | NotFoundError():
-                return _gone(failure)
+                return gone(failure)
         raise failure
-
-    async def _news(self, stream: EventStream[K], known: str | None) -> tuple[str, bytes]:
-        """Returns: the latest version, and its events for a client at version *known*: none if that is the latest.
-
-        Raises: GoneError: there is no state, not even from scratch. ReadFailedError: an AsyncSource has raised.
-        """
-        polling, resource = self._polling, stream.resource
-        stream.begin_read()
-        version = await polling.latest(resource)
-        stream.decide(version != known)
-        events = b""
-        if version != known:
-            try:
-                events = _event(version, await polling.body(resource, known, version))
-            except GoneError as exc:
-                events = _gone(exc) + _event(version, await polling.body(resource, None, version))
-        stream.end_read()
-        return version, events
-
-    def _retry(self) -> bytes:
-        low, high = self._polling.policy.retry_after
-        return b"retry: %d\n\n" % randint(low * 1000, high * 1000)
-
-
-@lru_cache(1)
-def _event(version: str, body: bytes) -> bytes:
-    """The last event is cached: many streams send the same."""
-    return b"id: %b\n%b" % (version.encode(), _data(body))
-
-
-def _gone(exc: GoneError | NotFoundError) -> bytes:
-    """With an empty id, so that the client does not resume from its version when it reconnects."""
-    return b"event: gone\nid:\n%b" % _data(_bytes(exc))
-
-
-def _data(text: bytes) -> bytes:
-    return b"data: %b\n\n" % b"\ndata: ".join(_LINE_END.split(text))
-
-
-def _bytes(exc: BaseException) -> bytes:
-    return str(exc).encode(errors="replace")

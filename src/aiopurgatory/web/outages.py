@@ -7,21 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, final
 
-from ..errors import PurgatoryError
-from .sources import is_answer
+from .source import ReadFailedError, is_answer
 
 logger = logging.getLogger("aiopurgatory")
 
 #: Seconds between two tracebacks of a source that goes on failing.
 LOG_EVERY = 60.0
-
-
-class ReadFailedError(PurgatoryError):
-    """An asynchronous source raised an exception, or did not answer in time."""
-
-
-class SourceBusyError(ReadFailedError):
-    """No read could begin in time: ``max_reads`` calls are under way."""
 
 
 @final

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from ..errors import PurgatoryError, PurgatoryFullError
-from .polls import LongPoll
+from .poll import LongPoll
 
 
 class ReplacedError(PurgatoryError):

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextvars import copy_context
 from typing import Any, Final, Generic, final
 
-from .headers import ANY
-from .outages import Outages, SourceBusyError
-from .sources import AsyncSource, K, require_body, require_version
+from .outages import Outages
+from .prefer import K
+from .source import AsyncSource, Read, SourceBusyError, require_read, require_version
 
 #: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
 MAX_QUEUE = 0.5
@@ -85,10 +85,10 @@ class Reads(Generic[K]):
         found = await self._share(self._versions, resource, lambda: self._source.version(resource), asked)
         return require_version(self._name, found)
 
-    async def body(self, resource: K, since: str | None, version: str, asked: Asked | None = None) -> bytes:
+    async def body(self, resource: K, since: str | None, version: str, asked: Asked | None = None) -> Read:
         wanted = (resource, since, version)
         found = await self._share(self._bodies, wanted, lambda: self._source.read(resource, since, version), asked)
-        return require_body(self._name, found)
+        return require_read(self._name, version, found)
 
     async def _share(
         self,
@@ -168,31 +168,3 @@ class Asked:
     def _give_up(self) -> None:
         if self._call is not None and self._call.task is None and self._poll is not None and not self._poll.done():
             self._poll.set_exception(SourceBusyError("the source is busy: a read could not begin in time"))
-
-
-class Reading(Generic[K]):
-    """The reads of one poll. Args: is_late: the poll may not wait."""
-
-    __slots__ = ("_asked", "_reads", "_resource", "known", "version")
-
-    def __init__(self, reads: Reads[K], resource: K, known: tuple[str, ...], is_late: bool) -> None:
-        self._reads, self._resource = reads, resource
-        self._asked = Asked(is_late)
-        self.known = known
-        #: What was read last; empty: nothing yet.
-        self.version = ""
-
-    def hurry(self) -> None:
-        """The poll's time is up: bound the queue for what it reads now, and for its last read."""
-        self._asked.hurry()
-
-    async def is_news(self) -> bool:
-        """Read the version. Returns: whether the client does not have it."""
-        self.version = await self._reads.version(self._resource, self._asked)
-        if self.known is ANY:
-            self.known = (self.version,)
-        return self.version not in self.known
-
-    async def body(self) -> bytes:
-        since = self.known[0] if len(self.known) == 1 else None
-        return await self._reads.body(self._resource, since, self.version, self._asked)

@@ -8,11 +8,10 @@ from typing import Any, Final, Generic, final
 from urllib.parse import unquote_plus
 
 from ..errors import PurgatoryClosedError
+from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
-from .exchange import Answer, PollRequest
-from .headers import MAX_FIELD
-from .longpoll import LongPolling
-from .sources import K
+from .polling import LongPolling, responder_of
+from .prefer import MAX_FIELD, K, PollRequest
 
 _NO_LENGTH: Final = frozenset({204, 304})
 
@@ -65,7 +64,7 @@ class LongPollRoute(Generic[K]):
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
     ) -> None:
-        self._polling = polling
+        self._responder = responder_of(polling)
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
 
@@ -76,10 +75,10 @@ class LongPollRoute(Generic[K]):
             await send_answer(Answer(405, b"", [(b"allow", b"GET, HEAD")]), send)
             return
         try:
-            answer = await self._polling.respond(self._request(scope, receive))
+            answer = await self._responder.respond(self._request(scope, receive))
         except asyncio.CancelledError:
             # The server would answer 500 and log it. Nothing follows here that would need the cancellation.
-            answer = self._polling.refuse(PurgatoryClosedError("the server stops"))
+            answer = self._responder.desk.refuse(PurgatoryClosedError("the server stops"))
         await send_answer(answer, send)
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:

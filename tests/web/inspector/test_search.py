@@ -176,7 +176,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(app, "find", find)
     monkeypatch.setattr(view, "take_keys", take_keys)
-    monkeypatch.setattr("aiopurgatory.web.polls.LISTEN_AFTER", 0.0)
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
 
 
 @pytest.mark.usefixtures("slow")

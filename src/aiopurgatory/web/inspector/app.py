@@ -40,9 +40,9 @@ from starlette.routing import Route
 from ...bus import Bus
 from ...purgatory import Purgatory
 from ..asgi import listen
-from ..longpoll import LongPolling
 from ..policy import Policy
-from ..polls import MAX_MESSAGES
+from ..poll import MAX_MESSAGES
+from ..polling import LongPolling
 from ..route import LongPollRoute
 from .hosts import Hosts, is_cross_origin
 from .names import MAX_NAME, Names

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...bus import Bus
 from ...core.kit import loop_of
 from ...purgatory import Purgatory
-from ..longpoll import LongPolling
+from ..polling import LongPolling
 from .names import Names
 from .snapshot import Row, take_clock, take_figures, take_hands, take_keys
 

@@ -1,27 +1,23 @@
-"""Sources: the state that clients poll, and its cached bodies."""
+"""Sources: the state that clients poll, what may be wrong with it, and checks of what it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from ..arguments import require_methods
 from ..errors import PurgatoryError
-from .headers import is_entity_tag
+from .prefer import K, is_entity_tag
 
-K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
-#: A body for a longer client version or resource than this many characters is not cached. Clients may send anything.
-MAX_KEY: Final = 200
+#: A version, and the body at that version.
+Read = tuple[str, bytes]
+
 #: The most characters of a version. Proxies and servers limit the length of a header, often to 8,000 bytes or less.
 MAX_VERSION: Final = 1_000
-#: Bytes that a cached body counts in addition to its own.
-_ENTRY: Final = 500
-
-
 #: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
 _ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
 _FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
@@ -33,6 +29,14 @@ class GoneError(PurgatoryError):
 
 class NotFoundError(PurgatoryError):
     """Raise this if there is no such resource. The answer is 404."""
+
+
+class ReadFailedError(PurgatoryError):
+    """An AsyncSource raised an exception, or did not answer in time."""
+
+
+class SourceBusyError(ReadFailedError):
+    """No read could begin in time: ``max_reads`` calls are under way."""
 
 
 class Source(Protocol[K_contra]):
@@ -48,8 +52,11 @@ class Source(Protocol[K_contra]):
         """
         ...
 
-    def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
+    def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes | Read:
         """Return the body for a client at version *since*, when the state is at *version*.
+
+        If the state may change between version() and read(), as by another thread, return ``(version, body)``: the
+        version that the body is of. Otherwise the ETag may be older than the body, and the client gets a part twice.
 
         Called once for all clients that want the same. If *since* or ``str(resource)`` is longer than 200 characters,
         called for each: the body is not cached.
@@ -86,10 +93,11 @@ class AsyncSource(Protocol[K_contra]):
         """
         ...
 
-    async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes:
+    async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes | Read:
         """Return the body for a client at version *since*, as Source.read() does.
 
-        Leave out anything newer than *version*: the client would get it twice.
+        Return ``(version, body)`` if one query reads both. If you return the body alone, leave out anything newer than
+        *version*: the client would get it twice.
 
         Raises: GoneError: a client cannot resume from *since*. NotFoundError: there is no such resource.
         """
@@ -119,28 +127,40 @@ def is_answer(exc: BaseException) -> bool:
     )
 
 
-def require_version(source: str, version: Any) -> str:
-    """Return *version*, which version() of the class named *source* has returned.
+def require_version(source: str, version: Any, method: str = "version") -> str:
+    """Return *version*, which *method* of the class named *source* has returned.
 
     Raises: TypeError: it is no str; ValueError: it cannot be an ETag, or would not come back unchanged.
     """
     if not isinstance(version, str):
-        raise TypeError(f"{source}.version() must return a str, got {_shown(version)}")
+        what = "as the version a str" if method == "read" else "a str"
+        raise TypeError(f"{source}.{method}() must return {what}, got {_shown(version)}")
     if len(version) > MAX_VERSION or not is_entity_tag(version):
         rule = (
             f"1 to {MAX_VERSION:,} characters of printable ASCII without spaces or quotes, and not end in a "
             "compression suffix such as -gzip"
         )
+        what = "as the version " if method == "read" else ""
         shown = repr(version[:100]) + (f"... of {len(version):,} characters" if len(version) > 100 else "")
-        raise ValueError(f"{source}.version() must return {rule}; got {shown}")
+        raise ValueError(f"{source}.{method}() must return {what}{rule}; got {shown}")
     return version
 
 
-def require_body(source: str, body: Any) -> bytes:
-    """Return *body*, which read() of the class named *source* has returned. Raises: TypeError: it is not bytes."""
+def require_read(source: str, version: str, found: Any) -> Read:
+    """Return the version and the body of *found*, which read() of the class named *source* has returned.
+
+    Args: version: the version that read() was called with.
+
+    Raises: TypeError: it is neither bytes nor such a pair; ValueError: its version cannot be an ETag.
+    """
+    if isinstance(found, bytes):
+        return version, found
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise TypeError(f"{source}.read() must return bytes or (version, bytes), got {_shown(found)}")
+    newer, body = found
     if not isinstance(body, bytes):
-        raise TypeError(f"{source}.read() must return bytes, got {_shown(body)}")
-    return body
+        raise TypeError(f"{source}.read() must return bytes or (version, bytes), got a pair with {_shown(body)}")
+    return require_version(source, newer, "read"), body
 
 
 def _shown(returned: Any) -> str:
@@ -149,35 +169,3 @@ def _shown(returned: Any) -> str:
         returned.close()  # else Python warns of it, too
         return "a coroutine; make both methods async def, or none"
     return f"{type(returned).__name__}"
-
-
-class Bodies(Generic[K]):
-    """The bodies of *source*, the newest of them kept for other polls that want the same, up to *max_bytes*."""
-
-    def __init__(self, source: Source[K], max_bytes: int) -> None:
-        self._source = type(source).__name__
-        self._read = source.read
-        self._max_bytes = max_bytes
-        self._kept: dict[tuple[K, str | None, str], bytes] = {}
-        self.bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, resource: K, since: str | None, version: str) -> bytes:
-        wanted = (resource, since, version)
-        body = self._kept.get(wanted)
-        if body is None:
-            body = require_body(self._source, self._read(resource, since, version))
-            if len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY:
-                self._keep(wanted, body)
-        return body
-
-    def _keep(self, wanted: tuple[K, str | None, str], body: bytes) -> None:
-        size = len(body) + _ENTRY
-        if size <= self._max_bytes:
-            self._kept[wanted] = body
-            self.bytes += size
-            while self.bytes > self._max_bytes:
-                oldest = next(iter(self._kept))
-                self.bytes -= len(self._kept.pop(oldest)) + _ENTRY

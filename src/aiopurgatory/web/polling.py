@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from math import ceil
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Generic, Self, SupportsIndex, cast
+from typing import Final, Generic, Self, SupportsIndex
 
-from ..arguments import require_int, require_text
+from ..arguments import require_text
 from ..core.kit import Observer
-from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from ..waits import Rereads, read_until
-from .asgi import Receive, is_cancelled
+from .answer import Answer
+from .asgi import Receive
 from .desk import Desk
-from .exchange import NO_STORE, VARY, Answer, Fields, PollRequest, RawHeader
-from .headers import ANY, entity_tags, wait_in_query, wait_preference
-from .outages import Outages, SourceBusyError
 from .policy import Policy
-from .polls import EventStream, LongPoll, ReadingPoll, ReadingStream
-from .reads import Reading, Reads
-from .refusals import REFUSALS
-from .signals import SERVER_STOPS
-from .sources import AsyncSource, Bodies, GoneError, K, NotFoundError, Source, is_async_source, require_version
+from .prefer import Fields, K, PollRequest
+from .reader import Reader
+from .responder import Responder
+from .source import AsyncSource, Source
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -109,25 +102,14 @@ class LongPolling(Generic[K]):
         stop_signals: bool = True,
     ) -> None:
         _require_purgatory(purgatory, source)
-        is_async = is_async_source(source)
+        reader = Reader(source, max_body_bytes, max_reads)
         if policy is not None and not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         require_text("media_type", media_type)
-        require_int("max_body_bytes", max_body_bytes, 0)
-        require_int("max_reads", max_reads, 1)
         policy = Policy() if policy is None else policy
         self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
-        self._async_source = cast("AsyncSource[K]", source) if is_async else None
-        self._max_reads = max_reads
-        self._reads: Reads[K] | None = None
-        self._reads_loop: asyncio.AbstractEventLoop | None = None
-        self._outages = Outages()
-        self._source_name = type(source).__name__
-        memory = cast("Source[K]", source)
-        self._version = memory.version
-        self._bodies = Bodies(memory, max_body_bytes)
-        self._media_type = (b"content-type", media_type.encode("latin-1"))
-        self._streams = 0
+        self._bodies: Final = reader.bodies
+        self._responder: Final = Responder(self._desk, reader, media_type.encode("latin-1"))
 
     @property
     def purgatory(self) -> Purgatory:
@@ -180,7 +162,7 @@ class LongPolling(Generic[K]):
             name=self.name,
             clients=self._desk.places.clients,
             groups=self._desk.places.groups,
-            streams=self._streams,
+            streams=self._desk.streams,
             bodies=len(self._bodies),
             body_bytes=self._bodies.bytes,
             answered=dict(self._desk.answered),
@@ -226,7 +208,7 @@ class LongPolling(Generic[K]):
 
         Raises: TypeError: *keys* is one str. What a Source raises, except GoneError, is raised here.
         """
-        return await self.respond(
+        return await self._responder.respond(
             PollRequest(
                 resource,
                 headers.get("prefer"),
@@ -239,59 +221,6 @@ class LongPolling(Generic[K]):
                 receive,
             )
         )
-
-    async def respond(self, request: PollRequest[K]) -> Answer:
-        """Do what answer() does, with the fields already taken from the request."""
-        if not self._desk.is_open_in(asyncio.get_running_loop()):
-            await self._enter()
-        poll: LongPoll[K] | None = None
-        waiting: ReadingPoll[K] | None = None
-        resource = request.resource
-        nothing_new = 304 if request.since is None else 204
-        try:
-            wait, told = self._wait(request)
-            if self._reads is not None:
-                reading = Reading(self._reads, resource, _known(request, ""), wait <= 0)
-                if wait > 0 or self.purgatory.is_open:
-                    timeout = self.policy.timeout(wait) if wait > 0 else None
-                    poll = waiting = ReadingPoll(resource, timeout, request.client, request.group, reading.hurry)
-                    self._desk.park_poll(poll, request.keys, request.receive)
-                    rereads = waiting.rereads
-                    found = await read_until(
-                        waiting, rereads, lambda: self._read_news(reading, rereads), once=wait <= 0
-                    )
-                else:
-                    found = await self._read_news(reading, None)
-                answer = found or Answer(nothing_new, b"", _headers(reading.version))
-            else:
-                version = self.version(resource)
-                known = _known(request, version)
-                if known is ANY or version in known:
-                    known = (version,)
-                    if wait > 0:
-                        timeout = self.policy.timeout(wait)
-                        poll = LongPoll(resource, self._version, version, timeout, request.client, request.group)
-                        self._desk.park_poll(poll, request.keys, request.receive)
-                        del request  # a parked poll keeps no more of it than it needs
-                        await poll
-                answer = self._news(resource, known, nothing_new)
-            if told is not None:
-                answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
-        except asyncio.CancelledError as exc:
-            if exc.args == SERVER_STOPS:
-                answer = self._desk.refusals.answer(PurgatoryClosedError("the server stops"))
-            elif poll is None or not poll.left or is_cancelled():
-                raise
-            else:
-                answer = Answer(499, b"", [])  # nobody reads it
-        except REFUSALS as exc:
-            answer = self._desk.refusals.answer(exc)
-        finally:
-            if poll is not None:
-                self._desk.leave(poll)
-            poll = waiting = None  # what is raised keeps this frame
-        self._desk.count(answer.status)
-        return answer
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
@@ -327,100 +256,6 @@ class LongPolling(Generic[K]):
         """
         self._desk.notify_threadsafe(key)
 
-    async def _enter(self) -> None:
-        await self._desk.enter()
-        loop = asyncio.get_running_loop()
-        if self._async_source is not None and self._reads_loop is not loop:
-            self._reads_loop = loop
-            self._reads = Reads(self._async_source, self._max_reads, self._outages)
-
-    def _wait(self, request: PollRequest[K]) -> tuple[float, int | None]:
-        """Returns: the seconds that the poll may wait, and what Preference-Applied says, or None."""
-        preferred = wait_preference(request.prefer) if request.prefer else None
-        if request.wait is not None:
-            return self.policy.applied(wait_in_query(request.wait)), None
-        wait = self.policy.applied(preferred)
-        return wait, None if preferred is None else ceil(wait)
-
-    def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
-        """Answer a client that has the versions *known*: 200 with the body, or the status *nothing_new*."""
-        version = self.version(resource)
-        if version in known:
-            return Answer(nothing_new, b"", _headers(version))
-        body = self._bodies.get(resource, known[0] if len(known) == 1 else None, version)
-        return Answer(200, body, [*_headers(version), self._media_type])
-
-    async def _read_news(self, reading: Reading[K], rereads: Rereads | None) -> Answer | None:
-        """Returns: the answer if there is something new; None: there is not, as far as anybody knows."""
-        try:
-            if not await reading.is_news():
-                return None
-        except SourceBusyError:
-            # The last read could not begin. It was only to find what nobody had checked for.
-            if reading.version and rereads is not None and not (rereads.is_called or rereads.is_unread):
-                return None
-            raise
-        try:
-            return Answer(200, await reading.body(), [*_headers(reading.version), self._media_type])
-        except (GoneError, NotFoundError) as exc:
-            return self._desk.refusals.answer(exc)
-
-    def version(self, resource: K) -> str:
-        """The version of *resource*. Raises: TypeError, ValueError: it cannot be an ETag that comes back unchanged."""
-        return require_version(self._source_name, self._version(resource))
-
-    async def open_stream(self, request: PollRequest[K]) -> EventStream[K]:
-        """Park a stream. End it with close_stream().
-
-        Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises: no stream was opened.
-        """
-        if not self._desk.is_open_in(asyncio.get_running_loop()):
-            await self._enter()
-        policy = self.policy
-        asked = (policy.heartbeat, policy.stall, policy.age(), request.client, request.group)
-        stream: EventStream[K]
-        if self._reads is None:
-            stream = EventStream(self.purgatory, request.resource, self._version, *asked)
-        else:
-            stream = ReadingStream(self.purgatory, request.resource, *asked)
-        self._streams += 1
-        try:
-            self._desk.park(stream, request.keys)
-            if request.receive is not None:
-                stream.listen(request.receive)
-        except BaseException:
-            self.close_stream(stream)
-            raise
-        return stream
-
-    def close_stream(self, stream: EventStream[K]) -> None:
-        """Release the place of *stream*."""
-        self._streams -= 1
-        self._desk.leave(stream)
-        stream.stop_counting()
-
-    async def latest(self, resource: K) -> str:
-        """Do what version() does, for an AsyncSource, too."""
-        return self.version(resource) if self._reads is None else await self._reads.version(resource)
-
-    async def body(self, resource: K, since: str | None, version: str) -> bytes:
-        """The body for a client at version *since*; see Source.read()."""
-        reads = self._reads
-        return await reads.body(resource, since, version) if reads else self._bodies.get(resource, since, version)
-
-    def refuse(self, exc: Exception) -> Answer:
-        """The answer to a stream that cannot begin, or to a poll that the server cancels."""
-        return self._desk.refuse(exc)
-
-    def leave(self) -> Answer:
-        """The answer to a client that has disconnected: nobody reads it."""
-        self.count(499)
-        return Answer(499, b"", [])
-
-    def count(self, status: int) -> None:
-        """Count an answer when it begins."""
-        self._desk.count(status)
-
 
 def _require_purgatory(purgatory: object, source: object) -> None:
     if isinstance(source, Purgatory):
@@ -429,14 +264,6 @@ def _require_purgatory(purgatory: object, source: object) -> None:
         raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}")
 
 
-def _headers(version: str) -> list[RawHeader]:
-    return [(b"etag", b'"%b"' % version.encode()), NO_STORE, VARY]
-
-
-def _known(request: PollRequest[Any], version: str) -> tuple[str, ...]:
-    """The versions that the client has: most often, the current *version*."""
-    if request.since is not None:
-        return (request.since,)
-    if not request.if_none_match:
-        return ()
-    return (version,) if request.if_none_match == f'"{version}"' else entity_tags(request.if_none_match)
+def responder_of(polling: LongPolling[K]) -> Responder[K]:
+    """What answers the polls of *polling*, for its routes."""
+    return polling._responder

@@ -1,4 +1,4 @@
-"""The request headers of a long poll: Prefer (RFC 7240) and If-None-Match (RFC 9110).
+"""The request of a poll or a stream, with its headers Prefer (RFC 7240) and If-None-Match (RFC 9110).
 
 Clients may be hostile: each expression below takes time linear in the length of the header.
 """
@@ -6,10 +6,14 @@ Clients may be hostile: each expression below takes time linear in the length of
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..errors import PurgatoryError
+from .asgi import Receive
+
+K = TypeVar("K", bound=Hashable)
 
 #: The tags of ``If-None-Match: *``, which matches any version. Compare with ``is``: a parsed tag may be ``*``, too.
 ANY: Final[tuple[str, ...]] = ("*",)
@@ -82,3 +86,31 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
 def is_entity_tag(version: str) -> bool:
     """Whether *version* can be an ETag that clients send back unchanged."""
     return _VERSION.fullmatch(version) is not None
+
+
+class Fields(Protocol):
+    """A request's headers or query: a mapping's ``get()``. For headers, it must ignore case."""
+
+    def get(self, name: str, /) -> str | None: ...
+
+
+class PollRequest(NamedTuple, Generic[K]):
+    """A poll or a stream as it came by HTTP. For the fields, see LongPolling.answer()."""
+
+    resource: K
+    prefer: str | None
+    if_none_match: str | None
+    wait: str | None
+    since: str | None
+    keys: Iterable[Hashable] | None
+    client: Hashable
+    group: Hashable
+    receive: Receive | None
+
+    def known(self, version: str) -> tuple[str, ...]:
+        """The versions that the client has: most often, the current *version*."""
+        if self.since is not None:
+            return (self.since,)
+        if not self.if_none_match:
+            return ()
+        return (version,) if self.if_none_match == f'"{version}"' else entity_tags(self.if_none_match)

@@ -1,18 +1,42 @@
-"""Refusals: the error answers to polls. Answers 503 are counted by reason."""
+"""Answers, and the exceptions that become answers. Answers 503 are counted by reason."""
 
 from __future__ import annotations
 
 from collections import Counter
 from random import randint
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import PurgatoryClosedError, PurgatoryFullError
-from .exchange import NO_STORE, PLAIN_TEXT, Answer
-from .headers import WaitError
-from .outages import ReadFailedError
 from .places import GroupLimitError, ReplacedError
-from .polls import UnreadBodyError
-from .sources import GoneError, NotFoundError
+from .poll import UnreadBodyError
+from .prefer import WaitError
+from .source import GoneError, NotFoundError, ReadFailedError
+
+RawHeader = tuple[bytes, bytes]
+
+NO_STORE: Final = (b"cache-control", b"no-store")
+VARY: Final = (b"vary", b"Prefer")
+PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+
+
+class Answer(NamedTuple):
+    """An HTTP answer, to be handed to the framework.
+
+    Attributes:
+        status: 200; 304 or 204 for nothing new; 400, 404, 409, 410, 413 or 503 for a refusal; 499: the client has left.
+        body: what the source read; else a message, or nothing.
+        raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
+    """
+
+    status: int
+    body: bytes
+    raw_headers: list[RawHeader]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as text, for frameworks that need them so."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.raw_headers}
+
 
 #: Exceptions that become answers.
 REFUSALS: Final = (
