@@ -31,7 +31,7 @@ def park(served: Served, number: int) -> list[socket.socket]:
     ("server", "number"),
     [("uvicorn-uvloop-httptools", CROWD), ("uvicorn-asyncio-h11", CROWD // 4), ("hypercorn-uvloop-0", CROWD // 4)],
 )
-def test_crowd_hangs_up_at_once_and_nothing_stays_then_stop_answers_another(
+def test_crowd_that_hangs_up_leaves_nothing_and_stop_answers(
     server: str, number: int, reset: Callable[[socket.socket], None]
 ) -> None:
     allow_open_files()

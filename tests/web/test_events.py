@@ -201,7 +201,7 @@ async def test_check_without_news_does_not_put_the_heartbeat_off(streams: Stream
     await leave(client)
 
 
-async def test_version_that_nobody_was_told_of_comes_with_the_heartbeat(
+async def test_version_without_notify_comes_with_the_heartbeat(
     streams: Streams, counters: Counters, clock: ManualClock
 ) -> None:
     client = await streams.start()
@@ -222,7 +222,7 @@ async def test_expire_all_sends_heartbeats(streams: Streams, purgatory: Purgator
 # clients that read slowly
 
 
-async def test_client_that_does_not_read_costs_one_event_and_then_has_the_newest(
+async def test_client_that_does_not_read_costs_one_event(
     streams: Streams, counters: Counters, purgatory: Purgatory
 ) -> None:
     client = await streams.start()
@@ -365,9 +365,7 @@ async def test_send_that_fails_for_another_reason_is_heard(streams: Streams) -> 
         await Client(wrong).ended()
 
 
-async def test_body_in_many_parts_ends_its_stream_with_a_time_to_come_back(
-    streams: Streams, purgatory: Purgatory
-) -> None:
+async def test_body_in_many_parts_ends_its_stream_with_a_retry(streams: Streams, purgatory: Purgatory) -> None:
     client = Client(streams.route)
     client.send_body(70)
     for _ in range(100):
@@ -448,9 +446,7 @@ async def test_stream_lasts_an_hour_or_without_end(
     await leave(client)
 
 
-async def test_purgatory_closes_and_streams_end_at_once_with_a_time_to_come_back(
-    streams: Streams, purgatory: Purgatory
-) -> None:
+async def test_closed_purgatory_ends_streams_with_a_retry(streams: Streams, purgatory: Purgatory) -> None:
     clients = [await streams.start() for _ in range(10)]
     purgatory.close()
     for client in clients:
@@ -606,7 +602,7 @@ async def test_version_that_raises_while_waiting_is_heard(purgatory: Purgatory) 
 # what is gone
 
 
-async def test_version_too_old_is_told_and_the_state_comes_from_scratch(streams: Streams) -> None:
+async def test_version_too_old_is_told_before_the_state(streams: Streams) -> None:
     client = await streams.start(last_event_id="old")
     assert client.events == [Event("gone", "", "old is gone"), Event("message", "0", "n None 0")]
     await streams.publish()
@@ -614,7 +610,7 @@ async def test_version_too_old_is_told_and_the_state_comes_from_scratch(streams:
     await leave(client)
 
 
-async def test_client_that_falls_too_far_behind_has_the_state_from_scratch(purgatory: Purgatory) -> None:
+async def test_client_too_far_behind_gets_the_state_from_scratch(purgatory: Purgatory) -> None:
     counters = Forgets()
     counters.gone.add("1")
     streams = Streams(purgatory, counters)
@@ -802,7 +798,7 @@ async def test_purgatory_closes_and_streams_end_behind_a_middleware(streams: Str
     assert (client.complete, len(client.retries)) == (True, 2)
 
 
-async def test_client_that_never_reads_loses_its_place_behind_a_middleware(
+async def test_client_behind_middleware_that_never_reads_is_dropped(
     streams: Streams, clock: ManualClock, purgatory: Purgatory
 ) -> None:
     client = Client(BaseHTTPMiddleware(streams.route, pass_on))

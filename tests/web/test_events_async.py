@@ -105,7 +105,7 @@ async def test_check_without_news_sends_a_heartbeat(polls: Polls) -> None:
     await leave(client)
 
 
-async def test_version_too_old_is_told_and_the_state_comes_from_scratch(polls: Polls) -> None:
+async def test_version_too_old_is_told_before_the_state(polls: Polls) -> None:
     client = await start(polls, last_event_id="old")
     assert client.events == [Event("gone", "", "old is gone"), Event("message", "0", "n None 0")]
     await leave(client)

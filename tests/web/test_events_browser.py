@@ -249,7 +249,7 @@ async def test_refused_client_is_told_that_it_must_come_back_itself(site: Site, 
         await browser.has_seen(["n", "message", "0", "n None 0"])
 
 
-async def test_client_of_the_page_goes_on_when_told_after_it_was_replaced(site: Site, browser: Browser) -> None:
+async def test_client_of_the_page_goes_on_after_it_was_replaced(site: Site, browser: Browser) -> None:
     async with site.served():
         await browser.follow(site)
         await browser.until("return seen", ["n None 0"])

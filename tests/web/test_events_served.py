@@ -95,7 +95,7 @@ def test_client_leaves_and_its_stream_ends_at_once(served: Served, leave: Callab
 
 
 @each(SERVERS)
-def test_client_leaves_with_an_event_on_its_way_and_nothing_stays(served: Served) -> None:
+def test_client_that_leaves_during_an_event_leaves_nothing(served: Served) -> None:
     clients = [served.send(f"GET /events/race-{i}") for i in range(20)]
     served.wait_for(pending=20)
     posts = []
@@ -137,7 +137,7 @@ def test_stop_signal_ends_every_stream_at_once(case: tuple[str, str], number: in
         assert time.monotonic() - start < 10
 
 
-def test_stop_of_hypercorn_with_workers_ends_every_stream_in_the_end() -> None:
+def test_stop_of_hypercorn_workers_ends_every_stream() -> None:
     # As with long polls, its workers get no signal. On asyncio's own loop, from Python 3.12 on, it waits for clients
     # to leave instead (hypercorn #308).
     with Served("hypercorn-uvloop-1", "apps:starlette", quiet=False) as served:
@@ -183,7 +183,7 @@ def memory_of(served: Served) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", LARGE, ids="-".join)
-def test_client_that_does_not_read_costs_a_few_events_and_then_has_the_newest(case: tuple[str, str]) -> None:
+def test_client_that_does_not_read_skips_to_the_newest_event(case: tuple[str, str]) -> None:
     with Served(*case) as served, streaming(served, "/patient/n") as stream:
         stream.until(1)
         for _ in range(20):

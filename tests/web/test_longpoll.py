@@ -372,7 +372,7 @@ def test_first_poll_in_the_next_loop_starts_the_purgatory_again(counters: Counte
         assert asyncio.run(polls.now(query={"wait": "0.05"})).status == 304
 
 
-def test_poll_in_the_next_loop_finds_no_places_of_a_loop_that_vanished(counters: Counters) -> None:
+def test_poll_in_the_next_loop_finds_no_places_taken(counters: Counters) -> None:
     polls = Polls(Purgatory(), counters, max_per_group=1)
     loop = asyncio.new_event_loop()
 

@@ -202,7 +202,7 @@ async def test_version_that_is_none_is_an_error_of_the_app(purgatory: Purgatory)
     assert purgatory.num_delayed == 0
 
 
-async def test_client_that_leaves_ends_its_poll_and_not_the_read_of_others(
+async def test_client_that_leaves_ends_no_read_of_others(
     polls: Polls, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)

@@ -37,9 +37,7 @@ async def test_polls_of_nobody_in_particular_do_not_replace(polls: Polls) -> Non
     assert [(await poll).status for poll in both] == [200, 200]
 
 
-async def test_group_with_too_many_polls_is_refused_and_none_is_replaced(
-    purgatory: Purgatory, counters: Counters
-) -> None:
+async def test_group_with_too_many_polls_is_refused(purgatory: Purgatory, counters: Counters) -> None:
     polls = Polls(purgatory, counters, max_per_group=2, retry_after=(4, 6))
     parked = [polls.start(name, group="tenant") for name in ("a", "a")]
     await settle()

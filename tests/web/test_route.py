@@ -117,7 +117,7 @@ async def test_route_with_a_framework_polls_the_parameter_of_the_path(route: Lon
 
 
 @pytest.mark.parametrize("parameters", [{}, {"a": "1", "b": "2"}])
-async def test_route_of_a_path_without_one_parameter_asks_for_the_resource(
+async def test_route_without_one_parameter_asks_for_the_resource(
     polling: LongPolling[str], parameters: dict[str, str]
 ) -> None:
     with pytest.raises(TypeError, match=r"the path must have one parameter, got .*; pass resource="):
@@ -332,7 +332,7 @@ async def test_client_leaves_at_any_turn_and_nothing_stays(
 
 
 @pytest.mark.usefixtures("kind")
-async def test_stand_in_that_always_has_a_message_does_not_hold_up_the_loop(
+async def test_receive_that_always_returns_does_not_block_the_loop(
     route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
 ) -> None:
     exchange = Exchange(route)
@@ -411,7 +411,7 @@ async def test_answer_to_a_client_that_has_left_raises_nothing(
     await Broken(route, (b"x", b"y")).run()
 
 
-async def test_send_that_fails_for_another_reason_is_heard_by_the_server(route: LongPollRoute[str]) -> None:
+async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRoute[str]) -> None:
     class Broken(Exchange):
         async def send(self, message: Message) -> None:
             raise RuntimeError("Response content longer than Content-Length")
@@ -508,7 +508,7 @@ def test_poll_in_the_next_loop_is_listened_to(counters: Counters) -> None:
 # the server stops
 
 
-async def test_poll_cancelled_by_the_server_is_answered_and_raises_nothing(
+async def test_poll_cancelled_by_the_server_is_answered(
     route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory
 ) -> None:
     exchange = Exchange(route)

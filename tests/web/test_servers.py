@@ -98,7 +98,7 @@ def test_poll_by_httpx_follows_the_etag(served: Served) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @each(SERVERS)
-def test_poll_by_curl_is_answered_and_one_that_gives_up_is_cancelled(served: Served) -> None:
+def test_poll_by_curl_is_answered_or_cancelled(served: Served) -> None:
     def curl(known: int, *options: str) -> subprocess.Popen[str]:
         headers = ["-H", "Prefer: wait=30", "-H", f'If-None-Match: "{known}"']
         url = "http://{}:{}/polls/curled".format(*served.address)
@@ -140,7 +140,7 @@ def test_client_leaves_before_parking_and_nothing_stays(served: Served, leave: C
 
 
 @each(SERVERS)
-def test_client_leaves_with_the_answer_on_its_way_and_nothing_stays(served: Served) -> None:
+def test_client_that_leaves_during_the_answer_leaves_nothing(served: Served) -> None:
     clients = [served.poll(f"race-{i}", 0) for i in range(20)]
     served.wait_for(pending=20)
     posts = []
@@ -220,7 +220,7 @@ def test_poll_is_answered_by_publishing_in_a_thread(served: Served) -> None:
     assert {read(client).body for client in clients} == {b'["threads", "0", "1"]'}
 
 
-def test_clients_whose_leave_is_hidden_take_no_more_than_their_share() -> None:
+def test_clients_that_leave_unseen_take_only_their_share() -> None:
     """httptools reads no further while a second request waits behind the poll, so it sees no end of the connection."""
     head = 'GET /polls/n HTTP/1.1\r\nHost: x\r\nIf-None-Match: "0"\r\n\r\n'
     with Served("uvicorn-uvloop-httptools", "apps:in_groups", quiet=False) as served:
@@ -234,7 +234,7 @@ def test_clients_whose_leave_is_hidden_take_no_more_than_their_share() -> None:
         other.close()
 
 
-def test_granian_with_as_many_polls_as_it_handles_answers_nothing_else() -> None:
+def test_granian_full_of_polls_answers_nothing_else() -> None:
     with Served("granian-asyncio-11", "apps:starlette") as served:
         clients = [served.poll("orders", 0) for _ in range(10)]
         served.wait_for(pending=10)
@@ -247,7 +247,7 @@ def test_granian_with_as_many_polls_as_it_handles_answers_nothing_else() -> None
         assert {read(client).status for client in clients} == {200}
 
 
-def test_uvicorn_with_as_many_polls_as_it_handles_refuses_the_rest() -> None:
+def test_uvicorn_full_of_polls_refuses_the_rest() -> None:
     with Served("uvicorn-uvloop-httptools-limited", "apps:starlette") as served:
         clients = [served.poll("orders", 0) for _ in range(10)]
         end = time.monotonic() + 10
@@ -278,7 +278,7 @@ def test_stop_signal_answers_every_poll_at_once(case: tuple[str, str], number: i
         assert time.monotonic() - start < 10  # of 25 s that the polls would have waited
 
 
-def test_stop_of_hypercorn_with_workers_answers_every_poll_in_the_end() -> None:
+def test_stop_of_hypercorn_workers_answers_every_poll() -> None:
     # Its workers get no signal; and when it cancels them, it says so at length. On asyncio, from Python 3.12 on, it
     # waits for the polls to end instead (hypercorn #308).
     with Served("hypercorn-uvloop-1", "apps:starlette", quiet=False) as served:
@@ -291,7 +291,7 @@ def test_stop_of_hypercorn_with_workers_answers_every_poll_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("server", ["hypercorn-asyncio-1", "thread-uvloop-httptools"])
-def test_client_of_a_worker_or_a_thread_leaves_and_its_poll_is_cancelled_at_once(server: str) -> None:
+def test_client_of_a_worker_or_a_thread_leaves_at_once(server: str) -> None:
     with Served(server, "apps:starlette", quiet=False) as served:
         clients = [served.poll("orders", 0) for _ in range(20)]
         served.wait_for(pending=20)
@@ -300,7 +300,7 @@ def test_client_of_a_worker_or_a_thread_leaves_and_its_poll_is_cancelled_at_once
         served.wait_for(pending=0, keys=0, cancelled=20)
 
 
-def test_quick_stop_of_a_gunicorn_worker_leaves_its_polls_waiting() -> None:
+def test_quick_stop_of_gunicorn_leaves_polls_waiting() -> None:
     with Served("gunicorn", "apps:starlette") as served:
         clients = [served.poll("orders", 0) for _ in range(20)]
         served.wait_for(pending=20)
@@ -311,7 +311,7 @@ def test_quick_stop_of_a_gunicorn_worker_leaves_its_polls_waiting() -> None:
 
 
 @pytest.mark.parametrize("path", ["polls", "own"])
-def test_worker_that_is_recycled_answers_every_poll_after_its_graceful_timeout(path: str) -> None:
+def test_recycled_worker_answers_polls_after_its_timeout(path: str) -> None:
     # Nothing tells the app before: uvicorn waits for the polls, and at last cancels them.
     with Served("uvicorn-uvloop-httptools-recycled", "apps:starlette", quiet=False) as served:
         headers = {"If-None-Match": '"0"'}

@@ -36,7 +36,7 @@ async def test_stop_signal_closes_everything_that_asked() -> None:
     assert order == ["server", "a", "b"]
 
 
-def test_stop_signal_in_one_loop_after_the_other_goes_through_one_handler() -> None:
+def test_stop_signal_in_many_loops_goes_through_one_handler() -> None:
     """Each loop of a test run would put another handler on top, until Ctrl-C ends in a RecursionError."""
     order: list[str] = []
     signal.signal(signal.SIGTERM, lambda *_: order.append("server"))
@@ -54,7 +54,7 @@ def test_stop_signal_in_one_loop_after_the_other_goes_through_one_handler() -> N
     assert order == ["server", "closed 1999"]
 
 
-async def test_stop_signal_after_a_server_that_put_back_the_handler_before_its_own() -> None:
+async def test_stop_signal_after_a_server_put_back_a_handler() -> None:
     order: list[str] = []
     signal.signal(signal.SIGTERM, lambda *_: order.append("first"))
     on_stop_signal(lambda: order.append("closed"))

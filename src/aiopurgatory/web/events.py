@@ -85,8 +85,8 @@ class EventRoute(Generic[K]):
         resource: what to stream; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None.
         keys: the keys to watch; default: *resource* alone.
-        client: who reads the stream, as for ``LongPolling.answer()``; default: unknown.
-        group: who is charged for its place, as for ``LongPolling.answer()``; default: nobody.
+        client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
+        group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
     """
 
     def __init__(

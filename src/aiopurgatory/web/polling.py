@@ -195,11 +195,11 @@ class LongPolling(Generic[K]):
             query: the request's. ``wait``, in seconds, takes precedence over Prefer.
             since: the client's version if it does not come in If-None-Match, as in a POST.
             keys: the keys to watch; None (default): *resource* alone.
-            client: who polls. A client's newer poll of the same resource ends its older one, with status 409. So it
+            client: the client's id. Its newer poll of the same resource ends its older one, with status 409. So the id
                 must be one per tab or process, and nobody else must be able to guess or send it: 128 random bits, or
                 with a login, a tuple of the user and those. None (default): unknown.
-            group: who is charged for the poll's place (an address, a user, a tenant); see ``Policy.max_per_group``.
-                None (default): nobody. Behind a proxy, the address is the proxy's unless the server trusts its
+            group: the group (an address, a user, a tenant) that the poll counts against; see ``Policy.max_per_group``.
+                None (default): none. Behind a proxy, the address is the proxy's unless the server trusts its
                 X-Forwarded-For.
             receive: ASGI's. When the client disconnects, the poll ends with status 499, and your handler goes on. Read
                 the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them

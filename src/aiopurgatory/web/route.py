@@ -48,8 +48,8 @@ class LongPollRoute(Generic[K]):
         resource: what is polled; default: the path's only parameter.
         since: the client's version; default: that of If-None-Match.
         keys: the keys to watch; default: *resource* alone.
-        client: who polls, as for ``LongPolling.answer()``; default: unknown.
-        group: who is charged for the poll's place, as for ``LongPolling.answer()``; default: nobody.
+        client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
+        group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
 
     Cost: a parked poll takes about 1.6 kB on top of what the server and the framework need for a request.
     """

@@ -74,7 +74,7 @@ def test_polls_under_one_name_keep_one_place(server: str) -> None:
         seconds_until_free(served)
 
 
-def test_flood_of_notifications_from_a_thread_costs_little_of_the_loop(figure: Figure) -> None:
+def test_flood_of_notifications_costs_the_loop_little(figure: Figure) -> None:
     times = 200_000
     with Served(UVICORN, APP, quiet=False) as served:
         poll = served.send("GET /linger/n", {"If-None-Match": '"0"'})

@@ -214,7 +214,7 @@ def test_page_that_is_replaced_says_so_and_goes_on_when_told(browser: Browser) -
             browser.driver.get("about:blank")
 
 
-def test_duplicated_tab_has_an_id_of_its_own_and_a_reload_keeps_it(browser: Browser) -> None:
+def test_duplicated_tab_has_its_own_id_and_a_reload_keeps_it(browser: Browser) -> None:
     with showing(browser):
         client = browser.run("return window.client")
         assert len(client) == 32
