@@ -11,7 +11,7 @@ from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .compiled.feed import FeedFetch
 from .compiled.watermark import Watermark, as_watermark
-from .readable import Readable, Reader, SourceError
+from .readable import PlainReadable, Readable, SourceError
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -164,10 +164,10 @@ class Feed(Generic[K, T]):
     def __init__(self, purgatory: Purgatory, key: K, source: Readable[T]) -> None: ...
 
     @overload
-    def __init__(self, purgatory: Purgatory, key: K, source: Reader[T], *, end: Watermark) -> None: ...
+    def __init__(self, purgatory: Purgatory, key: K, source: PlainReadable[T], *, end: Watermark) -> None: ...
 
     def __init__(
-        self, purgatory: Purgatory, key: K, source: Readable[T] | Reader[T], *, end: Watermark | None = None
+        self, purgatory: Purgatory, key: K, source: Readable[T] | PlainReadable[T], *, end: Watermark | None = None
     ) -> None:
         hash(key)
         self._purgatory = purgatory

@@ -36,7 +36,7 @@ class Readable(Protocol[T_co]):
         ...
 
 
-class Reader(Protocol[T_co]):
+class PlainReadable(Protocol[T_co]):
     """A source whose end is a Watermark: it needs no readable()."""
 
     def read(self, offset: int, max_bytes: int, /) -> T_co:

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from ...core.kit import AwaitableOperation, seconds_of
 from ...operation import wait
-from ..readable import Reader, SourceError
+from ..readable import PlainReadable, SourceError
 from .watermark import AnyWatermark, as_int, as_watermark
 
 
@@ -21,7 +21,13 @@ class FeedFetch(AwaitableOperation):
     __slots__ = ("_end", "_max_bytes", "_min_bytes", "_offset", "_source")
 
     def __init__(
-        self, source: Reader[Any], end: AnyWatermark, offset: object, min_bytes: int, max_bytes: int, timeout: Any
+        self,
+        source: PlainReadable[Any],
+        end: AnyWatermark,
+        offset: object,
+        min_bytes: int,
+        max_bytes: int,
+        timeout: Any,
     ) -> None:
         super().__init__(timeout)
         self._source: Final = source
