@@ -1,4 +1,4 @@
-"""The address of a server: what of its URL may be shown, and the look-up of its host names."""
+"""The address of a server: the parts of its URL that may be shown, and the look-up of its host names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 _HOST: Final = r"(?:\[[\w:.%]+\]|[^/?\#@\[\],:\s]*)(?::[0-9]*)?"
-#: At most one @, and that before the host. So no part of a password can be taken for a host, port or path. The path of
-#: a unix URL without user and password may have any number.
+#: At most one @, before the host, so that no part of a password is taken for a host, port or path. The path of a unix
+#: URL without user and password may contain any number of them.
 _URL: Final = re.compile(
     rf"""(?P<scheme>\w+)://
     (?:[^/?\#@\[\]]*@)?
@@ -79,32 +79,32 @@ class HostNames:
         self._lookups: dict[str, Future[list[str]]] = {}
 
     async def addresses(self, host: str) -> list[str]:
-        """Return the IP addresses of *host*, without a thread if it is one. Raises: OSError: it has none."""
+        """Return the IP addresses of *host*; an IP address needs no thread. Raises: OSError: it has none."""
         return [host] if _is_ip(host) else await asyncio.wrap_future(self._lookup(host))
 
     def _lookup(self, host: str) -> Future[list[str]]:
         lookup = self._lookups.get(host)
         if lookup is None or lookup.done():
             lookup = Future()
-            lookup.set_running_or_notify_cancel()  # so that an abandoned attempt does not cancel it for the next one
+            lookup.set_running_or_notify_cancel()  # an abandoned attempt must not cancel it for the next one
             Thread(target=_look_up, args=(host, lookup), name=f"aiopurgatory DNS: {host}", daemon=True).start()
-            self._lookups[host] = lookup  # not before: a thread that cannot start would never answer
+            self._lookups[host] = lookup  # after start(): without a thread, nothing would complete it
         return lookup
 
 
 def _look_up(host: str, lookup: Future[list[str]]) -> None:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except Exception as exc:  # whatever it is: an attempt must not wait for this any longer
+    except Exception as exc:  # of any kind: otherwise the attempt would wait forever
         lookup.set_exception(exc)
     else:
         lookup.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
 
 
 class NamesLoop:
-    """The running event loop, but that *names* looks up host names: for a client library that takes a loop.
+    """The running event loop, except that *names* looks up host names. For a client library that takes a loop.
 
-    TLS compares certificates with names, as ever.
+    TLS still compares certificates with names.
     """
 
     def __init__(self, names: HostNames) -> None:
@@ -115,7 +115,7 @@ class NamesLoop:
         return getattr(self._loop, name)
 
     async def create_connection(self, protocol_factory: Any, host: str, port: int, **options: Any) -> Any:
-        """As that of event loops, for the first of the host's addresses that accepts a connection."""
+        """Same as the loop's own, for the first of the host's addresses that accepts a connection."""
         if options.get("ssl"):
             options.setdefault("server_hostname", host)
         errors: list[OSError] = []

@@ -1,4 +1,4 @@
-"""The bus as users see it: start, publish, flush and close, on an event loop."""
+"""The public class of a bus: start, publish, flush and close, on an event loop."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .targets import Target, Targets
 
 logger = logging.getLogger("aiopurgatory")
 
-#: Seconds that keys handed over by other threads may take of one loop iteration.
+#: Seconds per loop iteration for keys from other threads.
 _TURN_BUDGET: Final = 0.005
-#: Seconds to wait for a cancelled task to end, and how often to cancel it: a library may lose a cancellation.
+#: Seconds to wait for a cancelled task to end, and how often to cancel it. A client library may lose a cancellation.
 _PATIENCE: Final = 0.5
 _ATTEMPTS: Final = 4
 
@@ -37,19 +37,19 @@ class BusStatistics:
     """A snapshot of a bus. Counts are since its last start.
 
     Args:
-        name: the bus's name: its channel.
+        name: the bus's name, which is also its channel.
         connected: whether it has received an echo of its own message since it last connected.
-        gaps: how often messages may have been lost: a subscription was lost, or a message's number was missing. After
-            each, every key was checked.
-        since_echo: seconds since the newest own message that came back was sent: so old is the newest state of others
-            that it knows of. None if none came back since it last connected.
-        outbox: keys that the server has not acknowledged. Those replaced by "check everything" are included. From then
-            on, every publish counts, of the same key, too.
-        outbox_age: seconds since the oldest of these was published; 0.0 if there is none.
+        gaps: how often messages may have been lost, because a subscription was lost or a message's number was missing.
+            Each gap is followed by a check of every key.
+        since_echo: age in seconds of the bus's newest message that came back from the server, counted from its sending.
+            The bus's news of other processes is as old. None if none came back since it last connected.
+        outbox: keys that the server has not acknowledged, including keys replaced by "check everything". After such a
+            replacement, repeated publishes of a key count, too.
+        outbox_age: seconds since the oldest of these keys was published; 0.0 if there is none.
         published: keys given to publish().
         received: keys received from others, ``*`` included.
-        malformed: lines that are not keys, and messages that are too long. Both are skipped.
-        error: why it is not connected, and what to do; None if it is connected, or was closed by aclose().
+        malformed: lines that are not keys, and messages that are too long. They are skipped.
+        error: why it is not connected, with the remedy; None if it is connected, or was closed by aclose().
     """
 
     name: str
@@ -81,16 +81,17 @@ class Bus:
 
     Args:
         engine: the server.
-        targets: what to check here: purgatories, long polls, and other objects with notify() and notify_all().
+        targets: purgatories, long polls, and other objects with notify() and notify_all(). The bus notifies them of
+            every key published here or in another process.
         heartbeat: seconds without a publish after which the bus sends a message to itself; default 5. Every process
             receives all of these: with 100 idle processes and 5 s, each receives 20 a second.
         timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo;
             default 5.
-        observers: called when the bus opens and closes, such as ``Metrics()`` (default: none). A bus whose task others
-            cancel stays open: its statistics say why it is disconnected.
+        observers: called when the bus opens and closes, such as ``Metrics()`` (default: none). If the bus's task is
+            cancelled from outside, the bus stays open for observers, and its statistics give the reason.
         name: labels the bus in metrics and on the live page, and names its channel: 1 to 63 printable ASCII characters.
 
-    Raises: TypeError, ValueError: an argument of another type, or out of its range.
+    Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Bus:
         self._reconnecting: Reconnecting | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_open = False
-        #: Whether the observers count it as open. They do after its task has ended by itself.
+        #: Whether the observers count it as open. They still do after its task has ended by itself.
         self._is_observed = False
         #: Why its task has ended by itself.
         self._died: str | None = None
@@ -135,7 +136,7 @@ class Bus:
         A call during another start() shares its outcome. Once connected, a call does nothing.
 
         Raises:
-            BusConnectError: it cannot connect; the message says why and what to do.
+            BusConnectError: it cannot connect; the message has the reason and the remedy.
             BusClosedError: aclose() was called meanwhile, or the other start() was cancelled.
             RuntimeError: the bus runs in another loop, or was started before a fork.
         """
@@ -148,7 +149,7 @@ class Bus:
             return
         self._shut()
         self._loop, self._pid, self._died = loop, os.getpid(), None
-        # All new, since an earlier life may still be ending.
+        # New objects, because the task of an earlier start may still be ending.
         self._rules = self._new_rules()
         self._handover = Handover(_TURN_BUDGET)
         self._reconnecting = reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
@@ -165,16 +166,16 @@ class Bus:
     async def aclose(self) -> None:
         """Flush for up to ``timeout`` seconds if the bus is connected, then disconnect.
 
-        Ends within ``timeout`` + 2 s, whatever the server does. Keys that are not acknowledged by then are dropped,
-        and a warning is logged. A second call does nothing. In a forked child process, it leaves the connections to
-        the parent.
+        Ends within ``timeout`` + 2 s, even if the server does not respond. Keys that are not acknowledged by then are
+        dropped, and a warning is logged. A second call does nothing. In a forked child process, it leaves the
+        connections to the parent.
         """
         task, reconnecting, self._died = self._task, self._reconnecting, None
         is_open = self._is_open
         self._shut()
         if not is_open or task is None or reconnecting is None:
             return
-        if self._pid != os.getpid():  # removing their sockets from the shared epoll would deafen the parent
+        if self._pid != os.getpid():  # closing the sockets would remove them from the epoll shared with the parent
             return
         try:
             if self._loop is asyncio.get_running_loop() and self._rules.connected:
@@ -205,7 +206,7 @@ class Bus:
         Args: key: a str, int, float, bool, None, bytes, UUID, or a tuple of these; at most 7,800 bytes as JSON.
 
         Raises:
-            TypeError, ValueError: *key* is none of these, or too long.
+            TypeError, ValueError: *key* is of another type, or too long.
             BusClosedError: the bus is closed, or was never started.
             RuntimeError: called in another thread, event loop or process.
 
@@ -216,12 +217,12 @@ class Bus:
         reconnecting.wake()
 
     def publish_threadsafe(self, key: Hashable) -> None:
-        """Call publish() from any thread. Many calls are merged into few wake-ups of the loop.
+        """Same as publish(), from any thread. Many calls are merged into few wake-ups of the loop.
 
         Raises:
             TypeError, ValueError: as publish().
-            BusClosedError: the bus is closed, or was never started. If it closes while the key is on its way, the event
-                loop's exception handler gets this.
+            BusClosedError: the bus is closed, or was never started. If it closes before the loop takes the key, the
+                error goes to the event loop's exception handler.
         """
         encode(key)
         loop = self._loop
@@ -232,7 +233,7 @@ class Bus:
     async def flush(self) -> None:
         """Wait until the server has acknowledged every key published so far.
 
-        While the server is down, this waits until it is back: use ``asyncio.timeout()``.
+        While the server is down, this waits for it. To limit the wait, use ``asyncio.timeout()``.
 
         Raises:
             BusClosedError: the bus is closed, or was closed meanwhile.
@@ -280,7 +281,10 @@ class Bus:
             raise BusConnectError(self._engine.explain(exc)) from exc
 
     def _here(self) -> tuple[Reconnecting, float]:
-        """Returns: what to wake, and the time. Raises: the bus cannot be used, or not here."""
+        """Return the link to wake, and the time.
+
+        Raises: BusClosedError, RuntimeError: the bus is closed, or belongs to another loop, thread or process.
+        """
         if not self._is_open or self._reconnecting is None:
             raise BusClosedError(self._why_closed())
         try:
@@ -328,11 +332,12 @@ class Bus:
         task.get_loop().call_exception_handler({"message": message, "task": task})
 
     def _ended(self, outbox: Outbox, reconnecting: Reconnecting, task: asyncio.Task[None]) -> None:
-        """Say what is lost, and whether others cancelled *task*: at the loop's end, or by mistake.
+        """Log the number of lost keys, and the reason if *task* ended otherwise than by aclose().
 
-        Then the bus does not count as closed: its metrics must not disappear.
+        It may be cancelled at the loop's end, or by mistake. The bus then stays open for observers, so that its metrics
+        do not disappear.
         """
-        reconnecting.stop()  # a task that is cancelled before its first step has not done so
+        reconnecting.stop()  # a task cancelled before its first step has not called it
         if len(outbox):
             keys = f"{len(outbox)} keys that the server has not acknowledged"
             logger.warning("bus %r ended with %s: other processes may not check them", self.name, keys)

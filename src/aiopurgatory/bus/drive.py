@@ -1,4 +1,4 @@
-"""One link to the server, from subscription to break: runs the rules on an event loop."""
+"""Runs the rules on an event loop for one link to the server, from subscription to break."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import final
 from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, UnacknowledgedError
 from .rules import Rules
 
-#: Loop iterations to give the sockets before an answer counts as missing: after a stall, a loop runs its timers before
-#: it reads what has arrived meanwhile.
+#: Loop iterations before an answer counts as missing. After a stall, a loop runs its timers before it reads from its
+#: sockets.
 GRACE: int = 5
 
 
@@ -21,7 +21,7 @@ class Drive:
 
     Args:
         timeout: seconds that connecting may take.
-        told: called without arguments after each acknowledgement and each message received.
+        told: called without arguments after each acknowledgement and each received message.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Drive:
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._scope: asyncio.Timeout | None = None
-        #: What the task awaits when there is nothing to send.
+        #: The future that the task awaits when there is nothing to send.
         self._sleeper: asyncio.Future[None] | None = None
         #: The timer for _tick(), and its time, or infinity: uvloop's handle for a past time has no when().
         self._timer: asyncio.Handle | None = None
@@ -53,7 +53,7 @@ class Drive:
         self._is_over = False
 
     async def run(self) -> None:
-        """Connect and serve the link. Never returns: raises what broke the link."""
+        """Connect and serve the link. Never returns. Raises: the error that broke the link."""
         try:
             async with asyncio.timeout(self._timeout):
                 self._link = await self._engine.open(self._hear, self.lose)
@@ -61,7 +61,7 @@ class Drive:
             self._rules.confirmed(self._loop.time())
             async with asyncio.timeout(None) as self._scope:
                 await self._send_forever(self._link)
-        except Exception:  # raise the first reason, not its consequence
+        except Exception:  # raise the first error, not its consequence
             if self._why is None:
                 raise
             raise self._why from None
@@ -112,7 +112,7 @@ class Drive:
                 await self._sleeper
 
     def _raise_if_broken(self) -> None:
-        """Raise why the link broke. Also covers a client library that lost the task's cancellation."""
+        """Raise the error that broke the link. Needed if a client library lost the task's cancellation."""
         if self._why is not None:
             raise self._why
 
@@ -134,16 +134,16 @@ class Drive:
     # time
 
     def _arm(self) -> None:
-        """Schedule _tick() for when the rules need it. To be called after each change of the rules.
+        """Schedule _tick() for the next time in the rules. Call it after each change of the rules.
 
-        An earlier timer is kept: it arms again itself.
+        An earlier timer stays, because its _tick() calls this again.
         """
         when = self._rules.next_at()
         if when < self._due and not self._is_over:
             if self._timer is not None:
                 self._timer.cancel()
             self._due = when
-            # Add a millisecond: uvloop's timers can be that early.
+            # Add a millisecond: uvloop's timers may fire that early.
             self._timer = self._loop.call_at(when + 0.001, self._tick)
 
     def _tick(self) -> None:
@@ -155,7 +155,7 @@ class Drive:
             return
         if self._rules.echo.is_probe_due(now):
             self.wake()
-        self._arm()  # whatever the task does: it may be in the middle of sending
+        self._arm()  # even after wake(): the task may be sending, and not call this soon
 
     def _judge(self, iterations: int) -> None:
         if self._is_over:

@@ -1,4 +1,4 @@
-"""The protocol of an engine, which connects a bus to one kind of server, and the errors of a bus."""
+"""The protocol of engines, each of which connects a bus to one kind of server, and the errors of a bus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANNEL: Final = "aiopurgatory"
 
 
 class BusConnectError(PurgatoryError):
-    """The bus could not start. The message says why and what to do; ``__cause__`` is the client library's error."""
+    """The bus could not start. The message has the reason and the remedy; ``__cause__`` the client library's error."""
 
 
 class BusClosedError(PurgatoryError):
@@ -23,7 +23,7 @@ class BusClosedError(PurgatoryError):
 
 
 class EchoLostError(PurgatoryError):
-    """The server echoed earlier messages of this link, but a later one not in time. The bus reconnects."""
+    """The server echoed earlier messages of this link, but was late with one. The bus reconnects."""
 
 
 class NeverEchoedError(EchoLostError):
@@ -54,8 +54,8 @@ class Link(Protocol):
 class Engine(Protocol):
     """One kind of server.
 
-    An engine neither reconnects nor retries, and turns both off in its client library: the bus must see every gap. It
-    needs no timeouts either.
+    An engine must neither reconnect nor retry, and must turn off both in its client library, because the bus must see
+    every gap. It needs no timeouts.
     """
 
     async def open(self, hear: Hear, lost: Lost, /) -> Link:
@@ -64,24 +64,25 @@ class Engine(Protocol):
         If it raises or is cancelled, it must leave no connection open.
 
         Args:
-            hear: call it in the event loop with each message on the channel, this process's own included. Bytes that
-                are not UTF-8 may be replaced by anything.
+            hear: call it in the event loop with each message on the channel, including this process's own. Any
+                replacement will do for bytes that are not UTF-8.
             lost: call it with the reason when either connection ends.
         """
         ...
 
     def explain(self, exc: Exception, /) -> str:
-        """Say why the bus is not connected and what to do, without passwords.
+        """Return the reason why the bus is not connected, and the remedy, without passwords.
 
         Args:
-            exc: from open(), send() or lost(); TimeoutError: open() took too long; UnacknowledgedError: send() did;
-                NeverEchoedError: subscribed, but hears nothing; EchoLostError: no longer hears.
+            exc: an error of open(), send() or lost(). TimeoutError: open() took too long. UnacknowledgedError: send()
+                took too long. NeverEchoedError: no message came back on this link. EchoLostError: messages came
+                back, but no longer do.
         """
         ...
 
 
 def require_channel(channel: object, parameter: str = "channel") -> str:
-    """Return *channel*. Raises: TypeError, ValueError: it is not a valid channel name on every engine."""
+    """Return *channel*. Raises: TypeError, ValueError: some engine would refuse it as the name of a channel."""
     if not isinstance(channel, str):
         raise TypeError(f"{parameter} must be a str, got {channel!r}")
     plain = channel.isascii() and channel.isprintable() and 1 <= len(channel) <= 63

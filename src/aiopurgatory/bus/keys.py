@@ -5,9 +5,9 @@
     UUID("0000...")             {"$uuid":"0000..."}
     every key                   *
 
-A message has one key per line. Its first line may be ``@origin link number``: the sending process, which of its
-connections, and the message's number there, from 1 on. A key has no canonical form: receivers compare decoded keys as
-a dict does, so 1, 1.0 and True are one key.
+A message has one key per line. Its first line may be ``@origin link number``: the sending process, the number of its
+link, and the number of the message on that link, from 1 on. A key has no canonical form. Receivers compare decoded keys
+as a dict does, so 1, 1.0 and True are one key.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from uuid import UUID
 
 #: The most bytes of a message, on every engine: PostgreSQL's NOTIFY takes less than 8,000.
 MAX_MESSAGE: Final = 7_899
-#: The most bytes of a key's line, so that the origin's line fits above it.
+#: The most bytes of a key's line. The origin's line must fit above it.
 MAX_LINE: Final = MAX_MESSAGE - 99
 #: How deep tuples may nest. Deeper ones could exceed the recursion limit of some processes but not of others.
 MAX_DEPTH: Final = 16
 #: The line that stands for every key.
 EVERY_KEY: Final = "*"
 
-#: The most characters of a line to cache.
+#: Longer lines are not cached.
 _SHORT: Final = 200
 
 #: Types that a key may hold and that JSON returns unchanged.
 _FLAT: Final = frozenset([str, int])
-#: Ints below this are written at once: longer ones may have more digits than int() can parse.
+#: Ints below this need no check of their length. Longer ones may have more digits than int() can parse.
 _LARGE: Final = 1 << 64
 
 _SUPPORTED: Final = "a str, int, float, bool, None, bytes, UUID, or a tuple of these"
@@ -49,7 +49,7 @@ def encode(key: Hashable) -> str:
     Args: key: a str, int, float, bool, None, bytes, UUID, or a tuple of these, nested up to 16 deep.
     Raises:
         TypeError: *key* holds another type.
-        ValueError: its line exceeds 7,800 bytes, or it holds a non-finite float, a surrogate, or tuples nested deeper.
+        ValueError: its line exceeds 7,800 bytes, or it holds a non-finite float or a surrogate, or is nested deeper.
 
     Cost: 1 us for a tuple of ints and ASCII text, else up to 3 us.
     """
@@ -77,7 +77,7 @@ def _decode(line: str) -> Hashable:
         return _from_json(_DECODER.decode(line), 0)
     except MalformedError:
         raise
-    except (ValueError, RecursionError) as exc:  # also ints of too many digits, and extreme nesting
+    except (ValueError, RecursionError) as exc:  # ValueError: also an int of too many digits
         raise MalformedError(str(exc)) from None
 
 
@@ -104,7 +104,7 @@ def decode_all(lines: list[str]) -> list[Hashable]:
 def pack(head: str, number: int, lines: Iterable[str]) -> list[str]:
     """Pack *lines* into as few messages as possible. The first line of each is *head* and its number.
 
-    Args: number: of the first message; each further one has the next.
+    Args: number: the number of the first message; later messages count up from it.
     """
     messages: list[str] = []
     text = [f"{head} {number}"]
@@ -121,7 +121,7 @@ def pack(head: str, number: int, lines: Iterable[str]) -> list[str]:
 
 
 def _flat(key: Hashable) -> str | None:
-    """The line for a tuple of ints and ASCII text, in a third of the time. None: another kind of key."""
+    """Return the line for a tuple of ints and ASCII text, in a third of the time. None: it is another kind of key."""
     if type(key) is not tuple:
         return None
     texts = []
@@ -150,14 +150,14 @@ def _to_json(value: Any, key: Hashable, depth: int) -> object:
             if type(value) is not base:  # an IntEnum, or asyncpg's UUID
                 value = _plain(value, plain(value))
             if base is str and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-                # Two of them side by side would come back as one character.
+                # JSON decodes two surrogates side by side as one character.
                 raise ValueError(f"key must not contain surrogates, got {_short(key)}")
             return to_json(value)
     raise TypeError(f"key must be {_SUPPORTED}; got {_short(value)} in {_short(key)}")
 
 
 def _plain(value: Any, plain: Any) -> Any:
-    """*plain*, of the base class, if it is the same key as *value*."""
+    """Return *plain*, of the base class. Raises: TypeError: it is not the same key as *value*."""
     # Not `!=`: a class with an __eq__ of its own inherits its base's __ne__.
     if not value == plain or hash(value) != hash(plain):  # noqa: SIM201
         name = type(value).__name__
@@ -165,7 +165,7 @@ def _plain(value: Any, plain: Any) -> Any:
     return plain
 
 
-#: The classes of keys; for each, how to make an instance of a subclass a plain one, and how to write that as JSON.
+#: The classes of keys. For each: a function from an instance of a subclass to a plain one, and one from there to JSON.
 _SCALARS: Final[tuple[tuple[type, Callable[[Any], object], Callable[[Any], object]], ...]] = (
     (str, str.__str__, str.__str__),
     (int, int.__int__, int.__int__),

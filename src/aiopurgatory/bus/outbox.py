@@ -1,4 +1,4 @@
-"""The keys that a bus has still to send, and those the server has not acknowledged yet (R2, R5 of rules.py)."""
+"""The keys that a bus has not sent yet, or that the server has not acknowledged yet (R2, R5 of rules.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_OUTBOX: Final = 10_000
 #: Characters of keys to send before the next acknowledgement.
 MAX_BATCH: Final = 250_000
 
-#: The serial number of a key, when it was published, and its line.
+#: The serial number of a key, the time of its publish, and its line.
 _Entry: TypeAlias = tuple[int, float, str]
 
 
@@ -28,15 +28,15 @@ class Outbox:
         self._waiting: dict[Hashable, _Entry] = {}
         self._in_flight: dict[Hashable, _Entry] = {}
         self._serial = 0
-        #: Keys that the `*` in each dict stands for, but for one: repeated ones, too, as it remembers none.
+        #: The number of keys that the `*` in each dict replaces, minus one. Repeated keys count: it remembers none.
         self._collapsed = self._collapsed_in_flight = 0
 
     def __len__(self) -> int:
-        """The number of keys, each that collapsed included."""
+        """The number of keys, including all that collapsed."""
         return len(self._waiting) + len(self._in_flight) + self._collapsed + self._collapsed_in_flight
 
     def put(self, key: Hashable, line: str, now: float) -> None:
-        # Others may have checked a key in flight before its state changed again, so it is sent once more.
+        # A key in flight is sent again: others may have checked it before its state changed again.
         if key in self._waiting:
             return
         if _All in self._waiting:
@@ -48,7 +48,7 @@ class Outbox:
             self._collapse()
 
     def take(self) -> list[str]:
-        """Move the next keys in flight. Returns: the lines in flight."""
+        """Put the next keys in flight. Returns: all lines in flight."""
         size = 0
         for key, entry in self._waiting.items():
             if size > MAX_BATCH:
@@ -69,7 +69,7 @@ class Outbox:
         """Queue the keys in flight again: the link broke, and they may not have arrived."""
         waiting, self._waiting = self._waiting, self._in_flight
         for key, entry in waiting.items():
-            self._waiting.setdefault(key, entry)  # the older number: flush() must not pass it
+            self._waiting.setdefault(key, entry)  # keeps the older number, so that flush() waits for it
         self._in_flight = {}
         self._collapsed += self._collapsed_in_flight
         self._collapsed_in_flight = 0
@@ -77,20 +77,20 @@ class Outbox:
             self._collapse()
 
     def mark(self) -> int:
-        """The serial number of the last key."""
+        """Return the serial number of the last key."""
         return self._serial
 
     def acknowledged_up_to(self) -> float:
-        """The highest mark() up to which every key is acknowledged; infinity if all are."""
+        """Return the highest mark() up to which every key is acknowledged; infinity if all are."""
         for entries in (self._in_flight, self._waiting):
             for serial, _, _ in entries.values():
                 return serial - 1
         return inf
 
     def oldest_at(self) -> float:
-        """When the oldest key was published; infinity if there is none. May be called in any thread."""
+        """Return the time of the oldest key's publish; infinity if there is none. May be called in any thread."""
         for entries in (self._in_flight, self._waiting):
-            for _, published_at, _ in list(entries.values())[:1]:  # a copy: the loop's thread may go on publishing
+            for _, published_at, _ in list(entries.values())[:1]:  # a copy: the loop's thread may publish
                 return published_at
         return inf
 

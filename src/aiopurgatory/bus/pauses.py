@@ -1,15 +1,15 @@
-"""How long a bus waits before it connects again (R4 of rules.py). No I/O."""
+"""Computes the pauses before a bus connects again (R4 of rules.py). No I/O."""
 
 from __future__ import annotations
 
 from typing import Final, final
 
-#: Seconds: the first pause, which doubles with each break, and the longest.
+#: Seconds: the first pause, and the longest. Pauses double with each break.
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
-#: Seconds: the longest pause after attempts that timed out, or the timeout if that is longer.
+#: Seconds: the longest pause after attempts that timed out. A longer timeout replaces it.
 LONGEST_TIMED_OUT: Final = 10.0
-#: Seconds up that undo one doubling.
+#: Each doubling is undone by a link that was up for so many seconds.
 STEADY: Final = 5.0
 #: Breaks after which the pause grows no more.
 _MOST_BREAKS: Final = 7.0
@@ -21,9 +21,9 @@ _MOST_TIMED_OUT: Final = 4
 class Pauses:
     """Doubles the pause with each break, and halves it with every STEADY seconds that a link was up.
 
-    An echo alone does not shorten the pause: a link that breaks after each echo would have everything checked at each.
-    An attempt that timed out may go on at the server. So after the second in a row, pauses grow from one timeout to
-    four, but not beyond ten seconds.
+    An echo alone does not shorten the pause: a link that breaks after each echo would cause too many checks of
+    everything. An attempt that timed out may go on at the server. So after the second in a row, pauses
+    grow from one timeout to four, but not beyond ten seconds.
 
     Args: timeout: seconds that an attempt may take.
     """
@@ -36,10 +36,10 @@ class Pauses:
         self._timed_out = 0
 
     def after(self, up_for: float, timed_out: bool, chance: float) -> float:
-        """Seconds to wait after a link broke, or could not be opened.
+        """Return the seconds to wait after a link broke, or could not be opened.
 
         Args:
-            up_for: seconds since its first echo; 0.0 if there was none.
+            up_for: seconds since the link's first echo; 0.0 if there was none.
             timed_out: whether the server did not answer in time.
             chance: a random number from 0 to 1, so that processes don't return in a herd.
         """

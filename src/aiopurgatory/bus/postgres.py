@@ -21,23 +21,23 @@ from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, Unackn
 from .keys import MAX_MESSAGE
 from .targets import Target
 
-#: For the current transaction only, so that a pooler does not hand them on to others. Commits do not wait for the disk
-#: or a standby: a server crash is a gap anyway. They wait for the lock of NOTIFY only so long: the backend of a
-#: connection that was given up waits on, and each new one would add another.
+#: For the current transaction only, so that a pooler does not pass them on to other clients. Commits do not wait for
+#: the disk or a standby: a server crash is a gap anyway. The wait for NOTIFY's lock is limited, because the backend of
+#: an abandoned connection goes on waiting. Each new connection would add another such backend.
 _SETTINGS: Final = "set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '{milliseconds}', true)"
 _NOTIFY: Final = f"SELECT {_SETTINGS}, pg_notify($1, $2)"
-#: For several messages; for a single one, it is 100 us slower than _NOTIFY.
+#: For several messages. For one message, it is 100 us slower than _NOTIFY.
 _NOTIFY_ALL: Final = f"""SELECT pg_notify($1, message) FROM (SELECT {_SETTINGS}) AS settings,
 unnest($2::text[]) WITH ORDINALITY AS sent (message, place) ORDER BY place"""
-#: LISTEN reads what idle transactions keep in the queue of NOTIFY, at 1 to 2 s per GB, and nothing ends it, not even
-#: pg_terminate_backend(). Eight at the same time take 5 to 8 times as long. So one at a time, per database.
-#: pg_notification_queue_usage() also drops what all have read: else LISTEN reads it, if nobody listens meanwhile.
-#: idle_session_timeout would be a gap each time: this session never sends anything again.
+#: LISTEN reads all notifications that idle transactions keep in the queue, at 1 to 2 s per GB. Nothing ends it, not
+#: even pg_terminate_backend(). Eight at the same time take 5 to 8 times as long, so each database runs one at a time.
+#: pg_notification_queue_usage() also drops notifications that every listener has read. Otherwise, if no session
+#: listens, LISTEN reads them, too. This session sends nothing more, so idle_session_timeout would cause gaps.
 _LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_xact_lock({lock});
 SELECT pg_notification_queue_usage(); LISTEN {channel};
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"""
 _LISTEN_LOCK: Final = int.from_bytes(b"aiopurg")
-#: Which of the sessions that were given up still run a statement. Idle ones are cut off, and the server does not know.
+#: The abandoned sessions that still run a statement. An idle one was cut off, and the server does not know it.
 _STILL_RUNNING: Final = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND state = 'active'"
 
 _POOLER: Final = (
@@ -45,22 +45,22 @@ _POOLER: Final = (
     "address of PostgreSQL itself"
 )
 
-#: Around the body of a trigger's function.
+#: The dollar quote around the body of a trigger's function.
 _QUOTE: Final = "$aiopurgatory$"
 
 
 class PostgresBus(Bus):
-    """A Bus whose server is PostgreSQL. It keeps two connections open, and no transaction.
+    """A Bus on PostgreSQL. It keeps two connections open, and no transaction.
 
-    ``publish()`` after the commit does not slow down writers. A trigger (see trigger_sql()) is atomic with the data,
-    but serializes commits: measured with 8 clients, 222 a second instead of 1,833.
+    Calling ``publish()`` after the commit does not slow down writers. A trigger (see trigger_sql()) is atomic with the
+    data, but serializes commits: 222 a second instead of 1,833, measured with 8 clients.
 
     Args:
         dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. It
             must not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its
             ``server_reset_query``. With several hosts, add ``target_session_attrs=read-write``.
         targets: purgatories and long polls to check, as for Bus.
-        name: as for Bus: the name of the NOTIFY channel. Each database has channels of its own.
+        name: as for Bus; also the name of the NOTIFY channel. Each database has its own channels.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
         observers: as for Bus.
@@ -82,14 +82,14 @@ class PostgresBus(Bus):
 
 
 class _ListenBusyError(Exception):
-    """Another LISTEN of the database still runs. Args: usage: of the queue of NOTIFY, from 0 to 1."""
+    """Another LISTEN of the database still runs. Args: usage: the used part of NOTIFY's queue, from 0 to 1."""
 
     def __init__(self, usage: float) -> None:
         super().__init__(f"another LISTEN still runs; the queue of NOTIFY is {usage:.0%} full")
 
 
 class _StillRunningError(Exception):
-    """A session that was given up still runs its statement. Another two would make three."""
+    """An abandoned session still runs its statement. With two more, the bus would have three sessions."""
 
     def __init__(self) -> None:
         super().__init__("an earlier session of this bus still runs its statement")
@@ -112,9 +112,9 @@ class PostgresEngine:
         where = address.where.replace("the default host", shown)
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
         self._names = HostNames()
-        #: The server's processes of the last attempt, and those before that still ran then.
+        #: The backends of the last attempt, or earlier ones that still run.
         self._left: list[int] = []
-        #: Less than the bus waits, so that the server says what was in the way.
+        #: Less than the bus's own timeout, so that the server's error arrives first and names the cause.
         self._milliseconds = max(1, int(timeout * 800))
 
     async def open(self, hear: Hear, lost: Lost) -> _PostgresLink:
@@ -128,7 +128,7 @@ class PostgresEngine:
                 raise _StillRunningError
             listener = await self._connect(lost, connections)
             self._left = [connection.get_server_pid() for connection in connections]
-            # Prepared now, so that each send is one round trip: see GRACE.
+            # Prepared now, so that each send is one round trip (see GRACE).
             statements = [
                 await publisher.prepare(sql.format(milliseconds=self._milliseconds)) for sql in (_NOTIFY, _NOTIFY_ALL)
             ]
@@ -156,7 +156,7 @@ class PostgresEngine:
             raise _ListenBusyError(await publisher.fetchval("SELECT pg_notification_queue_usage()")) from None
 
     def explain(self, exc: Exception) -> str:
-        """Say why the bus is not connected and what to do, without passwords."""
+        """Return the reason why the bus is not connected, and the remedy, without passwords."""
         where = self._where
         match exc:
             case UnacknowledgedError():
@@ -247,22 +247,22 @@ def trigger_sql(
 
         await connection.execute(trigger_sql("public.orders", ["orders", "$customer"]))
 
-    publishes ``("orders", 7)`` for each changed row whose column ``customer`` is 7. An UPDATE that changes the key
-    publishes the old one, too. To change the trigger, run new SQL: it replaces the old one. Commits that notify are
-    serialized in the whole database cluster: for tables with many writes, call ``bus.publish()`` after the commit.
+    publishes ``("orders", 7)`` for each changed row with 7 in its column ``customer``. An UPDATE that changes the key
+    publishes the old key, too. To change the trigger, run new SQL, which replaces it. Commits that notify are
+    serialized in the whole database cluster. For tables with many writes, call ``bus.publish()`` after the commit.
 
     Args:
-        table: its name, with or without a schema. Names are quoted, so they are case-sensitive.
+        table: the table's name, with or without a schema. Names are quoted, so they are case-sensitive.
         key: the parts of the key. A str or int stands for itself, ``"$column"`` for the column's value, and
             ``"$$..."`` for a str that begins with a dollar sign. Columns should be integers, booleans, texts or UUIDs;
             other types arrive as to_json() writes them. A single part is the key itself, not a tuple. A key that is
             too long becomes "check everything".
-        bus: the name of the bus.
-        name: of the trigger and its function. None (default): ``aiopurgatory_`` and the table's name.
+        bus: the name of the bus to publish on.
+        name: the name of the trigger and its function. None (default): ``aiopurgatory_`` and the table's name.
         operations: any of INSERT, UPDATE and DELETE; default all.
 
-    Returns: a script of several statements, to be run by a migration.
-    Raises: TypeError, ValueError: the message names the invalid argument.
+    Returns: a script of several statements. Run it in a migration.
+    Raises: TypeError, ValueError: an argument is invalid. The message names it.
     """
     parts: list[str | int] = [key] if isinstance(key, str) else list(key)
     chosen = [operation.upper() for operation in operations]
@@ -295,7 +295,7 @@ CREATE TRIGGER {trigger} AFTER {" OR ".join(chosen)} ON {whole} FOR EACH ROW EXE
 
 
 def _notify(told: str, json: str) -> str:
-    """The NOTIFY of one row. A key that is too long must not fail the write, so everything is checked instead."""
+    """Return the NOTIFY of one row. A key that is too long must not fail the write: it becomes "check everything"."""
     return f"""
         line := {json};
         PERFORM pg_catalog.pg_notify({told}, CASE WHEN octet_length(line) > {MAX_MESSAGE} THEN '*' ELSE line END);
@@ -326,7 +326,7 @@ def _identifier(parameter: str, text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """*text* as a string constant, independent of standard_conforming_strings."""
+    """Return *text* as a string constant that does not depend on standard_conforming_strings."""
     if "\0" in text or _QUOTE in text:
         raise ValueError(f"key and channel must not contain NUL or {_QUOTE}, got {text!r}")
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -14,10 +14,10 @@ from .rules import Rules
 
 @final
 class Reconnecting:
-    """One life of a bus, from its start to its close: opens a new link whenever one breaks.
+    """Opens a new link each time one breaks, from one start of a bus to its close.
 
     Args:
-        rules: new ones for each life.
+        rules: new ones for each start.
         timeout: seconds that connecting may take.
     """
 
@@ -40,14 +40,14 @@ class Reconnecting:
         self._loop = asyncio.get_running_loop()
         self._pauses: Final = Pauses(timeout)
         self._drive: Drive | None = None
-        #: When the link had its first echo. None: it had none yet.
+        #: The time of the link's first echo. None: it had none yet.
         self._up_at: float | None = None
         self._is_stopped = False
         #: For each waiting flush(), the number of its last key.
         self._flushes: dict[asyncio.Future[None], int] = {}
-        #: Why the last link broke or could not be opened.
+        #: The error that broke the last link, or prevented it.
         self.error: Exception | None = None
-        #: Done at the first echo, or fails with the reason why there was none.
+        #: Done at the first echo; fails with the error if there is none.
         self._up: asyncio.Future[None] = self._loop.create_future()
 
     def was_up(self) -> bool:
@@ -55,8 +55,8 @@ class Reconnecting:
         return self._up.done() and self._up.exception() is None
 
     async def wait_until_up(self) -> None:
-        """Wait for the first echo. Raises: why there was none, or BusClosedError: stop() was called before."""
-        await asyncio.shield(self._up)  # several may wait, and one of them be cancelled
+        """Wait for the first echo. Raises: the error that prevented it; BusClosedError: stop() was called before."""
+        await asyncio.shield(self._up)  # one of several waiting tasks may be cancelled
 
     async def run(self) -> None:
         """Connect, and reconnect after each break. Returns after stop(), or if the first link did not come up."""
@@ -81,7 +81,7 @@ class Reconnecting:
             self._drive.wake()
 
     def stop(self) -> None:
-        """Drop the connections now, and fail all that wait. Idempotent."""
+        """Drop the connections now, and fail every waiting flush() and start(). Idempotent."""
         self._is_stopped = True
         if self._drive is not None:
             self._drive.abort()
@@ -104,14 +104,14 @@ class Reconnecting:
             self._flushes.pop(flush, None)
 
     async def _broken(self, drive: Drive) -> Exception:
-        """Serve a link until it breaks. Returns: why it did."""
+        """Serve a link until it breaks. Returns: the error that broke it."""
         try:
             await drive.run()
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if self._is_stopped or task is None or task.cancelling():
                 raise
-            # From within the client library, of a task or future of its own: only the link is over.
+            # The client library cancelled a task or future of its own, so only the link is over.
             return ConnectionError(f"the connection was cancelled: {exc!r}")
         except Exception as exc:
             return exc
@@ -119,10 +119,10 @@ class Reconnecting:
 
     def _fail(self, why: Exception) -> None:
         self._up.set_exception(why)
-        self._up.exception()  # nobody may be waiting any more
+        self._up.exception()  # mark it as retrieved: perhaps nothing awaits it any more
 
     def _look(self) -> None:
-        """Update what waits, after an echo or an acknowledgement."""
+        """Complete waiting calls after an echo or an acknowledgement."""
         if self._rules.connected and self._up_at is None:
             self._up_at = self._loop.time()
             if not self._up.done():

@@ -39,7 +39,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "protocol": 2,
 }
 
-#: Seconds between two questions for the server's role, at least. They go with a message, in one round trip.
+#: The least seconds between two questions for the server's role. Each is sent with a message, in one round trip.
 _ROLE_INTERVAL: Final = 1.0
 
 
@@ -48,14 +48,14 @@ class _ReplicaError(Exception):
 
 
 class RedisBus(Bus):
-    """A Bus whose server is Redis or Valkey. It keeps two connections open.
+    """A Bus on Redis or Valkey. It keeps two connections open.
 
     Args:
-        url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. All databases of a server
-            share its channels, so the database number does not separate buses. It must lead to a master.
+        url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. It must lead to a
+            master. All databases of a server share its channels, so the database number does not separate buses.
         targets: purgatories and long polls to check, as for Bus.
-        name: as for Bus. With ACLs, the user needs ``&name``, ``+subscribe`` and ``+publish``. Without
-            ``+info``, each reconnect has everything checked in all processes.
+        name: as for Bus. With ACLs, the user needs ``&name``, ``+subscribe`` and ``+publish``. Without ``+info``, each
+            reconnect causes a check of everything in all processes.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
         observers: as for Bus.
@@ -93,13 +93,13 @@ class RedisEngine:
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
-        for host in self._hosts:  # redis-py's own look-up, right after this one, does not hang
+        for host in self._hosts:  # redis-py looks it up again, and then does not hang
             await self._names.addresses(host)
         listener, publisher = self._kind(**self._options), self._kind(**self._options)
         try:
             for connection in (listener, publisher):
                 await connection.connect()
-            # Not of the other one: those who listen to a replica hear what is published on its master.
+            # Only of the publisher: a listener on a replica receives every message published on the master.
             await publisher.send_command(*_HELLO, check_health=False)
             await _require_master(publisher)
             await publisher.send_command("INFO", "server", check_health=False)
@@ -113,7 +113,7 @@ class RedisEngine:
         return _RedisLink(self, server, listener, publisher, self._channel, hear, lost)
 
     def explain(self, exc: Exception) -> str:
-        """Say why the bus is not connected and what to do, without passwords."""
+        """Return the reason why the bus is not connected, and the remedy, without passwords."""
         where = self._where
         match exc:
             case UnacknowledgedError():
@@ -158,7 +158,7 @@ class RedisEngine:
         return "check the url"
 
 
-#: No ACL can forbid it. With the protocol's version, as Redis before 6.2 demands it.
+#: Asks for the server's role. No ACL can forbid it. Redis before 6.2 demands the protocol's version.
 _HELLO: Final = ("HELLO", "2")
 
 
@@ -166,16 +166,16 @@ async def _require_master(connection: Any) -> None:
     """Read the answer to HELLO. Raises: _ReplicaError: the server is a replica."""
     try:
         answer = await connection.read_response(timeout=inf)
-    except exceptions.ResponseError:  # before Redis 6, or renamed: then it is not known
+    except exceptions.ResponseError:  # Redis before 6, or renamed: the role stays unknown
         return
     facts = dict(zip(answer[::2], answer[1::2], strict=False))
-    # All nodes of a cluster forward what is published, replicas too.
+    # In a cluster, every node forwards messages, replicas too.
     if facts.get(b"role") == b"replica" and facts.get(b"mode") != b"cluster":
         raise _ReplicaError("it is a replica")
 
 
 async def _run_id(connection: Any) -> object:
-    """Read the answer to INFO. Returns: what only this run of the server has, or an object of its own if not known."""
+    """Read the answer to INFO. Returns: the id of this run of the server; a new object if the id is not known."""
     try:
         answer = await connection.read_response(timeout=inf)
     except exceptions.ResponseError:  # NoPermissionError, or renamed
@@ -185,7 +185,7 @@ async def _run_id(connection: Any) -> object:
 
 
 class _Abortable(AbstractConnection):
-    """Adds abort() to redis-py's connections, whose own methods to close them wait until everything is sent."""
+    """Adds abort() to redis-py's connections. Their own methods to close wait until everything is sent."""
 
     def abort(self) -> None:
         writer = self._writer
@@ -223,8 +223,8 @@ class _RedisLink:
     async def send(self, messages: list[str]) -> None:
         publisher = self._publisher
         if self._engine.last_server not in (None, self._server):
-            # Those who were connected to this server already have not heard what the other one has acknowledged, at
-            # least since it became a replica.
+            # Processes connected to this server have missed the messages that the other one has acknowledged, at least
+            # since it became a replica.
             messages = [EVERY_KEY, *messages]
         commands: list[tuple[str, ...]] = [("PUBLISH", self._channel, message) for message in messages]
         now = self._loop.time()

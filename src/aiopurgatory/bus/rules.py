@@ -1,22 +1,23 @@
-"""The rules of a bus: what to send, receive and check so that no operation waits for a change it missed. No I/O.
+"""The rules of a bus: with them, no operation goes on waiting for a change that its process missed. No I/O.
 
-R1 After every confirmed subscription, the first included, everything is checked: earlier messages were not received.
-R2 A key leaves the outbox when the server has acknowledged it. Keys in flight are sent again after a break. A key that
-   is published while it is in flight is sent again.
-R3 A process must receive its own messages, sent on the other connection. It sends one at least once per heartbeat. Each
-   must be acknowledged, and its echo received, within the timeout. Otherwise that is a gap: the link is given up, and
-   everything is checked. Messages are numbered, so that an echo answers no message sent later. The bus is up after its
-   first echo.
-R4 The bus reconnects by itself, after partly random pauses. They grow with each break, and shrink with the time that a
-   link was up.
-R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Over its bound it collapses into `*`: check
-   everything, everywhere.
-R6 A number missing among the messages of another process is a gap, too: everything is checked. The numbers of a link
-   begin after the last acknowledged one of the link before.
-R7 A message from the channel costs a bounded time. Checks of everything that messages cause are at least SPACING apart.
-R8 The numbers of a process begin at 1. A process first heard with a higher one may have sent messages that were lost:
-   that is a gap. Soon after a subscription it is not, since most processes are first heard then: all of these together
-   have everything checked once, when the time in which a gap is to be noticed has passed since the subscription.
+R1 After every confirmed subscription, including the first, check everything: earlier messages were not received.
+R2 A key leaves the outbox when the server has acknowledged it. After a break, keys in flight are sent again. A key
+   published while it is in flight is sent again.
+R3 A process must receive its own messages, which it sends on the other connection, at least one per heartbeat. Each
+   must be acknowledged and echoed within the timeout. Otherwise there is a gap: give up the link, and check everything.
+   Messages are numbered, so that an echo is never taken for the echo of a later message. The bus is up after its first
+   echo.
+R4 The bus reconnects by itself, after partly random pauses. They grow with each break, and shrink with the time that
+   links stay up.
+R5 The outbox is a bounded dict of keys, so a repeated key is sent once. Above its bound it collapses into `*`, which
+   makes every process check everything.
+R6 A number missing among the messages of another process is a gap, too: check everything. A link's numbers begin after
+   the last acknowledged number of the link before.
+R7 Each message from the channel costs a bounded time. Checks of everything caused by messages are at least SPACING
+   apart.
+R8 The numbers of a process begin at 1. If the first message heard of a process has a higher number, earlier ones may be
+   lost: that is a gap. Soon after a subscription, most processes are heard for the first time. These together cause one
+   check of everything, at the time within which a gap must be noticed, counted from the subscription.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from .outbox import MAX_OUTBOX, Outbox
 
 #: Malformed lines after which the rest of a message is skipped.
 MAX_MALFORMED: Final = 10
-#: Seconds between two checks of everything that were asked for by messages.
+#: Seconds between two checks of everything caused by messages.
 SPACING: Final = 0.25
-#: The most processes whose last message is remembered.
+#: The most processes to remember, each with its last message.
 MAX_ORIGINS: Final = 1_000
 
 
@@ -54,31 +55,31 @@ class Echo:
     def __init__(self, heartbeat: float, timeout: float) -> None:
         self._heartbeat: Final = heartbeat
         self._timeout: Final = timeout
-        #: For each batch whose echo is missing: the number of its last message, and when it was sent or due.
+        #: For each batch without an echo: the number of its last message, and the time at which it was sent or due.
         self._unechoed: deque[tuple[int, float]] = deque()
         self._number = self._acknowledged = 0
         self.reset()
 
     def reset(self) -> None:
-        """Start over for a new link: nothing is owed, and a probe is due at once."""
+        """Start over for a new link: no answer is missing, and a probe is due at once."""
         self._unechoed.clear()
-        #: Goes on from the last link's: if its last messages did not reach everybody, a number is missing.
+        #: Continues the last link's numbers. A process that its last messages did not reach sees a missing number.
         self._number = self._acknowledged
         self._sent_at = -inf
         self._unacknowledged_since = inf
-        #: When the newest message that came back was sent.
+        #: The time at which the newest echoed message was sent.
         self.echoed_at = -inf
 
     def next_number(self) -> int:
-        """The number of the next message."""
+        """Return the number of the next message."""
         return self._number + 1
 
     def sent(self, count: int, now: float) -> None:
         self._number += count
-        # A message that had to wait for the last acknowledgement counts from when it was due, so that a slow one does
-        # not put off the question. It gets 1.5 heartbeats at least: an acknowledgement in time, however late the loop
-        # reads it, leaves as much. The cost: with a heartbeat below the timeout, acknowledgement and echo together may
-        # take only the promised 1.5 * heartbeat + timeout, not twice the timeout.
+        # A message may have waited for the last acknowledgement. It then counts from the time at which it was due, so
+        # that a slow acknowledgement does not delay the detection of a gap. It gets at least 1.5 heartbeats: an
+        # acknowledgement in time leaves as much, however late the loop reads it. The cost: with a heartbeat below the
+        # timeout, acknowledgement and echo together get 1.5 * heartbeat + timeout, not twice the timeout.
         slack = 1.5 * self._heartbeat
         due = max(self._sent_at + slack, now - self._timeout + slack)
         self._unechoed.append((self._number, min(now, due) if self._sent_at > -inf else now))
@@ -95,7 +96,7 @@ class Echo:
         return self._unacknowledged_since < inf
 
     def heard(self, number: int) -> None:
-        """Note the echo of a message. The last one of a batch answers it, and every earlier batch."""
+        """Note the echo of a message. The echo of a batch's last message confirms the batch and all earlier ones."""
         while self._unechoed and self._unechoed[0][0] <= number <= self._number:
             self.echoed_at = self._unechoed.popleft()[1]
 
@@ -106,11 +107,11 @@ class Echo:
         return now >= self._overdue_at()
 
     def next_at(self) -> float:
-        """When a probe is due or an answer is overdue."""
+        """Return the time at which a probe is due or an answer is overdue."""
         return min(self._probe_at(), self._overdue_at())
 
     def _probe_at(self) -> float:
-        # Counted from the last message, not from its echo: echoes that come later and later must not put it off.
+        # Counted from the last message, not from its echo: later and later echoes must not delay the probe.
         return inf if self.is_unacknowledged() else self._sent_at + self._heartbeat
 
     def _overdue_at(self) -> float:
@@ -121,25 +122,25 @@ class Echo:
 class Arrivals:
     """Notices missing numbers among the messages of each process (R6, R8).
 
-    Args: settling: seconds after a subscription within which every other process is heard.
+    Args: settling: seconds after a subscription. Within this time, every other process sends a message.
     """
 
     def __init__(self, settling: float) -> None:
         self._settling: Final = settling
         self._settled_at = inf
-        #: For each origin: its last link, and the last number there.
+        #: By origin: its last link, and the last number on that link.
         self._last: dict[str, tuple[int, int]] = {}
 
     def reset(self, origin: str, link: int, number: int, now: float) -> None:
-        """Start over for a new link, the own one: what others have sent before is not known."""
+        """Start over for a new link of this process: earlier messages of others are not known."""
         self._last = {origin: (link, number)}
         self._settled_at = now + self._settling
 
     def gap_at(self, origin: str, link: int, number: int, now: float) -> float:
-        """Note a message. Returns: when to check everything, as an earlier one may be missing; infinity if none is."""
+        """Note a message. Returns: the time to check everything; infinity if no earlier message is missing."""
         last = self._last.get(origin)
         if last is None:
-            if len(self._last) >= MAX_ORIGINS:  # most have ended; for those that have not, all is as after reset()
+            if len(self._last) >= MAX_ORIGINS:  # most have ended; the others are heard anew, as after reset()
                 self._last.clear()
                 self._settled_at = now + self._settling
             self._last[origin] = link, number
@@ -147,17 +148,17 @@ class Arrivals:
         if (link, number) <= last:  # repeated, or late
             return inf
         self._last[origin] = link, number
-        return now if number > last[1] + 1 else inf  # a new link repeats those that the server has not acknowledged
+        return now if number > last[1] + 1 else inf  # a new link repeats the numbers that were not acknowledged
 
 
 class Rules:
-    """One process's side of a bus, from its start to its close.
+    """The side of one process, from one start of its bus to the close.
 
     Args:
-        origin: an id that no other process and no other start has, not even in a fork.
+        origin: an id unique to this process and this start, also among forks.
         check: called with the keys to check here.
         check_all: called to check every key here.
-        heartbeat: seconds without a message of this process after which it sends a probe.
+        heartbeat: seconds. A process that has sent nothing for so long sends a probe.
         timeout: seconds that the server may take to acknowledge and to echo.
         max_outbox: the most keys in the outbox before it collapses.
     """
@@ -181,7 +182,7 @@ class Rules:
         #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
         self.connected = False
-        #: When a message last had everything checked, and when it will have the next time.
+        #: The times of the last and the next check of everything caused by a message.
         self._all_checked_at = -inf
         self._all_due_at = inf
         self.gaps = self.published = self.received = self.malformed = 0
@@ -200,7 +201,7 @@ class Rules:
         self._check_everything()
 
     def messages(self, now: float) -> list[str]:
-        """Return what to send now: nothing while the last batch is unacknowledged."""
+        """Return the messages to send now: none while the last batch is unacknowledged."""
         if self.echo.is_unacknowledged():
             return []
         lines = self.outbox.take()
@@ -232,17 +233,17 @@ class Rules:
             self._hear_lines(message, now, False)
 
     def next_at(self) -> float:
-        """When tick() must be called, at the latest. Any other call may change it."""
+        """Return the latest time for the next tick(). Any other call may change it."""
         return min(self.echo.next_at() if self._confirmed else inf, self._all_due_at)
 
     def tick(self, now: float) -> None:
-        """Check everything if that is due. Probes are sent by messages(); see Echo for what is overdue."""
+        """Check everything if that is due. messages() sends probes, and Echo tells overdue answers."""
         if now >= self._all_due_at:
             self._all_checked_at = now
             self._check_everything()
 
     def broken(self) -> None:
-        """Note that the link is given up, for whatever reason (R2, R3)."""
+        """Note that the link is given up, for any reason but the close of the bus (R2, R3)."""
         was_confirmed = self._confirmed
         if was_confirmed:
             self.gaps += 1
@@ -250,7 +251,7 @@ class Rules:
         self.closed()
 
     def closed(self) -> None:
-        """Note that the link is given up because the bus closes: this is not a gap."""
+        """Note that the link is given up because the bus closes. This is not a gap."""
         self.outbox.put_back()
         self.connected = self._confirmed = False
         if self._all_due_at < inf:
@@ -261,7 +262,7 @@ class Rules:
         self._check_all()
 
     def _notice(self, gap_at: float, now: float) -> None:
-        """Check everything at *gap_at*, and count a gap that is not yet to come (R6, R8)."""
+        """Check everything at *gap_at*. Count the gap if that time has come (R6, R8)."""
         if gap_at <= now:
             self.gaps += 1
             self._hear_everything(now)
@@ -269,12 +270,12 @@ class Rules:
             self._all_due_at = min(self._all_due_at, gap_at)
 
     def _hear_everything(self, now: float) -> None:
-        """Check everything now, or soon after the last time: each time tries every operation (R7)."""
+        """Check everything now, or SPACING after the last time, because each time tries every operation (R7)."""
         self._all_due_at = min(self._all_due_at, max(now, self._all_checked_at + SPACING))
         self.tick(now)
 
     def _hear_echo(self, link: int, number: int) -> None:
-        """Note an echo of this link; one of an earlier link says nothing. Its keys were checked when published."""
+        """Note an echo of this link, and ignore one of an earlier link. Its keys were checked when published."""
         if self._confirmed and link == self._link:
             self.echo.heard(number)
             self.connected = self.echo.echoed_at > -inf
@@ -290,7 +291,7 @@ class Rules:
         return True
 
     def _hear_lines(self, text: str, now: float, is_of_a_bus: bool) -> None:
-        """Check the keys in *text* line by line: not all of them are well-formed keys."""
+        """Check the keys in *text* line by line, because some lines may not be keys."""
         keys: list[Hashable] = []
         malformed = 0
         for line in map(str.strip, text.split("\n")):
@@ -303,7 +304,7 @@ class Rules:
                 except MalformedError:
                     malformed += 1
                     if malformed == MAX_MALFORMED:
-                        if is_of_a_bus:  # the rest may hold keys: it is of a newer version
+                        if is_of_a_bus:  # it is of a newer version: the rest may hold keys
                             self._hear_everything(now)
                         break
         self.malformed += malformed
@@ -312,7 +313,7 @@ class Rules:
 
 
 def _parse(head: str) -> tuple[str, int, int]:
-    """Return origin, link and number. Link and number are 0 if it has none, as in earlier versions."""
+    """Return origin, link and number. Link and number are 0 if *head* has none, as in earlier versions."""
     match head[1:].split(" "):
         case [origin, link, number] if len(head) < 100 and link.isdecimal() and number.isdecimal():
             return origin, int(link), int(number)

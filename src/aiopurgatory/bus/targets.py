@@ -9,7 +9,7 @@ from typing import Protocol, final, runtime_checkable
 
 @runtime_checkable
 class Target(Protocol):
-    """Checks keys for a bus. Purgatory and LongPolling do. The bus calls both methods in the event loop."""
+    """Checks keys for a bus, as Purgatory and LongPolling do. The bus calls both methods in the event loop."""
 
     def notify(self, key: Hashable, /) -> object:
         """Called when the state behind *key* may have changed. Must not block."""
@@ -24,7 +24,7 @@ class Target(Protocol):
 class Targets:
     """Calls every target of a bus.
 
-    Args: report: called with each exception of a target, which affects neither the others nor the bus.
+    Args: report: called with each exception of a target. It affects neither the other targets nor the bus.
     """
 
     __slots__ = ("_notify", "_notify_all", "_report")
