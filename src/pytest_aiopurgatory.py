@@ -5,11 +5,11 @@
         await manual_clock.advance(30.0)
         assert isinstance(poll.exception(), TimeoutError)
 
-pytest finds this plugin by itself. It lies beside the package, not inside, so that aiopurgatory is imported only when a
-test uses a fixture. A coverage measurement, for instance, has begun by then.
+pytest finds this plugin by itself. The plugin lies beside the package, not inside it, so that aiopurgatory is imported
+only when a test uses a fixture. By then, a coverage measurement has begun.
 
-pytest-asyncio (0.26 or newer, both modes) or anyio's plugin runs the fixtures, in the event loop of the test. Neither
-is imported here.
+The fixtures run in the event loop of the test. They need pytest-asyncio (0.26 or newer, in either mode) or anyio's
+plugin. Neither is imported here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiopurgatory.testing import ManualClock
     from aiopurgatory.testing.leftovers import Leftovers
 
-#: pytest-asyncio runs a test in the loop of one of these scopes, and a fixture in the loop of the scope it names.
+#: pytest-asyncio has an event loop for each of these scopes. A fixture must name the scope of its test's loop.
 LOOP_SCOPES = ("function", "class", "module", "package", "session")
 
 
@@ -47,10 +47,10 @@ def purgatory(request: pytest.FixtureRequest) -> Purgatory:
 
 @pytest.fixture
 def real_purgatory(request: pytest.FixtureRequest) -> Iterator[Purgatory]:
-    """A started purgatory on real time. At the end, nothing may be left behind.
+    """A started purgatory on real time. It fails a test that leaves something behind.
 
-    The test fails in its teardown if an operation is pending, if a task that began during the test still runs, or if
-    an invariant does not hold. Tasks that the test has just cancelled get some loop iterations to end.
+    The teardown fails if an operation is pending, if a task begun during the test still runs, or if an invariant does
+    not hold. Tasks that the test has just cancelled get some loop iterations to end.
     """
     leftovers: Leftovers = request.getfixturevalue(_name_for(request, "real_purgatory"))
     yield leftovers.purgatory
@@ -81,7 +81,7 @@ def _pytest_asyncio(config: pytest.Config) -> Any:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Define the async fixtures once per plugin: anyio's takes any, pytest-asyncio's strict mode only its own."""
+    """Define the async fixtures once per plugin, because pytest-asyncio's strict mode runs only its own fixtures."""
     made = ModuleType("pytest_aiopurgatory.made")
     _define(made, "anyio", pytest.fixture)
     pytest_asyncio = _pytest_asyncio(config)

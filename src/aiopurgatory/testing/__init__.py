@@ -1,4 +1,4 @@
-"""For tests of code that waits: a manual clock, a check of a purgatory's invariants, and a bus in memory.
+"""Tools for tests of code that waits: a manual clock, a check of a purgatory's invariants, and a bus in memory.
 
 The pytest plugin ``pytest_aiopurgatory`` offers fixtures for the clock and the purgatory.
 """

@@ -1,4 +1,4 @@
-"""A bus in memory, for tests: the real rules, with an object as the server, and gaps on demand."""
+"""A bus in memory, for tests: the rules of the real buses, an object as the server, and gaps on demand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MemoryBus(Bus):
             await bus_b.gap()  # polls_b checks everything
 
     Args:
-        server: shared by the buses that should reach each other.
+        server: the MemoryServer. Buses on the same one reach each other.
         targets: purgatories and long polls to check, as for Bus.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
@@ -76,7 +76,7 @@ class MemoryBus(Bus):
         super().__init__(self._memory, targets, heartbeat=heartbeat, timeout=timeout, observers=observers)
 
     def lose(self) -> None:
-        """Lose every message to this bus, until gap() is called or the bus notices the missing echo."""
+        """Lose every message to this bus until gap() is called, or until the bus notices a missing echo."""
         self._memory.lose()
 
     async def gap(self) -> None:

@@ -23,8 +23,8 @@ class ManualClock:
             await clock.advance(30.0)
             assert op.expired
 
-    As on a real clock, what is due at an instant runs when the time reaches that instant, not before and not after. It
-    counts whole nanoseconds, so ten advances of 0.1 s make 1.0 s.
+    As on a real clock, a callback due at an instant runs when the time reaches that instant, not before and not after.
+    The clock counts whole nanoseconds, so ten advances of 0.1 s make 1.0 s.
 
     Args: start: the time to begin with, in seconds; default 0.
     """
@@ -43,7 +43,7 @@ class ManualClock:
         return self._now / NS
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> ClockHandle:
-        """Call *callback* when advance() reaches *when* (seconds); on the next loop iteration if that has passed."""
+        """Call *callback* when advance() reaches *when* (seconds), or on the next loop iteration if that has passed."""
         handle = _ManualHandle(callback)
         due = ceil_ns(when)
         heappush(self._handles, (due, next(self._order), handle))
@@ -57,9 +57,9 @@ class ManualClock:
     async def advance(self, seconds: float) -> None:
         """Move the time forward by *seconds*, stopping at every expiration on the way.
 
-        Returns when everything due has run, and every task that it woke has, too: see settle().
+        Returns when every due callback has run, and no task can go on by itself; see settle().
 
-        Args: seconds: rounded to the nearest nanosecond.
+        Args: seconds: 0 or more, rounded to the nearest nanosecond.
         Raises: ValueError: *seconds* is negative or NaN.
         """
         if not seconds >= 0:
@@ -73,14 +73,14 @@ class ManualClock:
         self._now = max(self._now, target)  # another task's advance() may have gone further
 
     async def settle(self) -> None:
-        """Let the tasks of this loop run until none can go on by itself. The time does not change.
+        """Run the tasks of this loop until none can go on by itself. The time does not change.
 
             poll = asyncio.create_task(client.get("/messages"))
             await clock.settle()  # the request is parked now
             assert purgatory.num_delayed == 1
 
-        A task that waits for a thread, a socket or real time counts as unable to go on: use until_pending() for it. A
-        task that only yields by ``sleep(0)`` in a loop gets 1,000 loop iterations.
+        A task that waits for a thread, a socket or real time counts as unable to go on. For such tasks, use
+        until_pending(). A task that only yields, by ``sleep(0)`` in a loop, gets 1,000 loop iterations.
         """
         await settle(self._is_idle)
 

@@ -1,4 +1,4 @@
-"""Finds what a test leaves behind: broken invariants, pending operations, tasks."""
+"""Finds a test's leftovers: broken invariants, pending operations, running tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..purgatory import Purgatory
 from .invariants import check_invariants
 from .settling import settle
 
-#: The most operations or tasks that a message names.
+#: A message names at most so many operations or tasks.
 _NAMED = 5
 
 
@@ -30,7 +30,7 @@ async def checked(purgatory: Purgatory) -> AsyncIterator[Purgatory]:
 async def left_empty(purgatory: Purgatory) -> AsyncIterator[Leftovers]:
     """Like checked(), but also require that no operation is pending and that the tasks of the test have ended.
 
-    Raises: AssertionError: the message names what is left.
+    Raises: AssertionError: the message names the leftovers.
     """
     async with checked(purgatory):
         leftovers = Leftovers(purgatory)
@@ -39,7 +39,7 @@ async def left_empty(purgatory: Purgatory) -> AsyncIterator[Leftovers]:
 
 
 class Leftovers:
-    """What a test may leave behind. Create it when the test begins, in its event loop."""
+    """The operations and tasks of a test. Create it when the test begins, in its event loop."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.purgatory = purgatory
@@ -48,11 +48,11 @@ class Leftovers:
         self._begun: set[asyncio.Task[Any]] = set()
 
     def test_has_ended(self) -> None:
-        """Note the tasks of the test. Call this while the loop does not run: then none is the test runner's own."""
+        """Note the tasks of the test. Call this while the loop is stopped: then none is the test runner's."""
         self._begun = asyncio.all_tasks(self._loop) - self._before
 
     async def check(self) -> None:
-        """Let cancelled and completed tasks end, then report what is left. Raises: AssertionError."""
+        """Let cancelled and completed tasks end, then check. Raises: AssertionError: something is left."""
         check_invariants(self.purgatory)
         await settle(lambda: True)
         left = [*self._operations(), *self._tasks()]

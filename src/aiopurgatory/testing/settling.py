@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from ..purgatory import Purgatory
 
-#: Loop iterations in a row without work for a clock task. They leave time for callbacks that schedule callbacks, which
-#: cannot be detected.
+#: Loop iterations in a row without work for a clock task: callbacks may schedule callbacks, unseen by this module.
 QUIET_ITERATIONS = 10
-#: The most rounds of these: a task that never waits, such as ``while not ready: await sleep(0)``, never stops.
+#: The most rounds of these iterations. A task such as ``while not ready: await sleep(0)`` never stops.
 ROUNDS = 100
 
 
@@ -27,7 +26,7 @@ async def settle(is_idle: Callable[[], bool]) -> None:
 
 
 def _can_run(task: asyncio.Task[object]) -> bool:
-    """Whether *task* is in the loop's queue: not started, after sleep(0), or woken."""
+    """Return True if *task* is in the loop's queue: not started, after sleep(0), or woken."""
     # asyncio has no public way to ask; anyio's wait_all_tasks_blocked() reads the same attribute. The waiter of a
     # blocked task is not done. A task of another class, from a task factory, counts as blocked.
     waiter = getattr(task, "_fut_waiter", task)
@@ -37,7 +36,7 @@ def _can_run(task: asyncio.Task[object]) -> bool:
 async def until_pending(purgatory: Purgatory, count: int = 1, *, timeout: float = 5.0) -> None:
     """Wait in real time until at least *count* operations of *purgatory* are pending.
 
-    For requests on their way through a thread or a socket, which ``ManualClock.settle()`` cannot see:
+    Use it for requests on their way through a thread or a socket, as ``ManualClock.settle()`` cannot see these:
 
         with TestClient(app) as client, ThreadPoolExecutor() as pool:
             poll = pool.submit(client.get, "/messages")
@@ -46,8 +45,8 @@ async def until_pending(purgatory: Purgatory, count: int = 1, *, timeout: float 
             assert poll.result().status_code == 204
 
     Args:
-        purgatory: whose operations to count.
-        count: how many to wait for; default 1.
+        purgatory: its operations are counted.
+        count: the number to wait for; default 1.
         timeout: seconds of real time; default 5.
 
     Raises: TimeoutError: fewer were pending after *timeout* seconds.
