@@ -1,4 +1,4 @@
-"""Compiles with mypyc, and gives the compiled form the docstrings of the sources; see pyproject.toml."""
+"""Compiles with mypyc, and adds the docstrings of the sources to the compiled form; see pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# mypyc and setuptools are imported where they are used: hatchling reads this file before they are installed.
+# Functions import mypyc and setuptools, because hatchling reads this file before they are installed.
 
-#: Compiled functions call each other directly: nothing outside the module may replace them, so they can be inlined.
-#: An operation is a tenth quicker. (And a newer compiler's warning is no reason not to install.)
+#: With these, compiled functions call each other directly and can be inlined, as nothing outside the module may replace
+#: them. An operation is a tenth quicker. -Wno-error: a newer compiler's warnings must not prevent an installation.
 FLAGS = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt", "-Wno-error"]
 
-#: Where mypyc's C has room for a docstring: at the end, after a signature or instead of NULL. The group is the C name.
+#: The places for docstrings in mypyc's C. Each match ends there, and its group is the C name.
 ROOM = r'(?:NULL|"(?:[^"\\]|\\.)*")'
 PLACES = [
     r'"([\w.]+)",\s*NULL(?=, /\* docstring \*/)',  # modules
@@ -35,7 +35,7 @@ class CompilingBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":  # a compiled module beside an edited source would win silently
             return
-        # Outside of the checkout, for the same reason; finalize() is called when the wheel is written.
+        # Outside of the checkout, for the same reason. finalize() is called once the wheel is written.
         self._folder = TemporaryDirectory()
         folder = Path(self._folder.name)
         with chdir(self.root):  # tracebacks show the paths that mypyc is given
@@ -57,11 +57,11 @@ class CompilingBuildHook(BuildHookInterface[Any]):
 
 def generate(paths: list[Path], folder: Path) -> list[Any]:
     """Have mypyc write its C. Returns: the extensions that setuptools is to build."""
-    import setuptools  # noqa: F401  # first: mypyc uses it if it is there, else distutils
+    import setuptools  # noqa: F401  # first: without it, mypyc uses distutils
     from mypyc.build import mypycify
 
     # Without the checkout's configuration, and without a cache in the checkout. Silent about modules that are not
-    # compiled: in packages with extras, they import what is not installed here.
+    # compiled: those of packages with extras import libraries that are not installed here.
     options = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={folder / 'cache'}"]
     return mypycify([*options, *(path.as_posix() for path in paths)], opt_level="3", target_dir=str(folder))
 
@@ -85,7 +85,7 @@ def build(extensions: list[Any], folder: Path) -> list[Path]:
 
 
 def add_docstrings(paths: list[Path], c_sources: list[Path]) -> None:
-    """Write the docstrings of *paths* into *c_sources*, where mypyc 2.4 puts signatures only."""
+    """Write the docstrings of *paths* into *c_sources*. mypyc 2.4 itself writes only signatures."""
     docs = {c_name: (name, doc) for name, c_name, doc in docstrings(paths) if doc}
     filled = set()
 
@@ -109,9 +109,9 @@ def add_docstrings(paths: list[Path], c_sources: list[Path]) -> None:
 
 
 def docstrings(paths: list[Path]) -> Iterator[tuple[str, str, str | None]]:
-    """Modules, classes, functions and properties: the name, the name in C, and the docstring as it is written.
+    """Yield the name, the name in C, and the raw docstring of each module, class, function and property.
 
-    inspect.getdoc() takes out the indentation; done twice, that would take it out of lists below a first line.
+    inspect.getdoc() removes the indentation. Done twice, that would remove it from lists below a first line, too.
     """
     from mypyc.namegen import NameGenerator
 
@@ -126,7 +126,7 @@ def docstrings(paths: list[Path]) -> Iterator[tuple[str, str, str | None]]:
             elif "property" in map(ast.unparse, node.decorator_list):
                 c_name = c_names.private_name(module, "_get_".join(names))
             elif isinstance(node, ast.AsyncFunctionDef):
-                c_name = f"the coroutine {module}.{'.'.join(names)}"  # its __doc__ cannot be given: no C name
+                c_name = f"the coroutine {module}.{'.'.join(names)}"  # has no C name, and cannot have a __doc__
             else:
                 c_name = "CPyPy_" + c_names.private_name(module, ".".join(names))
             yield ".".join([module, *names]), c_name, ast.get_docstring(node, clean=False)
@@ -136,7 +136,7 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def definitions(node: ast.Module | ast.ClassDef) -> Iterator[tuple[list[str], Definition]]:
-    """What a module defines, and its classes do: the names that lead there, and the node."""
+    """Yield each definition of a module and its classes: the names on the path to it, and the node."""
     for child in node.body:
         if isinstance(child, Definition):
             yield [child.name], child
@@ -145,7 +145,7 @@ def definitions(node: ast.Module | ast.ClassDef) -> Iterator[tuple[list[str], De
 
 
 def c_literal(text: str) -> str:
-    """A literal for each line: MSVC takes none of more than 16 kB."""
+    """Return C literals for *text*, one for each line: MSVC takes none of more than 16 kB."""
     from mypyc.codegen.cstring import c_string_initializer
 
     return "\n".join(c_string_initializer(line.encode()) for line in text.splitlines(keepends=True))

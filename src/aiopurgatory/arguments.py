@@ -10,7 +10,7 @@ from types import CoroutineType
 
 
 def require(holds: bool, parameter: str, rule: str, value: object) -> None:
-    """Raises: ValueError: the rule does not hold."""
+    """Raises: ValueError: *holds* is false."""
     if not holds:
         raise ValueError(f"{parameter} must be {rule}, got {value!r}")
 
@@ -51,7 +51,7 @@ def require_text(parameter: str, value: object) -> None:
 
 
 def unhashable(parameter: str, key: object, exc: TypeError) -> TypeError:
-    """Return what to raise for *exc*, which a look-up of *key* raised: a message that says why, or *exc* itself."""
+    """Return the error to raise in place of *exc*, from a look-up of *key*: a clearer one if *key* is unhashable."""
     try:
         hash(key)
     except TypeError:
@@ -80,7 +80,7 @@ def require_callable(parameter: str, function: object) -> None:
 
 
 def require_methods(parameter: str, value: object, names: Iterable[str], kind: str) -> None:
-    """Check that *value* is an instance with the methods *names*, as a *kind* has.
+    """Check that *value* is an instance with the methods *names* of a *kind*.
 
     Raises: TypeError: it is a class, or lacks a method.
     """
@@ -94,14 +94,14 @@ def require_methods(parameter: str, value: object, names: Iterable[str], kind: s
 
 
 def require_plain_function(parameter: str, function: Callable[..., object]) -> None:
-    """Raises: TypeError: *function* is none, or an ``async def``; its coroutine would count as true, never awaited."""
+    """Raises: TypeError: *function* is no function, or an ``async def``: its coroutine would count as true."""
     require_callable(parameter, function)
     if iscoroutinefunction(function):
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
 
 
 def require_async_function(parameter: str, function: object) -> None:
-    """Raises: TypeError: *function* cannot be called. (What it returns is checked when it is.)"""
+    """Raises: TypeError: *function* cannot be called. Its return value is checked at each call."""
     if isinstance(function, CoroutineType):
         function.close()  # else Python warns of it, too
         raise TypeError(f"{parameter} must be an async function, got the coroutine of one call; pass the function")

@@ -13,7 +13,7 @@ from typing import Final
 
 from .errors import PurgatoryError
 
-#: In the order in which they are run; each is a module of the pipeline, imported only when it is called.
+#: The stages in their order. Each is a module of the pipeline, imported only when it runs.
 STAGES: Final = {
     "run": "journal -> all results but stream's, in one session; a second call runs only stages with changed inputs",
     "ingest": "journal -> clean table by date; impossible rows are quarantined with a reason",
@@ -25,7 +25,7 @@ STAGES: Final = {
     "stream": "journal, while it is written -> the report's table per minute, kept current; alerts",
 }
 
-#: The exit status after Ctrl-C, as shells have it.
+#: The exit status after Ctrl-C, as in shells.
 INTERRUPTED: Final = 130
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         stage.arguments(parser)
         _add_spark(parser)
-        # Shells complete folders with a slash. Messages would have two.
+        # Shells complete folders with a slash; messages would show two.
         chosen = parser.parse_args([each.removesuffix("/") or each for each in rest])
         out = Path(chosen.out)
         _run(name, stage, chosen)

@@ -1,4 +1,4 @@
-"""The library's own errors."""
+"""Errors of the library."""
 
 
 class PurgatoryError(Exception):
@@ -6,7 +6,7 @@ class PurgatoryError(Exception):
 
 
 class PurgatoryClosedError(PurgatoryError):
-    """The purgatory is closed. Nothing can be watched until it is started again; pending operations fail with this."""
+    """The purgatory is closed: pending operations fail with this, and watch() is refused until the next start()."""
 
 
 class PurgatoryFullError(PurgatoryError):
