@@ -10,7 +10,7 @@ from weakref import ref
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import check_invariants
 
 from .helpers import CountingClock, Waiting
@@ -60,6 +60,40 @@ async def test_clock_rearms_for_an_earlier_deadline(counted: Purgatory, counting
     assert (counting.armed[1:], counting.handles(fired=0)) == ([0.005], 1)
     await counting.manual.advance(0.005)
     assert await op == "late"
+
+
+async def test_clock_rearms_never_for_later_deadlines(counted: Purgatory, counting: CountingClock) -> None:
+    ops = [counted.watch(Waiting(1.0 + number * 0.1), ["key"]) for number in range(1000)]
+    counted.notify("key")  # wakes the clock task, which goes back to sleep
+    await counting.manual.settle()
+    assert len(counting.armed) == 1
+    ops[0].cancel()
+    ops[1].force_complete()
+    assert counted.reschedule(ops[2], 500.0)
+    ops.append(counted.watch(Waiting(2.0), ["key"]))
+    counted.notify("key")
+    await counting.manual.settle()
+    check_invariants(counted)
+    assert len(counting.armed) == 1
+    await counting.manual.advance(1.4)
+    assert [op.outcome for op in ops[3:6]] == [Outcome.EXPIRED, Outcome.EXPIRED, None]
+
+
+async def test_clock_rearms_once_for_each_earlier_deadline(counted: Purgatory, counting: CountingClock) -> None:
+    for timeout in (50.0, 10.0, 20.0, 5.0, 5.0, 7.0, 1.0):
+        counted.watch(Waiting(timeout), ["key"])
+        check_invariants(counted)
+    assert len(counting.armed) <= 4
+    assert counting.armed == sorted(counting.armed, reverse=True)
+
+
+async def test_clock_keeps_its_handle_for_ends_of_the_earliest(counted: Purgatory, counting: CountingClock) -> None:
+    """The earliest operation ends a thousand times. The handle for the first of them serves all."""
+    for _ in range(1000):
+        op = counted.watch(Waiting(30.0), ["key"])
+        op.ready = True
+        assert counted.check_and_complete("key") == 1
+    assert len(counting.armed) == 1
 
 
 async def test_clock_wakes_once_for_an_emptied_bucket(counted: Purgatory, counting: CountingClock) -> None:
@@ -158,7 +192,7 @@ async def test_clock_handle_keeps_no_context_alive() -> None:
             gc.enable()
 
 
-async def test_hooks_see_the_variables_of_start_whoever_armed_the_clock() -> None:
+async def test_hooks_see_the_context_variables_of_start() -> None:
     variable: ContextVar[str] = ContextVar("variable", default="")
     seen: list[str] = []
 

@@ -122,9 +122,7 @@ async def test_statistics_check_of_nobody_does_not_count(purgatory: Purgatory) -
     assert purgatory.statistics().checks == 0
 
 
-async def test_statistics_answered_before_time_or_checked_soon_was_no_missed_trigger(
-    purgatory: Purgatory, clock: ManualClock
-) -> None:
+async def test_statistics_early_or_marked_is_no_missed_trigger(purgatory: Purgatory, clock: ManualClock) -> None:
     op = purgatory.watch(Waiting(1.0), ["key"])
     op.ready = True
     purgatory.expire_all()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
+from aiopurgatory.testing import ManualClock
 
 Hook: TypeAlias = Callable[["Op"], object]
 
@@ -58,6 +59,15 @@ class Op(DelayedOperation[str]):
     def _act(self, hook: str) -> None:
         if hook in self.hooks:
             self.hooks[hook](self)
+
+
+class LeapingClock(ManualClock):
+    """A clock that can be moved while the purgatory works: set *leap* to the seconds to add."""
+
+    leap = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.leap
 
 
 class Ending(NamedTuple):

@@ -219,9 +219,7 @@ class Nameless(Op):
         raise Boom
 
 
-async def test_failure_whose_repr_raises_keeps_no_other_from_being_reported(
-    purgatory: Purgatory, reports: list[BaseException]
-) -> None:
+async def test_failure_with_a_raising_repr_hides_no_other(purgatory: Purgatory, reports: list[BaseException]) -> None:
     for _ in range(2):
         nameless, other = purgatory.watch(Nameless(60.0), ["key"]), purgatory.watch(Op(60.0), ["key"])
         failures = [Boom("nameless"), Boom("other")]

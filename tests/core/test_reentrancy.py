@@ -167,3 +167,38 @@ async def test_check_inside_a_last_try_is_made_up_for_after_it(purgatory: Purgat
     await turns(3)
     assert op.tries == before + 2
     assert not op.done()
+
+
+async def test_expire_all_nested_runs_once_more(purgatory: Purgatory) -> None:
+    answers: list[int] = []
+
+    def watch_more(_: Op) -> None:
+        more.append(purgatory.watch(Op(60.0), ["key"]))
+        answers.append(purgatory.expire_all())
+        assert more[-1].outcome is None  # not in this call
+
+    more: list[Op] = []
+    ops = [purgatory.watch(Op(60.0, on_complete=watch_more), ["key"]) for _ in range(2)]
+    purgatory.expire_all()
+    assert answers == [0, 0]
+    assert [op.expired for op in ops + more] == [True] * 4
+    assert (purgatory.num_delayed, purgatory.statistics().expired) == (0, 4)
+    later = purgatory.watch(Op(60.0), ["key"])  # the nested calls are done: nothing more expires
+    await turns(5)
+    assert later.outcome is None
+    assert purgatory.expire_all() == 1
+
+
+async def test_expire_all_nested_by_a_try_runs_once_more(purgatory: Purgatory) -> None:
+    """The nested call may come from the last try_complete(), as the last action of the outer call."""
+    op = purgatory.watch(Op(60.0), ["key"])
+    more: list[Op] = []
+
+    def watch_more(op: Op) -> None:
+        if op.tries == 3:
+            more.append(purgatory.watch(Op(60.0), ["other"]))
+            assert purgatory.expire_all() == 0
+
+    op.hooks["try_complete"] = watch_more
+    purgatory.expire_all()
+    assert (op.expired, more[0].expired, len(more)) == (True, True, 1)

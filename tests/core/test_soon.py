@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from aiopurgatory import Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, turns
+from .parts import Boom, LeapingClock, Op, turns
 
 
 async def test_soon_marked_many_times_checks_once_later(purgatory: Purgatory) -> None:
@@ -71,15 +74,6 @@ async def test_soon_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
         assert set(done_by_turn) == set(range(1, 19))
 
 
-class LeapingClock(ManualClock):
-    """Its time may pass while the purgatory is at work."""
-
-    leap = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.leap
-
-
 async def test_soon_slices_let_deadlines_through() -> None:
     clock = LeapingClock()
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
@@ -139,3 +133,19 @@ async def test_marked_key_that_cannot_be_compared_ends_nothing_else(
     assert [type(exc) for exc in reports] == [Boom]
     reports.clear()
     assert purgatory.is_open
+
+
+async def test_soon_key_is_released_after_its_check(purgatory: Purgatory) -> None:
+    class Key:
+        pass
+
+    key = Key()
+    ref = weakref.ref(key)
+    op = purgatory.watch(Op(), [key])
+    op.ready = True
+    purgatory.notify(key)
+    await turns(5)
+    assert op.done()
+    del op, key
+    gc.collect()
+    assert ref() is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import pytest
@@ -106,12 +106,69 @@ async def test_watch_counts_those_watched_inside_the_try(clock: ManualClock, tri
         assert small.num_delayed == 2 - tries
 
 
-async def test_watch_key_twice_counts_once(purgatory: Purgatory) -> None:
+async def test_cancel_for_key_of_a_key_given_twice_cancels_once(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(), ["a", "b", "a", 1, 1.0, True])
     check_invariants(purgatory)
     assert (op.keys, purgatory.watched, purgatory.statistics().keys) == (("a", "b", 1), 3, 3)
     assert purgatory.cancel_for_key("a") == [op]
     assert purgatory.watched == 0
+
+
+class SameHash:
+    """Unequal objects with the same hash."""
+
+    def __hash__(self) -> int:
+        return 7
+
+
+S1, S2, S3, S4 = (SameHash() for _ in range(4))
+
+REPEATED: dict[str, tuple[tuple[Hashable, ...], tuple[Hashable, ...]]] = {
+    "1": (("a",), ("a",)),
+    "2 the same": (("a", "a"), ("a",)),
+    "2": (("a", "b"), ("a", "b")),
+    "2 of one hash": ((S1, S2), (S1, S2)),
+    "2 equal, of two types": ((1, True), (1,)),
+    "3: 1st = 2nd": (("a", "a", "b"), ("a", "b")),
+    "3: 2nd = 3rd": (("a", "b", "b"), ("a", "b")),
+    "3: 1st = 3rd": (("a", "b", "a"), ("a", "b")),
+    "3 the same": (("a", "a", "a"), ("a",)),
+    "3": (("a", "b", "c"), ("a", "b", "c")),
+    "3 of one hash": ((S1, S2, S3), (S1, S2, S3)),
+    "3 of one hash, one twice": ((S1, S2, S1), (S1, S2)),
+    "3 equal, of three types": ((True, 1, 1.0), (True,)),
+    "4: 1st = 4th": (("a", "b", "c", "a"), ("a", "b", "c")),
+    "4: 2nd = 3rd": (("a", "b", "b", "c"), ("a", "b", "c")),
+    "4: two pairs": (("a", "b", "a", "b"), ("a", "b")),
+    "4 the same": (("a", "a", "a", "a"), ("a",)),
+    "4": (("a", "b", "c", "d"), ("a", "b", "c", "d")),
+    "4 of one hash": ((S1, S2, S3, S4), (S1, S2, S3, S4)),
+    "4 equal in pairs, of two types": ((0, 1, False, True), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+@pytest.mark.parametrize("kind", [tuple, list, iter])
+@pytest.mark.parametrize("purge_interval", [0, 1000])
+async def test_watch_key_twice_counts_once(
+    clock: ManualClock, name: str, kind: Callable[[tuple[Hashable, ...]], Any], purge_interval: int
+) -> None:
+    given, distinct = REPEATED[name]
+    async with Purgatory(clock=clock, purge_interval=purge_interval) as purgatory:
+        op, other = Op(60.0), Op(60.0)
+        purgatory.watch(other, [distinct[-1]])
+        purgatory.watch(op, kind(given))
+        check_invariants(purgatory)
+        assert list(map(type, op.keys)) == list(map(type, distinct))
+        assert op.keys == distinct
+        assert (purgatory.watched, purgatory.statistics().keys) == (len(distinct) + 1, len(distinct))
+        assert (purgatory.check_and_complete(given[-1]), op.tries) == (0, 3)
+        op.ready = True
+        assert purgatory.check_and_complete(given[-1]) == 1
+        other.cancel()
+        purgatory.purge()
+        check_invariants(purgatory)
+        assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
 
 
 async def test_watch_keys_from_a_generator(purgatory: Purgatory) -> None:

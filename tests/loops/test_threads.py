@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Any
 
 import pytest
 
@@ -136,6 +137,29 @@ async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(purgatory: P
         async with asyncio.timeout(5):
             await op
     assert [type(exc) for exc in reports] == [asyncio.CancelledError] * 2
+
+
+@pytest.mark.parametrize("key", [[], {}, {1}, ([],)], ids=["list", "dict", "set", "tuple"])
+@pytest.mark.parametrize("state", ["new", "open", "closed"])
+async def test_threadsafe_unhashable_key_fails_in_the_caller(clock: ManualClock, key: Any, state: str) -> None:
+    purgatory = Purgatory(clock=clock)
+    if state != "new":
+        await purgatory.start()
+    if state == "closed":
+        purgatory.close()
+    with pytest.raises(TypeError, match="key must be hashable, got "):
+        await asyncio.to_thread(purgatory.notify_threadsafe, key)
+    with pytest.raises(TypeError, match="key must be hashable, got "):
+        purgatory.notify_threadsafe(key)
+    await clock.settle()
+    if state == "open":  # later calls still arrive
+        ready: list[bool] = []
+        op = purgatory.watch(Wait(lambda: bool(ready)), ["key"])
+        ready.append(True)
+        purgatory.notify_threadsafe("key")
+        await clock.settle()
+        assert op.done()
+    await purgatory.aclose()
 
 
 async def test_threadsafe_before_start_spoils_nothing(clock: ManualClock) -> None:

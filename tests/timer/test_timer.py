@@ -1,4 +1,4 @@
-"""The timer's promises one by one: never early, nothing lost, in order, and bounded work, whatever callbacks do."""
+"""The timer's promises one by one: never early, nothing lost, in order, bounded work, even if callbacks misbehave."""
 
 import random
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aiopurgatory.timer import Timer, TimerTask
+from aiopurgatory.timer.delay_queue import NEVER
 
 DAY_MS = 86_400_000
 STARTS = [0, 20**5 - 1, 20**5, 2**36, 2**40, 2**62]
@@ -45,7 +46,7 @@ def test_pending_by_level_follows_tasks_down_and_out() -> None:
     assert inside == [(1, 0), (0, 0)]
 
 
-def test_pending_by_level_with_a_task_put_back_while_its_bucket_is_worked_off() -> None:
+def test_pending_by_level_task_re_added_during_its_expiry() -> None:
     timer = Timer(tick=1, wheel_size=10)
     first, _ = added(timer, 5, 5)
 
@@ -58,6 +59,20 @@ def test_pending_by_level_with_a_task_put_back_while_its_bucket_is_worked_off() 
     assert (timer.pending_by_level(), timer.occupied()) == ((1,), [(0, 15, 15, 1)])
     timer.cancel(first)
     assert timer.pending_by_level() == (0,)
+
+
+def test_heap_operations_counts_pushes_and_pops() -> None:
+    timer = Timer(tick=1, wheel_size=10)
+    first, second, third = TimerTask(5), TimerTask(5), TimerTask(7)
+    for task in (first, second, third):
+        assert timer.add(task)
+    assert timer.heap_operations == 2  # a push per bucket and not per task
+    assert timer.cancel(third)
+    assert timer.heap_operations == 2  # its bucket stays queued
+    assert timer.advance(5, [].append) == 2
+    assert timer.heap_operations == 4  # one due, one emptied
+    assert timer.next_expiration() is None
+    assert timer.heap_operations == 4
 
 
 # arguments
@@ -141,6 +156,24 @@ def test_next_expiration_ignores_emptied_buckets() -> None:
         timer.cancel(task)
         assert timer.next_expiration() == expiration
     assert timer.occupied() == []
+
+
+def test_start_at_forgets_the_emptied_buckets() -> None:
+    """An old bucket left in the queue would have the same expiration as a new one, and nothing breaks such a tie."""
+    timer = Timer(tick=10, wheel_size=4)
+    task = TimerTask(25)
+    assert timer.add(task)
+    assert timer.cancel(task)
+    assert [entry[:2] for entry in timer.queued()] == [(30, 0)]
+    timer.start_at(0)
+    assert (timer.queued(), timer.soonest(), timer.next_expiration()) == ([], NEVER, None)
+    assert timer.add(task)
+    assert timer.next_expiration() == 30
+    assert timer.verify() == [task]
+    expired: list[TimerTask] = []
+    assert timer.advance(29, expired.append) == 0
+    assert timer.advance(30, expired.append) == 1
+    assert expired == [task]
 
 
 def test_next_expiration_refilled_bucket_counts_again() -> None:

@@ -1,0 +1,209 @@
+"""close() and aclose() from hooks, in the middle of work and after the loop: everything ends and is released (I13)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+
+from .parts import Boom, Op, turns
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def end_some(purgatory: Purgatory, ops: list[Op]) -> None:
+    for op in ops[::2]:
+        op.force_complete()
+
+
+def in_the_middle_of_a_check(purgatory: Purgatory, ops: list[Op]) -> None:
+    purgatory.notify("shared")
+
+
+def in_the_middle_of_a_purge(purgatory: Purgatory, ops: list[Op]) -> None:
+    end_some(purgatory, ops)
+    purgatory.notify("shared")
+    for _ in range(30):  # more than purge_interval: a sweep begins
+        ops.append(purgatory.watch(Op(60.0), ["shared", "swept"]))
+        ops[-1].force_complete()
+
+
+def failed_and_not_reported(purgatory: Purgatory, ops: list[Op]) -> None:
+    for op in ops:
+        op.fail(Boom())
+        op.exception()
+
+
+def put_off_and_rescheduled(purgatory: Purgatory, ops: list[Op]) -> None:
+    for op in ops:
+        purgatory.reschedule(op, 1e6)
+        purgatory.reschedule(op, 0.5)
+
+
+def leave_pending(purgatory: Purgatory, ops: list[Op]) -> None:
+    pass
+
+
+@pytest.mark.parametrize("purge_interval", [0, 20])
+@pytest.mark.parametrize("after_turns", [0, 3, 8])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        leave_pending,
+        end_some,
+        in_the_middle_of_a_check,
+        in_the_middle_of_a_purge,
+        failed_and_not_reported,
+        put_off_and_rescheduled,
+    ],
+    ids=lambda prepare: prepare.__name__,
+)
+@pytest.mark.usefixtures("without_gc")
+async def test_close_keeps_no_op_alive(
+    clock: ManualClock, prepare: Callable[[Purgatory, list[Op]], None], after_turns: int, purge_interval: int
+) -> None:
+    async def use() -> list[weakref.ref[Op]]:
+        ops = [purgatory.watch(Op(60.0), ["shared", number]) for number in range(12)]
+        prepare(purgatory, ops)
+        refs = [weakref.ref(op) for op in ops]
+        await turns(after_turns)
+        purgatory.close()
+        return refs
+
+    purgatory = Purgatory(clock=clock, turn_budget=1e-9, purge_interval=purge_interval)
+    await purgatory.start()
+    await turns(3)
+    refs = await use()
+    await turns(3)
+    assert [ref() for ref in refs if ref() is not None] == []
+    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+    check_invariants(purgatory)
+
+
+ON_A_CLOSED_LOOP: dict[str, Callable[[Purgatory, Op], object]] = {
+    "force_complete": lambda purgatory, op: op.force_complete(),
+    "fail": lambda purgatory, op: op.fail(Boom()),
+    "cancel": lambda purgatory, op: op.cancel(),
+    "check_and_complete": lambda purgatory, op: purgatory.check_and_complete("key"),
+    "check_all": lambda purgatory, op: purgatory.check_all(),
+    "cancel_for_key": lambda purgatory, op: purgatory.cancel_for_key("key"),
+    "expire_all": lambda purgatory, op: purgatory.expire_all(),
+    "close": lambda purgatory, op: purgatory.close(),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("name", ON_A_CLOSED_LOOP)
+@pytest.mark.parametrize("module", ["asyncio", "uvloop"])
+def test_end_after_its_loop_was_closed_is_quiet(module: str, name: str, awaited: bool) -> None:
+    loop: asyncio.AbstractEventLoop = pytest.importorskip(module).new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # of tasks that were destroyed
+    purgatory = Purgatory(clock=ManualClock())
+    op = Op(60.0)
+
+    async def begin() -> None:
+        await purgatory.start()
+        await turns(3)
+        purgatory.watch(op, ["key"])
+        if awaited:
+            tasks.append(asyncio.create_task(wait(op)))
+        await turns(1)
+
+    async def wait(op: Op) -> None:
+        with suppress(BaseException):
+            await op
+
+    tasks: list[asyncio.Task[None]] = []
+    loop.run_until_complete(begin())
+    loop.close()
+    op.ready = True
+    ON_A_CLOSED_LOOP[name](purgatory, op)
+    assert op.done()
+    assert purgatory.num_delayed == 0
+    purgatory.notify("key")
+    purgatory.notify_threadsafe("key")
+    purgatory.close()
+    purgatory.close()
+    check_invariants(purgatory)
+    tasks.clear()
+    gc.collect()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("event", "hook"),
+    [
+        *((event, hook) for event in ("soon", "check", "expiry") for hook in ("try_complete", "on_complete")),
+        ("expiry", "on_expiration"),
+    ],
+)
+async def test_aclose_begun_in_a_hook_ends(clock: ManualClock, event: str, hook: str) -> None:
+    """A hook closes the purgatory, and starts a task that awaits aclose(). Some hooks run in the clock task."""
+    closing: list[asyncio.Task[None]] = []
+
+    def close(op: Op) -> None:
+        if op.tries > 2:
+            closing.append(asyncio.create_task(purgatory.aclose()))
+            purgatory.close()
+
+    purgatory = Purgatory(clock=clock)
+    await purgatory.start()
+    op = Op(1.0)
+    op.hooks[hook] = close
+    purgatory.watch(op, ["key"])
+    other = purgatory.watch(Op(1.0), ["key"])
+    op.ready = event != "expiry"
+    if event == "soon":
+        purgatory.notify("key")
+    elif event == "check":
+        purgatory.check_and_complete("key")
+    await clock.advance(1.0)
+    (task,) = closing
+    await asyncio.wait_for(task, 5.0)
+    assert (op.done(), other.done(), purgatory.num_delayed) == (True, True, 0)
+    assert [task for task in asyncio.all_tasks() if "clock" in task.get_name()] == []
+    check_invariants(purgatory)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("event", ["soon", "expiry"])
+async def test_aclose_in_the_clock_task_does_not_await_itself(clock: ManualClock, event: str) -> None:
+    """A hook in the clock task runs the coroutine aclose() by hand."""
+    answers: list[str] = []
+
+    def close_by_hand(op: Op) -> None:
+        coroutine = purgatory.aclose()
+        try:
+            coroutine.send(None)
+        except StopIteration:
+            answers.append("returned")
+        else:
+            coroutine.close()
+            task = asyncio.current_task()
+            answers.append("waits for itself" if task is not None and "clock" in task.get_name() else "waits")
+
+    purgatory = Purgatory(clock=clock)
+    await purgatory.start()
+    op = purgatory.watch(Op(0 if event == "expiry" else 60.0, on_complete=close_by_hand), ["key"])
+    op.ready = True
+    if event == "soon":
+        purgatory.notify("key")
+    await clock.advance(1.0)
+    assert op.done()
+    assert len(answers) == 1
+    assert answers != ["waits for itself"]
+    await purgatory.aclose()
