@@ -179,9 +179,7 @@ async def test_histograms_count_each_wait_in_its_bucket(
     ]
 
 
-async def test_kinds_and_purgatories_are_apart_and_equal_names_together(
-    metrics: Metrics, registry: CollectorRegistry
-) -> None:
+async def test_labels_separate_kinds_and_names_of_purgatories(metrics: Metrics, registry: CollectorRegistry) -> None:
     ended = "wait_seconds_count{{kind={},outcome=completed,purgatory={}}}".format
     async with (
         Purgatory("a", observers=[metrics]) as first,
@@ -311,7 +309,7 @@ async def test_metrics_unregistered_are_registered_anew(metrics: Metrics, regist
         assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
 
 
-def test_metrics_of_names_that_are_taken_are_refused_again_and_again(registry: CollectorRegistry) -> None:
+def test_metrics_with_taken_names_are_refused_each_time(registry: CollectorRegistry) -> None:
     taken = Counter("aiopurgatory_checks", "Of somebody else", registry=registry)
     for _ in range(2):
         with pytest.raises(ValueError, match="Duplicated"):

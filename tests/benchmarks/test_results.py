@@ -58,7 +58,7 @@ def test_replace_sections_twice_changes_nothing_more() -> None:
     assert writer.replace_sections(once, FOUND) == once
 
 
-def test_keep_sections_keeps_what_has_its_own_command_and_nothing_else() -> None:
+def test_keep_sections_keeps_only_sections_with_a_command() -> None:
     text = writer.keep_sections("# Results\n\n## Timers alone\n\nnew\n", OLD)
     assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Timers alone", "## Buses"]
     assert "new" in text

@@ -107,7 +107,7 @@ async def test_produce_of_an_unknown_topic_is_refused_alone(wire: Wire) -> None:
 # replicas
 
 
-async def test_produce_with_too_few_in_sync_is_refused_before_the_append(start: Start) -> None:
+async def test_produce_with_too_few_in_sync_appends_nothing(start: Start) -> None:
     broker = await start(BrokerSettings(partition=Settings(max_lag=0.2)))
     async with await Wire.open(broker.port) as wire:
         await create(wire, "t")
