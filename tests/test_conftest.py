@@ -1,4 +1,4 @@
-"""The suite ends, whatever its tests do, and however it was started."""
+"""The suite always ends, also with hanging tests, and with signals ignored by its starter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public name says what it is, and shows how it is called, in both forms."""
+"""Every public name has a docstring and a signature, in both forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal keeps of real purgatories: read back as anybody would, with pyarrow."""
+"""The journal of real purgatories, read back with pyarrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus sees: the figures of real purgatories, scraped as a server would, by one process and by several."""
+"""Metrics of real purgatories, scraped as Prometheus does, of one process and of several."""
 
 from __future__ import annotations
 

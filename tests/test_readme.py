@@ -1,4 +1,4 @@
-"""Every program in the README and in docs/ runs, and prints what the page says it prints."""
+"""Every program in the README and in docs/ runs, and prints the output shown on its page."""
 
 from __future__ import annotations
 

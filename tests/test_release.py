@@ -1,4 +1,4 @@
-"""What a release is made by: workflows and settings agree, and a wheel with something wrong in it is refused."""
+"""Release workflows and settings agree, and the checks refuse a faulty wheel."""
 
 from __future__ import annotations
 

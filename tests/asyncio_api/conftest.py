@@ -1,4 +1,4 @@
-"""What is tested here: the operation as a future, next to asyncio's own."""
+"""Fixtures: an operation or an asyncio.Future, and the reported errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the asyncio face share."""
+"""Helpers of the tests of the asyncio face: an operation, and a counting clock."""
 
 from __future__ import annotations
 

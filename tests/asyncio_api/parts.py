@@ -1,4 +1,4 @@
-"""What these tests share: an operation, and an asyncio.Future that takes the same tests."""
+"""Helpers: an operation, and an asyncio.Future for the same tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Op(DelayedOperation[str]):
 
 
 class Kind(NamedTuple):
-    """What is tested, as a future, and how to end it."""
+    """A kind of future, and functions to make and end one."""
 
     new: Callable[[Purgatory], Any]
     complete: Callable[[Any, str], object]
@@ -59,7 +59,7 @@ ENDINGS: dict[str, Callable[[Kind, Any], object]] = {
 
 
 def seen_in(future: Any) -> object:
-    """The result of the ended *future*, or the type of what it raises."""
+    """Return the result of the ended *future*, or the type of its exception."""
     try:
         return future.result()
     except BaseException as exc:

@@ -1,4 +1,4 @@
-"""What statistics, observers and the log say of conditions that have to be awaited."""
+"""Awaited conditions in statistics, observers and the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock task sleeps until the earliest non-empty bucket, and not at all for nobody (I3, I4, I9)."""
+"""The clock task sleeps until the earliest non-empty bucket. If nothing is pending, it arms nothing (I3, I4, I9)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What asyncio and anyio do with futures works on operations: wait, wait_for, gather, shield, as_completed, scopes.
+"""Functions of asyncio and anyio work on operations: wait, wait_for, gather, shield, as_completed, scopes.
 
-Most tests run on an asyncio.Future, too: asyncio itself says what is right.
+Most tests also run on an asyncio.Future, as the reference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""purgatory.timeout(): what CPython's own tests of asyncio.timeout() do not ask; see test_timeouts_cpython."""
+"""purgatory.timeout(), beyond CPython's own tests of asyncio.timeout() (test_timeouts_cpython)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from aiopurgatory.testing import ManualClock, check_invariants
 
 
 class Table:
-    """A table somewhere else: a read takes what it sees when it begins, and answers when it is let."""
+    """A remote table: a read takes the value at its beginning, and returns when the test lets it."""
 
     def __init__(self) -> None:
         self.row: Any = None

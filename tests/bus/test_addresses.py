@@ -1,4 +1,4 @@
-"""URLs of servers: what of them messages show, and host names that DNS does not answer for."""
+"""URLs of servers: the parts that messages show, and host names without an answer from DNS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bus may cost PostgreSQL when it cannot publish or subscribe: two sessions."""
+"""A bus that cannot publish or subscribe costs PostgreSQL at most two sessions."""
 
 from __future__ import annotations
 

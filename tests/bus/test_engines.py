@@ -1,4 +1,4 @@
-"""Each engine against a real server that stays up: what comes through, and what is refused at the start."""
+"""Each engine against a real server that stays up: messages that arrive, and refusals at the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule of a bus against a naive network, and the control: without the rule, somebody stays parked."""
+"""Each rule of a bus against a naive network. The control: without the rule, an operation stays parked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL alone has: poolers, and triggers."""
+"""Only on PostgreSQL: poolers and triggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key whose publishing breaks off: it is sent again (R2)."""
+"""A key is sent again if its publishing breaks off (R2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Redis alone has: a client library that reconnects by itself, and databases that do not separate channels."""
+"""Only on Redis: a client library that reconnects by itself, and databases that do not separate channels."""
 
 from __future__ import annotations
 

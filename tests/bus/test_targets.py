@@ -1,4 +1,4 @@
-"""A purgatory and long polls as what a bus drives."""
+"""Purgatories and long polls as targets of a bus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every timer of R3, in simulated time: whatever happens to any one message, everybody hears of every key in time."""
+"""Every timer of R3, in simulated time: with any fault of one message, every process still checks every key in time."""
 
 from __future__ import annotations
 

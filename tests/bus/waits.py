@@ -1,4 +1,4 @@
-"""Waiting for what a bus does, in tests."""
+"""Waits of the bus's tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def until(condition: Callable[[], object], within: float = 10.0) -> float:
 
 
 class Recorder:
-    """A target that notes what it is told."""
+    """A target that notes its notifications."""
 
     def __init__(self) -> None:
         self.keys: list[Hashable] = []

@@ -1,4 +1,4 @@
-"""Nothing may reach the event loop's exception handler that a test does not expect there."""
+"""Fails each test that reports an unexpected error to the event loop's exception handler."""
 
 from __future__ import annotations
 

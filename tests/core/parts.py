@@ -1,4 +1,4 @@
-"""What the tests of the rules share: an operation that does as it is told, and the ways to end one."""
+"""Helpers of the core's tests: an operation with scripted hooks, and the ways to end one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Hook: TypeAlias = Callable[["Op"], object]
 
 
 class Boom(Exception):  # noqa: N818
-    """What a broken hook raises."""
+    """The error of a broken hook."""
 
 
 class Interrupt(BaseException):
@@ -21,9 +21,9 @@ class Interrupt(BaseException):
 
 
 class Op(DelayedOperation[str]):
-    """Completes with "result" once it is *ready*, counts its tries, and writes down which other hooks ran.
+    """Completes with "result" once it is *ready*, counts its tries, and lists the other hooks that ran.
 
-    Args: hooks: what to do inside the hook of that name.
+    Args: hooks: by name of a hook, a function to call inside it.
     """
 
     def __init__(self, timeout: float | None = None, *, ready: bool = False, **hooks: Hook) -> None:
@@ -71,7 +71,7 @@ class LeapingClock(ManualClock):
 
 
 class Ending(NamedTuple):
-    """One way to end an operation, and what must come of it."""
+    """One way to end an operation, and the expected outcome."""
 
     end: Callable[[Purgatory, Op], object]
     outcome: Outcome
@@ -96,7 +96,7 @@ def raising(exc: BaseException) -> Hook:
 
 
 async def fate(op: Op) -> str:
-    """What an awaiter of *op* sees: the result, or the name of the exception."""
+    """Await *op*. Returns: the result, or the name of the exception."""
     try:
         return await op
     except BaseException as exc:
@@ -104,6 +104,6 @@ async def fate(op: Op) -> str:
 
 
 async def turns(count: int) -> None:
-    """Let the event loop turn."""
+    """Run *count* iterations of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)

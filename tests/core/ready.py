@@ -1,4 +1,4 @@
-"""Operations that end at their next try, and how to see which of them did."""
+"""Operations that end at their next try, and the numbers of those that have ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .parts import Op
 
 
 def watch_ready(purgatory: Purgatory, count: int, keys: tuple[str, ...] = ("key",), **hooks: Any) -> list[Op]:
-    """*count* operations that end at their next try."""
+    """Watch *count* operations that end at their next try."""
     ops = [purgatory.watch(Op(60.0, **hooks), keys) for _ in range(count)]
     for op in ops:
         op.ready = True
@@ -18,5 +18,5 @@ def watch_ready(purgatory: Purgatory, count: int, keys: tuple[str, ...] = ("key"
 
 
 def ended(ops: list[Op]) -> list[int]:
-    """The numbers of those that have completed."""
+    """Return the numbers of the operations that have completed."""
     return [number for number, op in enumerate(ops) if op.outcome is Outcome.COMPLETED]

@@ -1,4 +1,4 @@
-"""The awaiting task is cancelled: nothing is left, nothing is granted to nobody, and nothing is granted twice."""
+"""Cancelling the awaiting task leaves nothing behind, loses no grant, and makes no grant twice."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ async def test_gather_cancelled_cancels_all(purgatory: Purgatory) -> None:
 
 
 class Desk:
-    """Hands out operations that end after a few checks, and takes down whose result arrived."""
+    """Hands out operations that end after a few checks, and notes the results that arrive."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.purgatory = purgatory

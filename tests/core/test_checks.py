@@ -1,4 +1,4 @@
-"""check_and_complete(), check_all() and cancel_for_key(): who is asked, in what order, and what counts (I7, I12)."""
+"""check_and_complete(), check_all() and cancel_for_key(): operations tried, their order, the count (I7, I12)."""
 
 from __future__ import annotations
 

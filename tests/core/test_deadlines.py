@@ -1,4 +1,4 @@
-"""What happens when time is up: never early, not late, data first (I1, I2, I10, I12), and how to move a deadline."""
+"""Deadlines: never early, not late, data before timeouts (I1, I2, I10, I12), and reschedule()."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly once: whatever ends an operation, and whatever comes in the same turn, it has one outcome (I5, I6)."""
+"""Exactly once: an operation has one outcome, even if several ends come in one loop iteration (I5, I6)."""
 
 from __future__ import annotations
 

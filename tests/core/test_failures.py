@@ -1,4 +1,4 @@
-"""Failures: what an awaiting task sees of one, and when the loop's exception handler hears of one."""
+"""Failures reach the awaiting tasks, or the loop's exception handler."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_failures_nobody_looks_at_are_reported_in_order(
 async def test_cancelled_error_of_a_hook_is_reported_once(
     purgatory: Purgatory, clock: ManualClock, reports: list[BaseException], event: str, hook: str
 ) -> None:
-    """It is the failure of an operation that nobody awaits. No other report may say the same."""
+    """Nothing awaits the operation, so its failure is reported, and only once."""
     exc = asyncio.CancelledError()
     op = purgatory.watch(Op(1.0), ["key"])
     op.hooks[hook] = raising(exc)

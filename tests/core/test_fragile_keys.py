@@ -1,4 +1,4 @@
-"""Keys whose ``__eq__`` begins to raise while operations wait for them: operations end even so, and it is reported."""
+"""Keys with an ``__eq__`` that begins to raise: operations still end, and the error is reported."""
 
 from __future__ import annotations
 

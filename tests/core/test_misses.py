@@ -1,4 +1,4 @@
-"""Checks of keys that nothing watches: the mistakes among them are said, once, and counted."""
+"""Checks of unwatched keys: probable mistakes are logged once, and counted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UUID = uuid.UUID("ffefaccb-fc02-4a1e-91b3-636a75429775")
 
 @pytest.fixture
 def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What was logged as a warning by now."""
+    """Return a function that returns the warnings logged so far."""
 
     def messages() -> list[str]:
         records = [record for record in caplog.records if record.name == "aiopurgatory"]
@@ -49,7 +49,7 @@ TWINS: list[tuple[Hashable, Hashable]] = [
 
 
 async def test_threadsafe_after_close_says_nothing(warned: Callable[[], list[str]]) -> None:
-    """A worker thread may outlive the purgatory. It did what the other warnings advise."""
+    """A worker thread may outlive the purgatory, and it uses the right call."""
     async with Purgatory() as purgatory:
         pass
     await asyncio.to_thread(purgatory.notify_threadsafe, "key")
@@ -206,7 +206,7 @@ async def test_right_keys_and_unknown_ones_are_not_said(purgatory: Purgatory, wa
 
 
 async def test_first_event_is_noticed_after_idle_ones(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
-    """Events that come while nobody waits, as in a fresh worker, use nothing up."""
+    """Checks while nothing is watched, as in a new worker, use up no examinations."""
     for number in range(900):
         purgatory.check_and_complete(number)
     purgatory.watch(Op(60.0), ["7"])
@@ -218,7 +218,7 @@ async def test_first_event_is_noticed_after_idle_ones(purgatory: Purgatory, warn
 async def test_twin_is_noticed_in_a_busy_old_purgatory(
     purgatory: Purgatory, warned: Callable[[], list[str]], rhythm: int
 ) -> None:
-    """One check in *rhythm* is wrong, the others are of keys that nobody happens to wait for."""
+    """One check in *rhythm* is a mistake. The other checks are of keys without an operation."""
     purgatory.watch(Op(60.0), ["wanted"])
     for number in range(20_000):
         purgatory.check_and_complete(f"unwanted {number}")

@@ -1,4 +1,4 @@
-"""Common mistakes: each is answered at once by an error that says what to do instead, and changes nothing."""
+"""Common mistakes: each raises an error with the remedy, and changes nothing."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ async def test_wait_for_async_predicate_raises_type_error(purgatory: Purgatory) 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -5])
 async def test_wait_for_no_time_left_tries_once(purgatory: Purgatory, timeout: float) -> None:
-    """What is left of a deadline may be nothing, or less."""
+    """The remaining time to a deadline may be 0 or negative."""
     answers = [0, 1, 1, 1]
     task = started(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=timeout))
     await turns(5)
@@ -392,7 +392,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def miss(purgatory: Purgatory, clock: ManualClock, *keys: Any) -> None:
-    """An operation whose condition comes to hold, and nobody checks one of its *keys*."""
+    """The operation's condition becomes true, but no check of its *keys* comes."""
     op = purgatory.watch(Op(1.0), keys)
     op.ready = True
     await clock.advance(1.0)

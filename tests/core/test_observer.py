@@ -1,4 +1,4 @@
-"""The observers are told of every end, once, and can do no harm."""
+"""Observers are called once for every end, and their errors affect nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class End(NamedTuple):
 
 
 class Watching(Observer):
-    """Writes down what it is told, then does what a test wants."""
+    """Notes each call, and then calls the test's function."""
 
     def __init__(self) -> None:
         self.openings: list[object] = []

@@ -1,4 +1,4 @@
-"""on_failure(): called once for each operation that ends FAILED, whatever failed it."""
+"""on_failure(): called once for each operation that ends FAILED, by any cause."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ async def test_cancel_msg_reaches_the_awaiter(purgatory: Purgatory, msg: object,
 
 
 async def test_try_complete_not_overridden_fails(purgatory: Purgatory) -> None:
-    """Whoever misspells it hears of it at once: no type checker looks at everybody's code."""
+    """A misspelt name raises at once, because not all users run a type checker."""
     with pytest.raises(NotImplementedError, match="try_complete"):
         await purgatory.watch(DelayedOperation[None](3.0), ["key"])
 

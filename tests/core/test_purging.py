@@ -1,4 +1,4 @@
-"""Purging: with an interval, entries of what has ended stay under its other keys until about so many are swept."""
+"""Purging: with an interval, an ended operation's entries stay under its other keys until the next sweep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERVAL = 5
 
 @pytest.fixture
 async def lazy(clock: ManualClock) -> AsyncIterator[Purgatory]:
-    """It purges when more than 5 operations have ended and may still be listed."""
+    """A purgatory that purges after more than 5 ended operations may have left entries."""
     async with Purgatory(clock=clock, purge_interval=INTERVAL) as purgatory:
         await turns(10)
         yield purgatory

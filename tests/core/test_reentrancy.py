@@ -153,7 +153,7 @@ async def test_try_that_checks_its_own_key_is_not_tried_inside_itself(
 
 
 async def test_check_inside_a_last_try_is_made_up_for_after_it(purgatory: Purgatory, clock: ManualClock) -> None:
-    """Postponed by that try, the operation is checked again, as nobody else would."""
+    """That try reschedules the operation. The queued check then tries it again."""
     op = purgatory.watch(Op(1.0), ["key"])
 
     def postpone(_: Op) -> None:

@@ -1,4 +1,4 @@
-"""Checks with a limit: wake one, the oldest that is willing."""
+"""Checks with a limit: with 1, they wake the oldest operation that can complete."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -
 
 
 async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> None:
-    """What it is for: 100 tasks wait for permits that come back one by one, and each costs one try."""
+    """The use case: 100 tasks wait for permits that are returned one by one. Each return costs one try."""
     free = 0
     tries = 0
 

@@ -1,4 +1,4 @@
-"""The way in: what is refused, the two tries and the gap between them, and what is registered."""
+"""watch(): refusals, the two tries and events between them, and registration."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def test_watch_keys_iterable_raising_leaves_op_untouched(purgatory: Purgat
 
 
 class Topic:
-    """A key that is careless about what it is compared with."""
+    """A key with an __eq__ that raises for other types."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -276,7 +276,7 @@ async def test_watch_ended_before_registers_nothing(purgatory: Purgatory, cancel
 
 
 class Answering(DelayedOperation[None]):
-    """Its try_complete() returns what a test wants, and ends the operation first or not."""
+    """Its try_complete() returns the test's value, and may end the operation first."""
 
     def __init__(self, answer: object, ends: bool) -> None:
         super().__init__(1.0)

@@ -1,4 +1,4 @@
-"""What concerns all at once: notify_all(), and fail_for_key() and waiting() for a key."""
+"""Calls for all operations of a key, or of all keys: notify_all(), and fail_for_key() and waiting() for a key."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_fail_for_key_unawaited_are_reported_each_once(
 
 
 async def test_fail_for_key_called_again_by_a_callback(purgatory: Purgatory) -> None:
-    """A hook or callback of one of them that calls it again finds nobody: all have failed before any is told."""
+    """All fail before the first hook or callback runs. A nested fail_for_key() finds none."""
     answers: list[object] = []
     ops = [purgatory.watch(Op(60.0), ["key"]) for _ in range(3)]
 

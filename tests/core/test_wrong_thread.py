@@ -1,4 +1,4 @@
-"""A call from a wrong thread is refused, with the remedy, and changes nothing: out of debug mode, too (I15)."""
+"""A call from a wrong thread raises an error with the remedy, and changes nothing, also without debug mode (I15)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_wrong_thread_with_a_loop_of_its_own_is_refused(purgatory: Purgato
 
 
 async def test_wrong_thread_remedy_works(purgatory: Purgatory) -> None:
-    """The message names the call for the case: each of the two does what the refused one was to do."""
+    """Each message names another call, and that call does the work of the refused one."""
     checked, cancelled = (purgatory.watch(Op(60.0), [key]) for key in ("a", "b"))
     messages: list[str] = []
 

@@ -51,7 +51,7 @@ def log() -> Log:
 
 @pytest.fixture(params=["counted", "to a watermark"])
 def feed(request: pytest.FixtureRequest, purgatory: Purgatory, log: Log) -> Feed[str, bytes]:
-    """A feed whose source counts what is readable, and one that has a Watermark for that."""
+    """A feed with a source that counts its readable data, and a feed with a Watermark."""
     if request.param == "counted":
         return Feed(purgatory, "orders", log)
     return Feed(purgatory, "orders", log, end=log.end)

@@ -218,7 +218,7 @@ async def test_async_function_is_refused(purgatory: Purgatory, function: str) ->
 async def test_function_returning_a_coroutine_is_reported(
     purgatory: Purgatory, clock: ManualClock, function: str
 ) -> None:
-    """Nobody would await it; and as an answer it would be true, for ever."""
+    """Its coroutine would never be awaited, and would always count as true."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
     functions: Any = {"on_missed": print} | {function: lambda member: act(member)}

@@ -1,4 +1,4 @@
-"""A request for several partitions: an answer for each, whatever ends the wait for it."""
+"""A request for several partitions: an answer for each, by any end of its wait."""
 
 from __future__ import annotations
 

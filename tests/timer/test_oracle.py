@@ -50,7 +50,7 @@ class Oracle:
         return len(self.pending) < before
 
     def advance(self, now: int) -> list[tuple[int, Task]]:
-        """What expires by *now*, each with its deadline rounded up to the tick, in that order."""
+        """Return the tasks that expire by *now*, in order of their deadlines rounded up to the tick."""
         expired: list[tuple[int, Task]] = []
         while due := [entry for entry in self.pending if self.rounded(entry) <= now]:
             entry = min(due, key=self.rounded)
@@ -102,7 +102,7 @@ class CatchUp(NamedTuple):
 
 
 def advanced(timer: Timer, now: int, limit: int | None) -> list[Task]:
-    """What expires by *now*; each task has added itself again if it wants to."""
+    """Return the tasks that expire by *now*. Some have added themselves again."""
     expired: list[Task] = []
 
     def expire(task: TimerTask) -> None:
