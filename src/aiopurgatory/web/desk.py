@@ -70,18 +70,15 @@ class Desk:
         self.answered: Final = Counter[int]()
         self._newcomers = Newcomers()
         self._handover = Handover(turn_budget_of(purgatory))
-        #: The loop that the three above belong to, and the loop in which this is open.
+        #: The loop that the newcomers, the handover and the places belong to.
         self._home: asyncio.AbstractEventLoop | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def is_open_in(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether enter() was called in *loop*, and close() not since."""
-        return self._loop is loop
+        #: The loop in which enter() was called, and close() not since.
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
         """Start the purgatory, and open."""
         await self.purgatory.start()
-        if self._loop is not asyncio.get_running_loop():
+        if self.loop is not asyncio.get_running_loop():
             await self.enter()
 
     async def enter(self) -> None:
@@ -89,7 +86,7 @@ class Desk:
         loop = asyncio.get_running_loop()
         if loop_of(self.purgatory).running is not loop:  # otherwise it is open, or was closed on purpose
             await self.purgatory.start()
-        self._loop = loop
+        self.loop = loop
         if self._home is not loop:
             self._home = loop
             self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
@@ -110,8 +107,8 @@ class Desk:
         self._leave_loop()
 
     def _leave_loop(self) -> None:
-        if self._loop is not None:
-            self._loop = None
+        if self.loop is not None:
+            self.loop = None
             tell_closed(self.purgatory, self._polling, self._observers)
 
     # places

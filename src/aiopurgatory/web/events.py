@@ -129,7 +129,7 @@ class EventRoute(Generic[K]):
     async def _open(self, request: PollRequest[K]) -> EventStream[K]:
         """Park a stream. Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises."""
         desk = self._desk
-        if not desk.is_open_in(asyncio.get_running_loop()):
+        if desk.loop is not asyncio.get_running_loop():
             await desk.enter()
         stream = EventStream(
             desk.purgatory, request.resource, self._reader.peek, desk.policy, request.client, request.group

@@ -30,7 +30,7 @@ class Responder(Generic[K]):
     async def respond(self, request: PollRequest[K]) -> Answer:
         """Do what LongPolling.answer() does."""
         desk, reader = self.desk, self.reader
-        if not desk.is_open_in(asyncio.get_running_loop()):
+        if desk.loop is not asyncio.get_running_loop():
             await desk.enter()
         poll: LongPoll[K] | None = None
         resource = request.resource
