@@ -108,8 +108,9 @@ async def test_fetch_without_time_answers_at_once(
     log.data = b"he"
     assert await fetch(full, {"orders": (log, 0)}, timeout=timeout, min_bytes=5) == {"orders": b"he"}
     assert await feed.fetch(0, min_bytes=5, timeout=timeout) == b"he"
+    assert await feed.fetch(2, min_bytes=5, timeout=timeout) == b""
     statistics = feed.purgatory.statistics()
-    assert (statistics.completed, statistics.wakeups) == (1, 0)
+    assert (statistics.completed, statistics.wakeups) == (2, 0)
 
 
 async def test_fetch_min_bytes_0_never_parks(feed: Feed[str, bytes]) -> None:
@@ -219,6 +220,7 @@ async def test_fetch_past_the_end_waits_if_the_source_lets_it(purgatory: Purgato
 
     class Lenient(Log):
         def read(self, offset: int, max_bytes: int) -> bytes:
+            assert max_bytes <= max(len(self.data) - offset, 0)  # 0 past the end
             return self.data[offset : offset + max_bytes]
 
     log = Lenient(b"ab")
