@@ -231,6 +231,7 @@ async def test_fetch_past_the_end_waits_if_the_source_lets_it(purgatory: Purgato
         log.data = data
         assert feed.check_and_complete() == ended
     assert await task == b"d"
+    assert await feed.fetch(9, timeout=0) == b""
 
 
 async def test_fetch_to_a_watermark_needs_no_readable(purgatory: Purgatory) -> None:
