@@ -54,6 +54,10 @@ INNER = {"aiopurgatory.timer.Timer", "aiopurgatory.testing.MemoryServer"}
 UNOBSERVED = {"aiopurgatory.journal.Journal"}
 
 
+#: The source is the same, and the interpreted form tells.
+needs_annotations = pytest.mark.skipif(aiopurgatory.COMPILED, reason="compiled functions have no annotations")
+
+
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that *kind* has of this library."""
     for base in kind.__mro__:
@@ -89,6 +93,7 @@ def test_threadsafe_methods_have_a_twin_without_the_suffix() -> None:
     assert {name.removesuffix("_threadsafe") for name in threadsafe} <= names
 
 
+@needs_annotations
 def test_notify_returns_nothing_and_check_a_number() -> None:
     for name, function in functions():
         method = name.rpartition(".")[2]
@@ -107,6 +112,7 @@ def test_timeout_is_a_keyword() -> None:
             assert timeout.kind is inspect.Parameter.KEYWORD_ONLY, name
 
 
+@needs_annotations
 @pytest.mark.parametrize("name", LONG_LIVED)
 def test_what_lives_long_has_one_life_cycle(name: str) -> None:
     kind: Any = PUBLIC[name]
