@@ -209,7 +209,7 @@ class NaivePurgatory:
         return self.check(key, self.under[key]) if key in self.under else 0
 
     def check_all(self) -> int:
-        return self.check(None, self.pending)
+        return self.check(None, self.pending) if self.pending else 0
 
     def check(self, key: str | None, ops: list[NaiveOp]) -> int:
         if self.walking:
