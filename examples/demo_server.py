@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import signal
 import socket
 import sys
-import threading
 from dataclasses import asdict
 from typing import Any
 
@@ -46,7 +44,20 @@ async def serve(listener: socket.socket, folder: str) -> None:
     async with Journal(folder, snapshot_seconds=1.0) as journal:
         app = create_app([lateness, Metrics(), journal])
         add_routes(app, lateness)
-        await Server(app).serve(sockets=[listener])
+        await DemoServer(app).serve(sockets=[listener])
+
+
+class DemoServer(Server):
+    """A server that stops when its stdin ends: the parent has closed its end of the pipe, or is gone."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # Only now does every part that must hear SIGTERM listen for it.
+        asyncio.get_running_loop().add_reader(0, self.stop)
+
+    def stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(0)
+        signal.raise_signal(signal.SIGTERM)
 
 
 def add_routes(app: Starlette, lateness: Lateness) -> None:
@@ -70,15 +81,9 @@ def add_routes(app: Starlette, lateness: Lateness) -> None:
 
 def main() -> None:
     tame_collector()
-    threading.Thread(target=stop_with_parent, daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it again; then the journal is closed
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it again when it has stopped
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))
-
-
-def stop_with_parent() -> None:
-    os.read(0, 1)  # until the parent closes its end of the pipe, or ends for any reason
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
