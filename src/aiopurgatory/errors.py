@@ -11,3 +11,20 @@ class PurgatoryClosedError(PurgatoryError):
 
 class PurgatoryFullError(PurgatoryError):
     """``max_pending`` operations are already pending. The refused operation is unchanged and may be watched later."""
+
+
+class GoneError(PurgatoryError):
+    """A client cannot resume from its version or event id: that is no longer kept. Over HTTP, the answer is 410.
+
+    A source raises it; an event log does, too.
+
+    Args: after: the id from which to go on; None (default): from scratch, or unknown.
+    """
+
+    def __init__(self, *args: object, after: str | None = None) -> None:
+        super().__init__(*args)
+        self.after = after
+
+
+class NotFoundError(PurgatoryError):
+    """There is no such resource or topic. A source raises it. Over HTTP, the answer is 404."""

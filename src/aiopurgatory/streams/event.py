@@ -1,0 +1,84 @@
+"""Events of a log, and the errors of those who write and follow it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..arguments import require, require_text
+from ..errors import PurgatoryError
+
+#: The most bytes of an event's data.
+MAX_DATA: Final = 1 << 20
+#: Names that an EventSource, or a log, gives a meaning of its own.
+RESERVED: Final = frozenset({"end", "error", "gone", "open", "replaced"})
+#: Line ends; ``str.splitlines()`` knows more of them.
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+class EndedError(PurgatoryError):
+    """The topic has ended, or another producer has taken the run over: nothing can be appended."""
+
+
+class TopicExistsError(PurgatoryError):
+    """The topic has a run already, or many write to it."""
+
+
+class StoreError(PurgatoryError):
+    """The log could not be read, or written to. ``__cause__`` has the error of the client library."""
+
+
+class StoreDownError(StoreError):
+    """The server cannot be reached, or did not answer in time."""
+
+
+@dataclass(slots=True)
+class Event:
+    """An event of a topic.
+
+    Args:
+        id: what to resume after. It has no spaces.
+        data: its text.
+        name: its kind, for the listeners; None: no kind.
+        is_end: whether it is the last of its topic. Its name is ``end`` then, and its data the reason.
+    """
+
+    id: str
+    data: str
+    name: str | None = None
+    is_end: bool = False
+    _sse: bytes | None = field(default=None, init=False, repr=False, compare=False)
+
+    def sse(self) -> bytes:
+        """Return it as a server-sent event. It is rendered once for all listeners (S10)."""
+        if self._sse is None:
+            name = "" if self.name is None else f"event: {self.name}\n"
+            lines = "\ndata: ".join(_LINE_END.split(self.data))
+            self._sse = f"{name}id: {self.id}\ndata: {lines}\n\n".encode(errors="replace")
+        return self._sse
+
+
+def require_topic(topic: object) -> None:
+    """Raises: TypeError, ValueError: *topic* is no text of 1 to 200 characters."""
+    require_text("topic", topic)
+    require(isinstance(topic, str) and 1 <= len(topic) <= 200, "topic", "of 1 to 200 characters", topic)
+
+
+def require_event(data: object, name: object) -> None:
+    """Raises: TypeError, ValueError: *data* or *name* cannot be that of an event."""
+    require_text("data", data)
+    if isinstance(data, str) and len(data.encode()) > MAX_DATA:
+        raise ValueError(f"data must be at most {MAX_DATA:,} bytes, got {len(data.encode()):,}; store it elsewhere")
+    if name is not None:
+        require_text("name", name)
+        plain = isinstance(name, str) and 1 <= len(name) <= 100 and name.isprintable()
+        require(plain, "name", "of 1 to 100 printable characters", name)
+        require(name not in RESERVED, "name", f"none of {', '.join(sorted(RESERVED))}", name)
+
+
+def require_reason(reason: object) -> None:
+    """Raises: TypeError, ValueError: *reason* cannot be that of an end."""
+    require_text("reason", reason)
+    plain = isinstance(reason, str) and 1 <= len(reason) <= 200 and reason.isprintable()
+    require(plain, "reason", "of 1 to 200 printable characters", reason)

@@ -1,0 +1,149 @@
+"""The iterator of a listener."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, final
+
+from ..core.kit import mark_retrieved
+from ..operation import DelayedOperation
+from ..purgatory import Purgatory
+from .event import Event
+from .position import Position
+from .tails import Tails
+
+
+@final
+class Listener(DelayedOperation[None]):
+    """A listener, from its first event to its end. A check wakes its task if there is something to do."""
+
+    __slots__ = ("_position", "_woken")
+
+    def __init__(self, position: Position) -> None:
+        super().__init__(None)
+        mark_retrieved(self)  # its failure is raised by wait()
+        self._position = position
+        self._woken: asyncio.Future[None] | None = None
+
+    def try_complete(self) -> bool:
+        if self._position.has_news():
+            self._wake()
+        return False
+
+    def on_cancel(self) -> None:
+        self._wake()
+
+    def on_failure(self, exc: BaseException) -> None:
+        self._wake()
+
+    async def wait(self) -> None:
+        """Wait for something to do. Raises: PurgatoryClosedError: the purgatory was closed."""
+        while not self.done() and not self._position.has_news():
+            self._woken = asyncio.get_running_loop().create_future()
+            try:
+                await self._woken
+            finally:
+                self._woken = None
+        self.check()
+
+    def check(self) -> None:
+        """Raises: PurgatoryClosedError: the purgatory was closed."""
+        if self.done():
+            self.result()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+
+@final
+class Follow:
+    """What ``EventLog.follow()`` returns: an asynchronous iterator of events.
+
+    Its place is free again when it ends or raises, when its task is cancelled, when aclose() is called, or when nothing
+    refers to it any more, as after a ``break``.
+    """
+
+    __slots__ = ("_after", "_events", "_is_over", "_listener", "_loop", "_position", "_ready", "_topic")
+
+    def __init__(self, ready: Callable[[], Awaitable[tuple[Purgatory, Tails]]], topic: str, after: str | None) -> None:
+        self._ready, self._topic, self._after = ready, topic, after
+        self._events: deque[Event] = deque()
+        self._is_over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._position: Position | None = None
+        self._listener: Listener | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if not self._events:
+            await self._fill()
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Free the place. A second call does nothing."""
+        self._close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def __del__(self) -> None:
+        if self._loop is None or self._is_over or self._loop.is_closed():
+            return
+        # The garbage collector may run in any thread.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_leave, self._position, self._listener)
+
+    async def _fill(self) -> None:
+        """Wait for events. Raises: StopAsyncIteration: there are no more."""
+        if self._is_over:
+            raise StopAsyncIteration
+        try:
+            position, listener = await self._place()
+            while not self._events:
+                listener.check()
+                self._events.extend(await position.next())
+                if position.is_over:
+                    self._close()
+                    if not self._events:
+                        raise StopAsyncIteration
+                elif not self._events:
+                    await listener.wait()
+        except BaseException:
+            self._close()
+            raise
+
+    async def _place(self) -> tuple[Position, Listener]:
+        if self._position is None or self._listener is None:
+            purgatory, tails = await self._ready()
+            position = Position(tails, self._topic, self._after)
+            listener = Listener(position)
+            try:
+                purgatory.watch(listener, (self._topic,))
+            except BaseException:
+                position.leave()
+                raise
+            self._position, self._listener, self._loop = position, listener, asyncio.get_running_loop()
+        return self._position, self._listener
+
+    def _close(self) -> None:
+        self._is_over = True
+        _leave(self._position, self._listener)
+
+
+def _leave(position: Position | None, listener: Listener | None) -> None:
+    if listener is not None:
+        listener.cancel()
+    if position is not None:
+        position.leave()

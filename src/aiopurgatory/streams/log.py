@@ -1,0 +1,326 @@
+"""The public class of a log: runs, events of many writers, and listeners."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ..arguments import require, require_int, require_seconds, require_text
+from ..core.kit import Observer, tell_closed, tell_opened
+from ..errors import PurgatoryClosedError
+from ..purgatory import Purgatory
+from .event import require_event, require_reason, require_topic
+from .follow import Follow
+from .rules import Appending, Decide, Keep, state_of
+from .run import Run
+from .store import Store
+from .tails import Tails
+from .writer import Writer
+
+#: The most topics whose state is remembered for append().
+_MAX_WRITERS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatistics:
+    """A snapshot of a log in this process. Counts are since its last start.
+
+    Args:
+        name: the log's name.
+        topics: topics that somebody follows here.
+        listeners: those who follow them.
+        window_bytes: bytes of the newest events that are kept here for them.
+        reads: reads of the store.
+        appended: events appended here.
+        abandoned: runs that this process has ended as abandoned.
+        error: why the server could not be read last; None: it could.
+    """
+
+    name: str
+    topics: int
+    listeners: int
+    window_bytes: int
+    reads: int
+    appended: int
+    abandoned: int
+    error: str | None
+
+
+class EventLog:
+    """Topics of events: each listener, in any process, gets each event once, in order, until the end.
+
+        async with log.run("answers/7") as run:  # in one process
+            async for token in model(prompt):
+                await run.append(token)
+
+        async for event in log.follow("answers/7", after=last_id):  # in any
+            ...
+
+    Use RedisLog, PostgresLog or MemoryLog. It belongs to the event loop that started it.
+
+    Args:
+        store: where the events are.
+        name: labels the log, and separates its topics from those of other logs on the same server; 1 to 40 letters,
+            digits, ``_`` and ``-``; default "events".
+        keep_events: events to keep of a topic, at most; default 10,000.
+        keep_bytes: bytes of data to keep of a topic, at most; default 16 MiB. The newest event stays in any case.
+        keep_seconds: seconds to keep an event, and a topic after its last change; default a day. Events are dropped in
+            blocks, by later appends: of each of these bounds, at least 15/16 is kept.
+        window_bytes: bytes of the newest events to hold for all listeners of this process; default 16 MiB.
+        unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10.
+        max_listeners: refuse more listeners in this process than this, with PurgatoryFullError; default None: no limit.
+        observers: told when this opens and closes, and when listeners end; default: none.
+
+    Raises: TypeError, ValueError: an argument has the wrong type, or is out of its range.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        name: str = "events",
+        keep_events: int = 10_000,
+        keep_bytes: int = 16 << 20,
+        keep_seconds: float = 86_400.0,
+        window_bytes: int = 16 << 20,
+        unknown_timeout: float = 10.0,
+        max_listeners: int | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        require_name(name)
+        require_int("keep_events", keep_events, 1)
+        require_int("keep_bytes", keep_bytes, 1)
+        require_seconds("keep_seconds", keep_seconds, 1.0, 1e9)
+        require_int("window_bytes", window_bytes, 0)
+        require_seconds("unknown_timeout", unknown_timeout, 0.0, 1e6)
+        if max_listeners is not None:
+            require_int("max_listeners", max_listeners, 1)
+        self._store = store
+        self._keep = Keep(keep_events, keep_bytes, keep_seconds)
+        self._window_bytes, self._unknown_timeout = window_bytes, unknown_timeout
+        self.purgatory: Final = Purgatory(name, max_pending=max_listeners, observers=observers)
+        self._tails: Tails | None = None
+        self._is_closed = False
+        self._starting = asyncio.Lock()
+        self._writers: OrderedDict[str, Writer] = OrderedDict()
+        self._appended = 0
+
+    @property
+    def name(self) -> str:
+        """The name shown in statistics and metrics."""
+        return self.purgatory.name
+
+    def __repr__(self) -> str:
+        state = "open" if self._tails is not None else "closed" if self._is_closed else "new"
+        return f"<{type(self).__name__} {self.name!r} {state} listeners={self.purgatory.num_delayed}>"
+
+    # life
+
+    async def start(self) -> None:
+        """Connect, in the running loop. Once it is open, a call does nothing. The first use calls this.
+
+        Raises:
+            PurgatoryError: it cannot connect; the message has the reason and the remedy.
+            RuntimeError: it runs in another loop, or was started before a fork.
+        """
+        async with self._starting:
+            if self._tails is not None:
+                await self.purgatory.start() if not self.purgatory.is_open else None
+                return
+            await self.purgatory.start()
+            tails = Tails(self._store, self.purgatory, self._keep, self._window_bytes, self._unknown_timeout)
+            try:
+                await self._store.open(tails.notify, tails.notify_all)
+            except BaseException:
+                self.purgatory.close()
+                raise
+            self._tails, self._is_closed, self._appended = tails, False, 0
+            tell_opened(self.purgatory, self)
+
+    async def aclose(self) -> None:
+        """End every listener with PurgatoryClosedError, and disconnect. A second call does nothing."""
+        tails, self._tails = self._tails, None
+        self._is_closed = True
+        if tails is None:
+            return
+        self._starting = asyncio.Lock()
+        tell_closed(self.purgatory, self)
+        await self.purgatory.aclose()
+        tails.close()
+        self._writers.clear()
+        await self._store.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """Start with an app, and close with it: ``FastAPI(lifespan=log.lifespan)``, and so for Starlette."""
+        async with self:
+            yield
+
+    def statistics(self) -> LogStatistics:
+        """Return a snapshot of this process' part of the log."""
+        tails = self._tails
+        return LogStatistics(
+            name=self.name,
+            topics=0 if tails is None else len(tails),
+            listeners=self.purgatory.num_delayed,
+            window_bytes=0 if tails is None else tails.windows.size,
+            reads=0 if tails is None else tails.reads,
+            appended=self._appended,
+            abandoned=0 if tails is None else tails.abandoned,
+            error=None if tails is None or tails.down is None else str(tails.down),
+        )
+
+    # writing
+
+    def run(self, topic: str, *, lease: float = 15.0, resume: bool = False) -> Run:
+        """Return the run of *topic*: enter it with ``async with``, append to it, and leave it to end it.
+
+        A topic has one run, for ever. If its process dies, or loses the server for longer than the lease, the listeners
+        end the run as ``abandoned``, after the lease and a third of it.
+
+        Args:
+            topic: 1 to 200 characters.
+            lease: seconds, from 0.1 on. It is renewed as long as the block lasts. default 15.
+            resume: take over a run that has not ended, as when a job is tried again; its former producer gets
+                EndedError. ``run.last_id`` says what it had appended last. Choose a lease that is longer than the time
+                to the next try.
+
+        Entering raises:
+            TopicExistsError: the topic has a run already, or many write to it.
+            EndedError: its run has ended.
+            StoreDownError: the server was down for as long as the lease.
+        """
+        require_topic(topic)
+        require_seconds("lease", lease, 0.1, 1e6)
+        require(isinstance(resume, bool), "resume", "a bool", resume)
+        return Run(self._write, Writer(self._store, topic, self._keep.seconds), topic, lease, resume, self._keep)
+
+    async def append(
+        self,
+        topic: str,
+        data: str,
+        name: str | None = None,
+        *,
+        id: str | None = None,
+        timeout: float = 15.0,  # noqa: A002
+    ) -> str:
+        """Append an event to a topic that many write to.
+
+        Args:
+            topic: 1 to 200 characters. It begins with its first event.
+            data: the event's text, at most 1 MiB.
+            name: its kind, as for ``Run.append()``.
+            id: an id of your own, of 1 to 100 characters: if one of the topic's last 64 ids is the same, nothing is
+                added. So a call that failed, or was cancelled, can be repeated. None (default): a repeated call may add
+                the event twice.
+            timeout: seconds of an outage to wait through; default 15.
+
+        Returns: the id of the event.
+
+        Raises:
+            TopicExistsError: the topic has a run: only its producer appends.
+            EndedError: the topic has ended.
+            StoreDownError: the outage was longer. The event may be there nevertheless.
+            TypeError, ValueError: an argument is invalid.
+        """
+        require_topic(topic)
+        require_event(data, name)
+        if id is not None:
+            require_text("id", id)
+            require(1 <= len(id) <= 100, "id", "of 1 to 100 characters", id)
+        require_seconds("timeout", timeout)
+        appending = Appending(data, name, self._keep, writer_id=id)
+        return await self._write(self._writer(topic), appending, timeout)
+
+    async def end(self, topic: str, reason: str = "done", *, timeout: float = 15.0) -> str:
+        """End a topic that many write to, or, from any process, a run: its producer gets EndedError.
+
+        Args: reason: the data of the last event. timeout: seconds of an outage to wait through; default 15.
+        Returns: the id of the last event.
+        Raises: EndedError: it has ended. StoreDownError: the outage was longer. TypeError, ValueError.
+        """
+        require_topic(topic)
+        require_reason(reason)
+        require_seconds("timeout", timeout)
+        return await self._write(self._writer(topic), Appending(reason, None, self._keep, is_end=True), timeout)
+
+    # listening
+
+    def follow(self, topic: str, after: str | None = None) -> Follow:
+        """Return an asynchronous iterator of the events of *topic*. Its last event has ``is_end``.
+
+        Args:
+            topic: 1 to 200 characters. If it does not exist yet, it is waited for.
+            after: the id of the last event that the listener has; None (default): from the beginning. For a topic that
+                many write to, that is the oldest event kept.
+
+        Iterating raises:
+            GoneError: events after *after*, or the beginning of a run, are not kept any more. To go on with what is
+                kept, follow again after its ``after``.
+            NotFoundError: there was no such topic for ``unknown_timeout`` seconds.
+            PurgatoryClosedError: the log closes, or ``close_on_stop(log.purgatory)`` was called and the server stops.
+            PurgatoryFullError: there are ``max_listeners`` already.
+            StoreError: the topic cannot be read. (An outage is waited for.)
+        """
+        require_topic(topic)
+        if after is not None:
+            require_text("after", after)
+        return Follow(self._ready, topic, after)
+
+    async def last_id(self, topic: str) -> str | None:
+        """Return the id of the newest event of *topic*, to follow only what comes next; None: there is none.
+
+        Raises: StoreDownError.
+        """
+        require_topic(topic)
+        await self._ready()
+        state = state_of(await self._store.read(topic, 1 << 52, 1, 1))
+        return None if state is None else state.id_of(state.last)
+
+    # inside
+
+    async def _ready(self) -> tuple[Purgatory, Tails]:
+        if self._tails is None:
+            if self._is_closed:
+                raise PurgatoryClosedError(f"log {self.name!r} is closed")
+            await self.start()
+        assert self._tails is not None
+        return self.purgatory, self._tails
+
+    def _writer(self, topic: str) -> Writer:
+        writer = self._writers.get(topic)
+        if writer is None:
+            writer = self._writers[topic] = Writer(self._store, topic, self._keep.seconds)
+            if len(self._writers) > _MAX_WRITERS:
+                self._writers.popitem(last=False)
+        else:
+            self._writers.move_to_end(topic)
+        return writer
+
+    async def _write(self, writer: Writer, decide: Decide, patience: float) -> str:
+        await self._ready()
+        made = await writer.write(decide, patience)
+        self._appended += isinstance(decide, Appending)
+        return made
+
+
+def require_name(name: object) -> None:
+    """Raises: TypeError, ValueError: *name* cannot be that of a log on every server."""
+    require_text("name", name)
+    plain = isinstance(name, str) and 1 <= len(name) <= 40 and name.isascii()
+    plain = plain and str(name).replace("_", "").replace("-", "").isalnum()
+    require(plain, "name", "1 to 40 letters, digits, _ and -", name)

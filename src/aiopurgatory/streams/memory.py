@@ -1,0 +1,110 @@
+"""A log in memory, for tests, and for a service of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ..core.kit import Observer
+from .log import EventLog
+from .store import Commit, Page, Row
+
+
+class MemoryLog(EventLog):
+    """An EventLog in the memory of one process, in one event loop. All arguments are those of EventLog.
+
+    It keeps topics until they are ``keep_seconds`` old, or this object is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "events",
+        keep_events: int = 10_000,
+        keep_bytes: int = 16 << 20,
+        keep_seconds: float = 86_400.0,
+        window_bytes: int = 16 << 20,
+        unknown_timeout: float = 10.0,
+        max_listeners: int | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        super().__init__(
+            MemoryStore(),
+            name=name,
+            keep_events=keep_events,
+            keep_bytes=keep_bytes,
+            keep_seconds=keep_seconds,
+            window_bytes=window_bytes,
+            unknown_timeout=unknown_timeout,
+            max_listeners=max_listeners,
+            observers=observers,
+        )
+
+
+@dataclass(slots=True)
+class _Topic:
+    version: str = ""
+    state: str = ""
+    touched: float = 0.0
+    first: int = 0
+    rows: list[Row] = field(default_factory=list)
+
+
+class MemoryStore:
+    """A store in memory. Args: clock: returns seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._server = secrets.token_hex(4)
+        #: By the time of the last commit, the oldest first.
+        self._topics: OrderedDict[str, _Topic] = OrderedDict()
+        self._notify: Callable[[str], object] | None = None
+
+    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object]) -> None:
+        self._notify = notify
+
+    async def aclose(self) -> None:
+        self._notify = None
+
+    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
+        kept = self._topics.get(topic, _Topic())
+        found: list[Row] = []
+        if kept.rows and after < kept.rows[-1][0]:
+            start = max(0, after + 1 - kept.rows[0][0])
+            for row in kept.rows[start : start + rows]:
+                found.append(row)
+                size -= len(row[1])
+                if size <= 0:
+                    break
+        return self._page(kept, found)
+
+    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+        now = self._clock()
+        kept = self._topics.get(topic, _Topic())
+        if kept.version == commit.expected:
+            if not kept.version:
+                self._drop_old(now - keep)
+                self._topics[topic] = kept
+            kept.version, kept.state, kept.touched = commit.version, commit.state, now
+            kept.rows += commit.rows
+            if kept.rows and kept.rows[0][0] < commit.first:
+                del kept.rows[: commit.first - kept.rows[0][0]]
+            self._topics.move_to_end(topic)
+            if self._notify is not None:
+                asyncio.get_running_loop().call_soon(self._notify, topic)
+        return self._page(kept, [])
+
+    def _page(self, topic: _Topic, rows: list[Row]) -> Page:
+        now = self._clock()
+        return Page(topic.version, topic.state, now - topic.touched, now, self._server, rows)
+
+    def _drop_old(self, before: float) -> None:
+        while self._topics:
+            oldest = next(iter(self._topics))
+            if self._topics[oldest].touched > before:
+                return
+            del self._topics[oldest]

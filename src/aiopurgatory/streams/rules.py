@@ -1,0 +1,354 @@
+"""The rules of a log: each listener gets every event once, in order, until the end. No I/O.
+
+S1 The events of a topic are numbered without gaps, in the order of their commits. An id is ``epoch-number``. The epoch
+   is random, so a topic that the server has lost, and that began anew, is noticed. When the server's data has another
+   life (a restart, a failover), a generation begins: the id is ``epoch.generation-number``, and the topic keeps the
+   number at which it began. So an id of an event that the server has lost is noticed, too.
+S2 Who reads events gives the number of the last one. If the next one is not there, it is gone, and that is said.
+S3 A run has one producer, which counts its events: a repeated append adds nothing. Other writers may give an id.
+S4 A topic has one run, for ever. Its end is final, and so is the loss of it to another producer.
+S5 The end is an event, and its data the reason: done, failed, cancelled, abandoned, or any other.
+S6 A producer has a lease, which each commit renews. Who sees it expired twice, a pause apart, with no commit in
+   between, ends the run as abandoned. After an outage of the server, the pause lets a living producer come first.
+S7 An append waits through an outage, for as long as the lease.
+S8 Who resumes after an event that is gone is told so, and from where to go on: from the oldest event that is kept.
+S9 A listener may come before the first event: an unknown topic is waited for.
+S10 A worker reads a topic once for all its listeners. A listener behind shares reads with those at the same place.
+S11 The wake-up of the listeners is part of the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from ..errors import GoneError
+from .event import EndedError, Event, TopicExistsError
+from .store import Commit, Page, Row
+
+#: The most generations of a topic to remember. Ids of earlier ones are gone.
+MAX_GENERATIONS: Final = 16
+#: The most ids of writers to remember (S3).
+MAX_WRITER_IDS: Final = 64
+#: Events are dropped in blocks, each of this part of what is kept.
+BLOCKS: Final = 16
+#: The part of a lease between two looks at one that has expired (S6).
+PAUSE: Final = 1 / 3
+
+_ID: Final = re.compile(r"([a-z0-9]{1,20})(?:\.([a-z0-9]{1,20}))?-([0-9]{1,15})", re.ASCII)
+
+
+class Keep(NamedTuple):
+    """How much of a topic to keep: so many events, bytes, and seconds."""
+
+    events: int
+    size: int
+    seconds: float
+
+
+class Block(NamedTuple):
+    """Events that are dropped together: the number of the first one, their bytes, and the time of the first."""
+
+    first: int
+    size: int
+    began: float
+
+
+class Generation(NamedTuple):
+    """Events of one life of the server's data: its tag in their ids, and the number of the last event before them."""
+
+    tag: str
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of a topic. Stores keep it as text.
+
+    Args:
+        epoch: random; a part of each id (S1).
+        server: the life of the server's data at the last commit.
+        last: the number of the newest event.
+        generations: oldest first.
+        blocks: the events that are kept, oldest first.
+        producer: a random text that only the producer of its run knows; empty: many write.
+        lease: seconds; 0: many write.
+        count: how many events the producer has counted.
+        end: the reason, once the last event is the end.
+        writer_ids: ids given by writers, and the numbers of their events.
+    """
+
+    epoch: str
+    server: str
+    last: int = 0
+    generations: tuple[Generation, ...] = (Generation("", 0),)
+    blocks: tuple[Block, ...] = ()
+    producer: str = ""
+    lease: float = 0.0
+    count: int = 0
+    end: str | None = None
+    writer_ids: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest event that is kept; that of the next one if none is."""
+        return self.blocks[0].first if self.blocks else self.last + 1
+
+    def id_of(self, number: int) -> str:
+        """Return the id of the event *number*."""
+        tag = next(g.tag for g in reversed(self.generations) if g.before < number or g is self.generations[0])
+        return f"{self.epoch}.{tag}-{number}" if tag else f"{self.epoch}-{number}"
+
+    def event(self, row: Row) -> Event:
+        """Return the event of *row*, which a store has returned."""
+        number, text = row
+        name, _, data = text.partition("\n")
+        return Event(self.id_of(number), data, name or None, self.end is not None and number == self.last)
+
+    def text(self) -> str:
+        """Return it as text, without what has its default."""
+        fields: dict[str, Any] = {"epoch": self.epoch, "server": self.server}
+        for name, default in _DEFAULTS:
+            value = getattr(self, name)
+            if value != default:
+                fields[name] = value
+        return _ENCODER.encode(fields)
+
+
+_DEFAULTS: Final = [(each.name, each.default) for each in dataclass_fields(State)[2:]]
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+
+
+def state_of(page: Page) -> State | None:
+    """Return the state on *page*; None: there is no such topic."""
+    if not page.version:
+        return None
+    fields = json.loads(page.state)
+    if "generations" in fields:
+        fields["generations"] = tuple(Generation(*each) for each in fields["generations"])
+    if "blocks" in fields:
+        fields["blocks"] = tuple(Block(*each) for each in fields["blocks"])
+    if "writer_ids" in fields:
+        fields["writer_ids"] = tuple((each, number) for each, number in fields["writer_ids"])
+    return State(**fields)
+
+
+# listening
+
+
+def place(state: State, after: str | None) -> int:
+    """Return the number of the event *after*, if every event since then is kept (S2, S8).
+
+    Args: after: an id; None: from the beginning. Where many write, that is the oldest event kept.
+    Raises: GoneError: events after it are gone, or it is not of this topic.
+    """
+    number = _number(state, after)
+    if number is None or number < state.first - 1:
+        oldest = state.id_of(state.first - 1)
+        raise GoneError(f"events after {after or 'the beginning'} are gone; the oldest kept is next", after=oldest)
+    return number
+
+
+def number_in(after: str | None) -> int:
+    """Return the number in the id *after*, of whatever topic; 0 if there is none."""
+    found = _ID.fullmatch(after or "")
+    return int(found[3]) if found else 0
+
+
+def _number(state: State, after: str | None) -> int | None:
+    if after is None:
+        return 0 if state.producer else state.first - 1
+    found = _ID.fullmatch(after)
+    if found is None or found[1] != state.epoch:
+        return None
+    tag, number = found[2] or "", int(found[3])
+    limits = [g.before for g in state.generations[1:]] + [state.last]
+    for generation, limit in zip(state.generations, limits, strict=True):
+        if generation.tag == tag:
+            return number if number <= limit else None
+    return None
+
+
+class Suspicion:
+    """Watches the lease of a run (S6)."""
+
+    def __init__(self) -> None:
+        self._version = ""
+
+    def look(self, page: Page, state: State) -> float:
+        """Returns: seconds until the next look; infinity: there is no need; 0: the run is to be ended as abandoned."""
+        if not state.producer or state.end is not None:
+            return inf
+        if page.idle < state.lease:
+            self._version = ""
+            return state.lease - page.idle
+        if self._version == page.version:
+            return 0.0
+        self._version = page.version
+        return state.lease * PAUSE
+
+
+# writing
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A change to make, and the id that the caller gets.
+
+    Args: commit: None: there is nothing to change, since it was made before.
+    """
+
+    commit: Commit | None
+    id: str
+
+
+#: Decides what to change, given the topic as it is. Raises: EndedError, TopicExistsError.
+Decide = Callable[[Page, State | None], Write]
+
+
+@dataclass(frozen=True, slots=True)
+class Appending:
+    """Appends an event.
+
+    Args:
+        producer: of the run; empty: many write.
+        count: of the producer, for this event.
+        writer_id: given by the caller, so that a repeated append adds nothing.
+        is_end: it is the end: *data* is the reason. Anybody may end a run.
+    """
+
+    data: str
+    name: str | None
+    keep: Keep
+    producer: str = ""
+    count: int = 0
+    writer_id: str | None = None
+    is_end: bool = False
+
+    def __call__(self, page: Page, state: State | None) -> Write:
+        if state is None and not self.producer:
+            state = new_state(page)
+        elif state is not None and (former := self._former(state)) is not None:
+            return Write(None, state.id_of(former))
+        elif self.producer or state is None or state.end is not None:
+            state = held(state, self.producer)
+        elif state.producer and not self.is_end:
+            raise TopicExistsError("the topic has a run: only its producer appends")
+        changed = self._appended(next_generation(page, state), page.now)
+        row = (changed.last, f"{'end' if self.is_end else self.name or ''}\n{self.data}")
+        return Write(commit(page, changed, [row]), changed.id_of(changed.last))
+
+    def _former(self, state: State) -> int | None:
+        """Return the number of this event if it was appended before (S3)."""
+        if self.producer and self.producer == state.producer and self.count <= state.count:
+            return state.last
+        return dict(state.writer_ids).get(self.writer_id or "")
+
+    def _appended(self, state: State, now: float) -> State:
+        number = state.last + 1
+        writer_ids = state.writer_ids
+        if self.writer_id:
+            writer_ids = (*writer_ids, (self.writer_id, number))[-MAX_WRITER_IDS:]
+        return replace(
+            state,
+            last=number,
+            blocks=kept(state.blocks, Block(number, len(self.data.encode()), now), self.keep),
+            count=self.count or state.count,
+            end=self.data if self.is_end else None,
+            writer_ids=writer_ids,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Begins a run, or takes one over."""
+
+    producer: str
+    lease: float
+    resume: bool
+
+    def __call__(self, page: Page, state: State | None) -> Write:
+        if state is None:
+            state = new_state(page)
+        elif state.producer == self.producer:
+            return Write(None, state.id_of(state.last))
+        elif state.end is not None:
+            raise EndedError(f"the run has ended: {state.end}; a topic has one run, for ever")
+        elif not (self.resume and state.producer):
+            remedy = "resume=True takes it over" if state.producer else "many write to it"
+            raise TopicExistsError(f"the topic exists: {remedy}")
+        changed = replace(next_generation(page, state), producer=self.producer, lease=self.lease, count=0)
+        return Write(commit(page, changed, []), changed.id_of(changed.last))
+
+
+@dataclass(frozen=True, slots=True)
+class Renewing:
+    """Renews the lease of a run."""
+
+    producer: str
+
+    def __call__(self, page: Page, state: State | None) -> Write:
+        state = held(state, self.producer)
+        return Write(commit(page, next_generation(page, state), []), "")
+
+
+def held(state: State | None, producer: str) -> State:
+    """Return *state*. Raises: EndedError: the topic has ended, or *producer* has no run there any more (S4)."""
+    if state is None:
+        raise EndedError("the topic of this run is not there any more")
+    if state.end is not None:
+        raise EndedError(f"the topic has ended: {state.end}")
+    if state.producer != producer:
+        raise EndedError("another producer has taken this run over")
+    return state
+
+
+def commit(page: Page, state: State, rows: list[Row]) -> Commit:
+    """Return the change from *page* to *state*. A version never comes twice, not even after the server lost some."""
+    return Commit(page.version, f"{state.last}.{secrets.token_hex(6)}", state.text(), rows, state.first)
+
+
+def new_state(page: Page) -> State:
+    return State(_random(8), page.server)
+
+
+def next_generation(page: Page, state: State) -> State:
+    """Return *state* with a new generation if the server's data has another life than at the last commit (S1)."""
+    if page.server == state.server:
+        return state
+    generations = (*state.generations, Generation(_random(4), state.last))[-MAX_GENERATIONS:]
+    return replace(state, server=page.server, generations=generations)
+
+
+def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ...]:
+    """Add *event*, and drop the blocks that are too many, too large, or too old. The newest block stays."""
+    newest = blocks[-1] if blocks else None
+    if (
+        newest is not None
+        and event.first - newest.first < keep.events / BLOCKS
+        and newest.size + event.size <= keep.size / BLOCKS
+        and event.began - newest.began < keep.seconds / BLOCKS
+    ):
+        blocks = (*blocks[:-1], Block(newest.first, newest.size + event.size, newest.began))
+    else:
+        blocks = (*blocks, event)
+    size = sum(block.size for block in blocks)
+    while len(blocks) > 1 and (
+        event.first - blocks[0].first >= keep.events or size > keep.size or event.began - blocks[1].began > keep.seconds
+    ):
+        size -= blocks[0].size
+        blocks = blocks[1:]
+    return blocks
+
+
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(length))

@@ -1,0 +1,87 @@
+"""The protocol of stores, each of which keeps a log on one kind of server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+#: An event as a store keeps it: its number, and its text.
+Row = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A topic as a store has it at one moment.
+
+    Args:
+        version: of its state; empty: there is no such topic.
+        state: what the last commit has stored.
+        idle: seconds since then, by the server's clock.
+        now: the server's clock, in seconds.
+        server: tells one life of the server's data from another: a failover, or a restart, changes it.
+        rows: the oldest events after those asked for, in the order of their numbers.
+    """
+
+    version: str
+    state: str
+    idle: float
+    now: float
+    server: str
+    rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A change of a topic.
+
+    Args:
+        expected: the version that it changes; empty: there is no such topic yet.
+        version: the new version.
+        state: the new state.
+        rows: events to add.
+        first: the number of the first event to keep.
+    """
+
+    expected: str
+    version: str
+    state: str
+    rows: list[Row]
+    first: int
+
+
+class Store(Protocol):
+    """Keeps topics. It knows no rules: it compares versions, and stores what it is given.
+
+    Any error of a connection is a StoreDownError; the log then tries again. Any other exception ends listeners.
+    """
+
+    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object], /) -> None:
+        """Connect. From then on, call *notify* with the topic of each commit of any process, soon after the commit.
+
+        Call *notify_all* if such calls may have been lost.
+
+        Raises: PurgatoryError: it cannot connect; the message has the reason and the remedy.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        ...
+
+    async def read(self, topic: str, after: int, rows: int, size: int, /) -> Page:
+        """Return *topic* as it is now, with events whose numbers are above *after*.
+
+        Args: rows: the most events. size: bytes after which to add no further event.
+        Raises: StoreDownError.
+        """
+        ...
+
+    async def commit(self, topic: str, commit: Commit, keep: float, /) -> Page:
+        """Make *commit*, and tell every process, in one atomic step, if the topic has the expected version (S11).
+
+        Args: keep: seconds after which a topic may be deleted if nothing is committed any more.
+        Returns: the topic as it is now, without events. Another version than that of *commit*: it was not made.
+        Raises: StoreDownError: it may, or may not, have been made.
+        """
+        ...
