@@ -156,7 +156,7 @@ class Postgres(Server):
 
 
 class Redis(Server):
-    """A Redis with the user ``bus``, password ``secret``, who may use only the channel ``aiopurgatory``."""
+    """A Redis with the user ``bus``, password ``secret``, who may use the channels of buses and logs."""
 
     kind = "redis"
     programs = ("redis-server", "valkey-server")
@@ -165,7 +165,7 @@ class Redis(Server):
 
     def prepare(self) -> None:
         lines = [f"port {self.port}", "bind 127.0.0.1", "save ''", f"dir {self.folder}", "user default off"]
-        lines += ["user bus on >secret ~* &aiopurgatory +@all", *self.settings]
+        lines += ["user bus on >secret ~* &aiopurgatory &aiopurgatory.* +@all", *self.settings]
         Path(self.folder, "redis.conf").write_text("\n".join(lines) + "\n")
 
     def command(self) -> list[str]:

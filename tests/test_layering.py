@@ -71,6 +71,7 @@ ADAPTERS = {
     "bus/redis.py": {"redis"},
     "bus/redis_server.py": {"redis"},
     "streams/postgres.py": {"asyncpg"},
+    "streams/commands.py": {"redis"},
     "streams/redis.py": {"redis"},
 }
 #: Floors of the core: a module imports from lower floors alone, or from its own.

@@ -229,7 +229,7 @@ async def test_control_servers_not_told_apart_wakes_nobody(server: AclRedis, mon
         await connection.read_response(timeout=inf)
         return "the same"
 
-    monkeypatch.setattr("aiopurgatory.bus.redis._run_id", same)
+    monkeypatch.setattr("aiopurgatory.bus.redis.run_id", same)
     async with moved(server, is_met=False) as there:
         await asyncio.sleep(3.0)
         assert there.everything == 1

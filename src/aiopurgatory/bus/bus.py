@@ -242,6 +242,19 @@ class Bus:
         reconnecting, _ = self._here()
         await reconnecting.flush()
 
+    def add(self, target: Target) -> None:
+        """Notify *target*, too, from now on. A target that is there already is not added again.
+
+        What was published before is not repeated: a new target that may have missed something must check everything.
+
+        Raises: TypeError: *target* lacks notify() or notify_all().
+        """
+        self._targets.add(target)
+
+    def remove(self, target: Target) -> None:
+        """Notify *target* no more. It need not be there."""
+        self._targets.remove(target)
+
     def statistics(self) -> BusStatistics:
         """Return a snapshot of the bus. May be called at any time, in any thread.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import Iterable
 from math import inf
@@ -11,40 +10,18 @@ from typing import Any, Final
 
 try:
     from redis import exceptions
-    from redis.asyncio.connection import (
-        AbstractConnection,
-        Connection,
-        SSLConnection,
-        UnixDomainSocketConnection,
-        parse_url,
-    )
 except ImportError as exc:
     raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
 
 from ..core.kit import Observer
-from .addresses import HostNames, parse
 from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import EVERY_KEY
+from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
 from .targets import Target
-
-#: Options that the URL must not override. On Python 3.11, redis-py's timeouts lose cancellations. Retries hide gaps.
-_OPTIONS: Final[dict[str, Any]] = {
-    "socket_timeout": None,
-    "socket_connect_timeout": None,
-    "health_check_interval": 0,
-    "retry": None,
-    "retry_on_timeout": False,
-    "decode_responses": False,
-    "protocol": 2,
-}
 
 #: The least seconds between two questions for the server's role. Each is sent with a message, in one round trip.
 _ROLE_INTERVAL: Final = 1.0
-
-
-class _ReplicaError(Exception):
-    """The server is a replica."""
 
 
 class RedisBus(Bus):
@@ -79,31 +56,22 @@ class RedisEngine:
     """The engine of a RedisBus, with the same *url* and *channel*. Raises: TypeError, ValueError: *url* is invalid."""
 
     def __init__(self, url: str, channel: str) -> None:
-        address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
-        self._where, self._channel = f"Redis at {address.where}", channel
-        self._hosts, self._names = address.hosts, HostNames()
-        self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
-        self._kind = _KINDS[self._options.pop("connection_class", Connection)]
-        try:
-            self._kind(**self._options)
-        except TypeError:  # its message may show a part of a password with an & in it
-            raise ValueError("url must have only options of redis-py's connections") from None
+        self._redis, self._channel = RedisServer(url), channel
         #: The server that acknowledged the last message, and None if there was none.
         self.last_server: object = None
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
-        for host in self._hosts:  # redis-py looks it up again, and then does not hang
-            await self._names.addresses(host)
-        listener, publisher = self._kind(**self._options), self._kind(**self._options)
+        await self._redis.look_up()
+        listener, publisher = self._redis.new_connection(), self._redis.new_connection()
         try:
             for connection in (listener, publisher):
                 await connection.connect()
             # Only of the publisher: a listener on a replica receives every message published on the master.
-            await publisher.send_command(*_HELLO, check_health=False)
-            await _require_master(publisher)
+            await publisher.send_command(*HELLO, check_health=False)
+            await require_master(publisher)
             await publisher.send_command("INFO", "server", check_health=False)
-            server = await _run_id(publisher)
+            server = await run_id(publisher)
             await listener.send_command("SUBSCRIBE", self._channel, check_health=False)
             await listener.read_response(timeout=inf)
         except BaseException:
@@ -114,7 +82,7 @@ class RedisEngine:
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
-        where = self._where
+        where = self._redis.where
         match exc:
             case UnacknowledgedError():
                 return f"{where} did not acknowledge a message in time: is it stopped, overloaded or cut off?"
@@ -130,7 +98,7 @@ class RedisEngine:
                     f"{where} did not answer in time: check host, port and TLS in the url, and firewalls; or is it "
                     "stopped or overloaded?"
                 )
-            case _ReplicaError():
+            case ReplicaError():
                 return (
                     f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
                     "give the bus the address of the master"
@@ -158,57 +126,6 @@ class RedisEngine:
         return "check the url"
 
 
-#: Asks for the server's role. No ACL can forbid it. Redis before 6.2 demands the protocol's version.
-_HELLO: Final = ("HELLO", "2")
-
-
-async def _require_master(connection: Any) -> None:
-    """Read the answer to HELLO. Raises: _ReplicaError: the server is a replica."""
-    try:
-        answer = await connection.read_response(timeout=inf)
-    except exceptions.ResponseError:  # Redis before 6, or renamed: the role stays unknown
-        return
-    facts = dict(zip(answer[::2], answer[1::2], strict=False))
-    # In a cluster, every node forwards messages, replicas too.
-    if facts.get(b"role") == b"replica" and facts.get(b"mode") != b"cluster":
-        raise _ReplicaError("it is a replica")
-
-
-async def _run_id(connection: Any) -> object:
-    """Read the answer to INFO. Returns: the id of this run of the server; a new object if the id is not known."""
-    try:
-        answer = await connection.read_response(timeout=inf)
-    except exceptions.ResponseError:  # NoPermissionError, or renamed
-        return object()
-    found = re.search(rb"^run_id:(\w+)", answer, re.MULTILINE)
-    return found[1] if found else object()
-
-
-class _Abortable(AbstractConnection):
-    """Adds abort() to redis-py's connections. Their own methods to close wait until everything is sent."""
-
-    def abort(self) -> None:
-        writer = self._writer
-        self._reader = self._writer = None
-        if writer is not None:
-            writer.transport.abort()
-
-
-class _Tcp(_Abortable, Connection):
-    pass
-
-
-class _Tls(_Abortable, SSLConnection):
-    pass
-
-
-class _Unix(_Abortable, UnixDomainSocketConnection):
-    pass
-
-
-_KINDS: Final[dict[type, type[Any]]] = {Connection: _Tcp, SSLConnection: _Tls, UnixDomainSocketConnection: _Unix}
-
-
 class _RedisLink:
     def __init__(
         self, engine: RedisEngine, server: object, listener: Any, publisher: Any, channel: str, hear: Hear, lost: Lost
@@ -231,13 +148,13 @@ class _RedisLink:
         asks = now >= self._asked_at + _ROLE_INTERVAL
         if asks:
             self._asked_at = now
-            commands.append(_HELLO)
+            commands.append(HELLO)
         await publisher.send_packed_command(publisher.pack_commands(commands), check_health=False)
         for _ in messages:
             await publisher.read_response(timeout=inf)
         self._engine.last_server = self._server
         if asks:
-            await _require_master(publisher)
+            await require_master(publisher)
 
     def abort(self) -> None:
         self._listener.abort()

@@ -27,32 +27,44 @@ class Targets:
     Args: report: called with each exception of a target. It affects neither the other targets nor the bus.
     """
 
-    __slots__ = ("_notify", "_notify_all", "_report")
+    __slots__ = ("_report", "_targets")
 
     def __init__(self, targets: Iterable[Target], report: Callable[[BaseException], object]) -> None:
         if isinstance(targets, Target) or not isinstance(targets, Iterable):
             raise TypeError(
                 f"targets must be an iterable of purgatories or long polls, such as [polls], got {targets!r}"
             )
-        listed = tuple(targets)
-        for target in listed:
-            if not isinstance(target, Target):
-                raise TypeError(f"targets must have the methods notify(key) and notify_all(), got {target!r}")
-        self._notify = [target.notify for target in listed]
-        self._notify_all = [target.notify_all for target in listed]
+        self._targets: tuple[Target, ...] = tuple(targets)
         self._report = report
+        for target in self._targets:
+            _require_target("targets", target)
+
+    def add(self, target: Target) -> None:
+        """Call *target*, too, unless it is called already. Raises: TypeError: it lacks a method."""
+        _require_target("target", target)
+        if not any(target is other for other in self._targets):
+            self._targets = (*self._targets, target)  # a new one: check() may be iterating
+
+    def remove(self, target: Target) -> None:
+        """Call *target* no more. Idempotent."""
+        self._targets = tuple(other for other in self._targets if other is not target)
 
     def check(self, keys: Iterable[Hashable]) -> None:
         for key in keys:
-            for notify in self._notify:
+            for target in self._targets:
                 try:
-                    notify(key)
+                    target.notify(key)
                 except (Exception, CancelledError) as exc:  # I11: an operation's failure may be either
                     self._report(exc)
 
     def check_all(self) -> None:
-        for notify_all in self._notify_all:
+        for target in self._targets:
             try:
-                notify_all()
+                target.notify_all()
             except (Exception, CancelledError) as exc:
                 self._report(exc)
+
+
+def _require_target(parameter: str, target: object) -> None:
+    if not isinstance(target, Target):
+        raise TypeError(f"{parameter} must have the methods notify(key) and notify_all(), got {target!r}")

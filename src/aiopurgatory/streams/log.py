@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict
 
 from ..arguments import require, require_int, require_seconds, require_text
 from ..core.kit import Observer, tell_closed, tell_opened
@@ -24,6 +24,19 @@ from .writer import Writer
 
 #: The most topics whose state is remembered for append().
 _MAX_WRITERS: Final = 1_000
+
+
+class LogOptions(TypedDict, total=False):
+    """The options of every log; see EventLog."""
+
+    name: str
+    keep_events: int
+    keep_bytes: int
+    keep_seconds: float
+    window_bytes: int
+    unknown_timeout: float
+    max_listeners: int | None
+    observers: Iterable[Observer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +228,8 @@ class EventLog:
         data: str,
         name: str | None = None,
         *,
-        id: str | None = None,
-        timeout: float = 15.0,  # noqa: A002
+        id: str | None = None,  # noqa: A002
+        timeout: float = 15.0,
     ) -> str:
         """Append an event to a topic that many write to.
 

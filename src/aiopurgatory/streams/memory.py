@@ -6,43 +6,24 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Unpack
 
-from ..core.kit import Observer
-from .log import EventLog
+from .log import EventLog, LogOptions
 from .store import Commit, Page, Row
 
 
 class MemoryLog(EventLog):
-    """An EventLog in the memory of one process, in one event loop. All arguments are those of EventLog.
+    """An EventLog in the memory of one process, in one event loop.
 
     It keeps topics until they are ``keep_seconds`` old, or this object is gone.
+
+    Args: options: as for EventLog.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str = "events",
-        keep_events: int = 10_000,
-        keep_bytes: int = 16 << 20,
-        keep_seconds: float = 86_400.0,
-        window_bytes: int = 16 << 20,
-        unknown_timeout: float = 10.0,
-        max_listeners: int | None = None,
-        observers: Iterable[Observer] = (),
-    ) -> None:
-        super().__init__(
-            MemoryStore(),
-            name=name,
-            keep_events=keep_events,
-            keep_bytes=keep_bytes,
-            keep_seconds=keep_seconds,
-            window_bytes=window_bytes,
-            unknown_timeout=unknown_timeout,
-            max_listeners=max_listeners,
-            observers=observers,
-        )
+    def __init__(self, **options: Unpack[LogOptions]) -> None:
+        super().__init__(MemoryStore(), **options)
 
 
 @dataclass(slots=True)

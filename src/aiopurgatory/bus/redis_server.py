@@ -1,0 +1,125 @@
+"""A Redis or Valkey server: its URL, connections to it, its role and its run."""
+
+from __future__ import annotations
+
+import re
+from math import inf
+from typing import Any, Final
+
+try:
+    from redis import exceptions
+    from redis.asyncio.connection import (
+        AbstractConnection,
+        Connection,
+        SSLConnection,
+        UnixDomainSocketConnection,
+        parse_url,
+    )
+except ImportError as exc:
+    raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
+
+from .addresses import HostNames, parse
+
+#: Options that the URL must not override. On Python 3.11, redis-py's timeouts lose cancellations. Retries hide gaps.
+_OPTIONS: Final[dict[str, Any]] = {
+    "socket_timeout": None,
+    "socket_connect_timeout": None,
+    "health_check_interval": 0,
+    "retry": None,
+    "retry_on_timeout": False,
+    "decode_responses": False,
+    "protocol": 2,
+}
+
+
+class ReplicaError(Exception):
+    """The server is a replica."""
+
+
+class RedisServer:
+    """The server at *url*, of redis-py's form. Raises: TypeError, ValueError: *url* is invalid."""
+
+    def __init__(self, url: str) -> None:
+        address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
+        #: What may be shown.
+        self.where: Final = f"Redis at {address.where}"
+        self._hosts, self._names = address.hosts, HostNames()
+        self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
+        self._kind = _KINDS[self._options.pop("connection_class", Connection)]
+        try:
+            self._kind(**self._options)
+        except TypeError:  # its message may show a part of a password with an & in it
+            raise ValueError("url must have only options of redis-py's connections") from None
+
+    async def look_up(self) -> None:
+        """Look up its host: redis-py does so again, and then does not hang."""
+        for host in self._hosts:
+            await self._names.addresses(host)
+
+    def new_connection(self) -> Any:
+        """Return a connection of redis-py with an abort(), not connected yet."""
+        return self._kind(**self._options)
+
+    async def life(self, connection: Any) -> str:
+        """Return what tells one life of the server's data from another: a restart or a failover changes it.
+
+        Returns: an empty text if the server does not say.
+        """
+        await connection.send_command("INFO", "replication", check_health=False)
+        return await _found(connection, rb"^master_replid:(\w+)")
+
+
+#: Asks for the server's role. No ACL can forbid it. Redis before 6.2 demands the protocol's version.
+HELLO: Final = ("HELLO", "2")
+
+
+async def require_master(connection: Any) -> None:
+    """Read the answer to HELLO. Raises: ReplicaError: the server is a replica."""
+    try:
+        answer = await connection.read_response(timeout=inf)
+    except exceptions.ResponseError:  # Redis before 6, or renamed: the role stays unknown
+        return
+    facts = dict(zip(answer[::2], answer[1::2], strict=False))
+    # In a cluster, every node forwards messages, replicas too.
+    if facts.get(b"role") == b"replica" and facts.get(b"mode") != b"cluster":
+        raise ReplicaError("it is a replica")
+
+
+async def run_id(connection: Any) -> object:
+    """Read the answer to INFO. Returns: the id of this run of the server; a new object if the id is not known."""
+    return await _found(connection, rb"^run_id:(\w+)") or object()
+
+
+async def _found(connection: Any, pattern: bytes) -> str:
+    """Read the answer to INFO. Returns: what the group of *pattern* matches in it; empty: nothing."""
+    try:
+        answer = await connection.read_response(timeout=inf)
+    except exceptions.ResponseError:  # NoPermissionError, or renamed
+        return ""
+    found = re.search(pattern, answer, re.MULTILINE)
+    return found[1].decode() if found else ""
+
+
+class _Abortable(AbstractConnection):
+    """Adds abort() to redis-py's connections. Their own methods to close wait until everything is sent."""
+
+    def abort(self) -> None:
+        writer = self._writer
+        self._reader = self._writer = None
+        if writer is not None:
+            writer.transport.abort()
+
+
+class _Tcp(_Abortable, Connection):
+    pass
+
+
+class _Tls(_Abortable, SSLConnection):
+    pass
+
+
+class _Unix(_Abortable, UnixDomainSocketConnection):
+    pass
+
+
+_KINDS: Final[dict[type, type[Any]]] = {Connection: _Tcp, SSLConnection: _Tls, UnixDomainSocketConnection: _Unix}

@@ -1,0 +1,164 @@
+"""The log on Redis or Valkey: a stream and a state for each topic, with redis-py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha1
+from typing import Any, Final, Unpack
+
+try:
+    from redis import exceptions
+except ImportError as exc:
+    raise ImportError("aiopurgatory.streams.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
+
+from ..arguments import require_seconds
+from ..bus.redis import RedisBus
+from ..bus.redis_server import RedisServer
+from .commands import Commands
+from .log import EventLog, LogOptions
+from .store import Commit, Page, Row
+from .wakeups import WakeUps, wake_up
+
+
+class RedisLog(EventLog):
+    """An EventLog on Redis (from 6.2 on) or Valkey. It keeps three connections open, or one if it gets a *bus*.
+
+    Each topic has two keys, ``name:{topic}:state`` and ``name:{topic}:events``. Both expire ``keep_seconds`` after the
+    last change. What Redis loses at a crash or a failover (without ``appendfsync always``, up to a second; more without
+    an AOF) is lost here, too, and listeners who have seen it, or miss it, are told ``gone``.
+
+    Args:
+        url: as for RedisBus. The server must be a master, not a cluster.
+        bus: a RedisBus on the same server, whose connections it may use; None (default): it makes its own.
+        heartbeat: seconds, as for RedisBus, whose own it is; default 5.
+        timeout: seconds that Redis may take to connect and to answer; default 5.
+        options: as for EventLog.
+
+    Raises: TypeError, ValueError: an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        bus: RedisBus | None = None,
+        heartbeat: float = 5.0,
+        timeout: float = 5.0,
+        **options: Unpack[LogOptions],
+    ) -> None:
+        if bus is not None and not isinstance(bus, RedisBus):
+            raise TypeError(f"bus must be a RedisBus or None, got {bus!r}")
+        require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
+        require_seconds("timeout", timeout, 0.01, 3600.0)
+        super().__init__(RedisStore(url, options.get("name", "events"), bus, heartbeat, timeout), **options)
+
+
+#: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
+#: keep, milliseconds until both expire, the channel and the message, then number and text of each new event.
+_COMMIT: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local was = redis.call('HMGET', KEYS[1], 'version', 'state', 'touched')
+if (was[1] or '') ~= ARGV[1] then
+    return {now, was[1] or '', was[2] or '', was[3] or now}
+end
+if ARGV[1] == '' then
+    redis.call('DEL', KEYS[2])
+end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
+for i = 8, #ARGV, 2 do
+    redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
+end
+redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('PEXPIRE', KEYS[2], ARGV[5])
+redis.call('PUBLISH', ARGV[6], ARGV[7])
+return {now, ARGV[2], ARGV[3], now}
+"""
+#: Keys: state, events. Arguments: the number of the last event not wanted, the most events, the bytes after which to
+#: add none.
+_READ: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local found = redis.call('HMGET', KEYS[1], 'version', 'state', 'touched')
+local answer = {now, found[1] or '', found[2] or '', found[3] or now}
+local size = 0
+for _, entry in ipairs(redis.call('XRANGE', KEYS[2], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[2])) do
+    local id, text = entry[1], entry[2][2]
+    answer[#answer + 1] = string.sub(id, 1, -3)
+    answer[#answer + 1] = text
+    size = size + #text
+    if size >= tonumber(ARGV[3]) then
+        break
+    end
+end
+return answer
+"""
+
+
+class RedisStore:
+    """The store of a RedisLog."""
+
+    def __init__(self, url: str, name: str, bus: RedisBus | None, heartbeat: float, timeout: float) -> None:
+        self._url, self._name, self._timeout, self._heartbeat = url, name, timeout, heartbeat
+        self._server = RedisServer(url)
+        self._given_bus = bus
+        self._bus: RedisBus | None = None
+        self._wake_ups: WakeUps | None = None
+        self._commands: Commands | None = None
+
+    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object]) -> None:
+        self._wake_ups = WakeUps(self._name, notify, notify_all)
+        if self._given_bus is None:
+            channel = f"aiopurgatory.{self._name}"
+            self._bus = RedisBus(
+                self._url, [self._wake_ups], name=channel, heartbeat=self._heartbeat, timeout=self._timeout
+            )
+        else:
+            self._bus = self._given_bus
+            self._bus.add(self._wake_ups)
+        await self._bus.start()
+        self._commands = Commands(self._server, self._timeout)
+
+    async def aclose(self) -> None:
+        bus, self._bus = self._bus, None
+        commands, self._commands = self._commands, None
+        if bus is not None and self._wake_ups is not None:
+            bus.remove(self._wake_ups)
+            if bus is not self._given_bus:
+                await bus.aclose()
+        if commands is not None:
+            await commands.aclose()
+
+    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
+        answer = await self._evaluate(_READ, topic, after, rows, size)
+        return self._page(answer, [(int(answer[at]), answer[at + 1].decode()) for at in range(4, len(answer), 2)])
+
+    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+        assert self._bus is not None
+        wake = self._bus.name, wake_up(self._name, topic)
+        rows = [part for row in commit.rows for part in row]
+        milliseconds = int(keep * 1000)
+        answer = await self._evaluate(
+            _COMMIT, topic, commit.expected, commit.version, commit.state, commit.first, milliseconds, *wake, *rows
+        )
+        return self._page(answer, [])
+
+    async def _evaluate(self, script: str, topic: str, *arguments: str | int) -> list[Any]:
+        assert self._commands is not None, "it is open"
+        key = f"{self._name}:{{{topic}}}"
+        rest = (2, f"{key}:state", f"{key}:events", *arguments)
+        try:
+            answer: list[Any] = await self._commands.call("EVALSHA", _HASHES[script], *rest)
+        except exceptions.NoScriptError:
+            answer = await self._commands.call("EVAL", script, *rest)
+        return answer
+
+    def _page(self, answer: list[Any], rows: list[Row]) -> Page:
+        assert self._commands is not None
+        now, version, state, touched = answer[:4]
+        idle = max(0, now - int(touched)) / 1000
+        return Page(version.decode(), state.decode(), idle, now / 1000, self._commands.life, rows)
+
+
+_HASHES: Final = {script: sha1(script.encode()).hexdigest() for script in (_COMMIT, _READ)}
