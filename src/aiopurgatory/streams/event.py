@@ -62,12 +62,14 @@ class Event:
 def require_topic(topic: object) -> None:
     """Raises: TypeError, ValueError: *topic* is no text of 1 to 200 characters."""
     require_text("topic", topic)
-    require(isinstance(topic, str) and 1 <= len(topic) <= 200, "topic", "of 1 to 200 characters", topic)
+    plain = isinstance(topic, str) and 1 <= len(topic) <= 200 and "\0" not in topic
+    require(plain, "topic", "of 1 to 200 characters, without NUL", topic)
 
 
 def require_event(data: object, name: object) -> None:
     """Raises: TypeError, ValueError: *data* or *name* cannot be that of an event."""
     require_text("data", data)
+    require(isinstance(data, str) and "\0" not in data, "data", "without NUL: PostgreSQL cannot store it", data)
     if isinstance(data, str) and len(data.encode()) > MAX_DATA:
         raise ValueError(f"data must be at most {MAX_DATA:,} bytes, got {len(data.encode()):,}; store it elsewhere")
     if name is not None:

@@ -1,0 +1,248 @@
+"""The log on PostgreSQL: a table of topics and one of events, with asyncpg."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Unpack
+
+try:
+    import asyncpg
+except ImportError as exc:
+    raise ImportError("aiopurgatory.streams.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
+
+from ..arguments import require_int, require_seconds
+from ..bus.addresses import HostNames, NamesLoop
+from ..bus.postgres import PostgresBus, PostgresEngine
+from ..errors import PurgatoryError
+from .event import StoreDownError
+from .log import EventLog, LogOptions, require_name
+from .store import Commit, Page, Row
+from .wakeups import WakeUps, wake_up
+
+
+class PostgresLog(EventLog):
+    """An EventLog on PostgreSQL. It keeps up to *connections* + 2 connections open; with a *bus*, up to *connections*.
+
+    Its tables must be there: run what tables_sql() returns. An append is a transaction. Appends to different topics
+    wait for each other at their commits, because they notify (see PostgresBus).
+
+    Args:
+        dsn: as for PostgresBus.
+        bus: a PostgresBus on the same database, whose connections it may use; None (default): it makes its own.
+        heartbeat: seconds, as for PostgresBus, whose own it is; default 5.
+        timeout: seconds that PostgreSQL may take to connect and to answer; default 5.
+        connections: the most connections to read and append with; default 4.
+        options: as for EventLog.
+
+    Raises: TypeError, ValueError: an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        bus: PostgresBus | None = None,
+        heartbeat: float = 5.0,
+        timeout: float = 5.0,
+        connections: int = 4,
+        **options: Unpack[LogOptions],
+    ) -> None:
+        if bus is not None and not isinstance(bus, PostgresBus):
+            raise TypeError(f"bus must be a PostgresBus or None, got {bus!r}")
+        require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
+        require_seconds("timeout", timeout, 0.01, 3600.0)
+        require_int("connections", connections, 1)
+        name, keep = options.get("name", "events"), options.get("keep_seconds", 86_400.0)
+        super().__init__(PostgresStore(dsn, name, bus, heartbeat, timeout, connections, keep), **options)
+
+
+def tables_sql(name: str = "events") -> str:
+    """Return SQL that creates the tables of the log *name*, if they are not there.
+
+        await connection.execute(tables_sql())
+
+    Returns: a script of several statements. Run it in a migration.
+    Raises: TypeError, ValueError: *name* cannot be that of a log.
+    """
+    require_name(name)
+    return f"""CREATE TABLE IF NOT EXISTS "{name}_topics" (
+    topic text PRIMARY KEY,
+    version text NOT NULL,
+    state text NOT NULL,
+    touched timestamptz NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS "{name}_events" (
+    topic text,
+    number bigint,
+    text text NOT NULL,
+    PRIMARY KEY (topic, number)
+);
+"""
+
+
+#: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message.
+_COMMIT: Final = """
+WITH made AS (
+    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp() WHERE $2 = ''
+    ON CONFLICT DO NOTHING RETURNING 1
+), changed AS (
+    UPDATE "{name}_topics" SET version = $3, state = $4, touched = clock_timestamp()
+    WHERE topic = $1 AND version = $2 AND $2 <> '' RETURNING 1
+), done AS (
+    SELECT FROM made UNION ALL SELECT FROM changed
+), added AS (
+    INSERT INTO "{name}_events" SELECT $1, number, text
+    FROM unnest($6::bigint[], $7::text[]) AS new (number, text) WHERE EXISTS (SELECT FROM done)
+), dropped AS (
+    DELETE FROM "{name}_events" WHERE topic = $1 AND number < $5 AND EXISTS (SELECT FROM done)
+)
+SELECT extract(epoch FROM clock_timestamp())::float8, pg_notify($8, $9) FROM done
+"""
+#: Topic, the number of the last event not wanted, the most events, the bytes after which to add none. One statement, so
+#: that all is of one moment.
+_READ: Final = """
+SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
+    extract(epoch FROM clock_timestamp())::float8, numbers, texts
+FROM (SELECT array_agg(number ORDER BY number) AS numbers, array_agg(text ORDER BY number) AS texts FROM (
+    SELECT number, text, sum(octet_length(text)) OVER (ORDER BY number) - octet_length(text) AS before FROM (
+        SELECT number, text FROM "{name}_events" WHERE topic = $1 AND number > $2::bigint ORDER BY number LIMIT $3
+    ) AS counted
+) AS weighed WHERE before < $4) AS found
+LEFT JOIN "{name}_topics" ON topic = $1
+"""
+_DROP_OLD: Final = """
+WITH old AS (
+    DELETE FROM "{name}_topics" WHERE touched < clock_timestamp() - make_interval(secs => $1) RETURNING topic
+)
+DELETE FROM "{name}_events" AS event USING old WHERE event.topic = old.topic
+"""
+#: A failover changes the timeline.
+_LIFE: Final = (
+    "SELECT system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
+)
+
+#: The server cannot be reached, or cannot write now.
+_OUTAGES: Final = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.InternalClientError,
+)
+#: Seconds between two deletions of old topics: the least.
+_SWEEP: Final = 60.0
+
+
+class PostgresStore:
+    """The store of a PostgresLog."""
+
+    def __init__(
+        self,
+        dsn: str,
+        name: str,
+        bus: PostgresBus | None,
+        heartbeat: float,
+        timeout: float,
+        connections: int,
+        keep: float,
+    ) -> None:
+        require_name(name)
+        self._engine = PostgresEngine(dsn, "aiopurgatory", timeout)
+        self._dsn, self._name, self._heartbeat, self._timeout = dsn, name, heartbeat, timeout
+        self._connections, self._keep = connections, keep
+        self._commit, self._read, self._drop_old = (sql.format(name=name) for sql in (_COMMIT, _READ, _DROP_OLD))
+        self._given_bus = bus
+        self._bus: PostgresBus | None = None
+        self._wake_ups: WakeUps | None = None
+        self._pool: Any = None
+        self._names = HostNames()
+        self._life = ""
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object]) -> None:
+        self._wake_ups = WakeUps(self._name, notify, notify_all)
+        channel = f"aiopurgatory.{self._name}"
+        options: dict[str, Any] = {"name": channel, "heartbeat": self._heartbeat, "timeout": self._timeout}
+        self._bus = self._given_bus or PostgresBus(self._dsn, [], **options)
+        self._bus.add(self._wake_ups)
+        await self._bus.start()
+        self._pool = await asyncpg.create_pool(
+            self._dsn,
+            min_size=0,
+            max_size=self._connections,
+            timeout=self._timeout,
+            command_timeout=self._timeout,
+            init=self._look,
+            connect=self._connect,
+        )
+        try:
+            await self._sweep()
+        except asyncpg.UndefinedTableError:
+            await self.aclose()
+            raise PurgatoryError(
+                f"the log {self._name!r} has no tables: run aiopurgatory.streams.postgres.tables_sql({self._name!r})"
+            ) from None
+        except BaseException:
+            await self.aclose()
+            raise
+        self._sweeping = asyncio.create_task(self._sweep_forever(), name="aiopurgatory log: old topics")
+
+    async def aclose(self) -> None:
+        bus, self._bus = self._bus, None
+        sweeping, self._sweeping = self._sweeping, None
+        pool, self._pool = self._pool, None
+        if sweeping is not None:
+            sweeping.cancel()
+        if bus is not None and self._wake_ups is not None:
+            bus.remove(self._wake_ups)
+            if bus is not self._given_bus:
+                await bus.aclose()
+        if pool is not None:
+            pool.terminate()
+
+    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
+        ((version, state, idle, now, numbers, texts),) = await self._fetch(self._read, topic, after, rows, size)
+        found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
+        return Page(version or "", state or "", max(0.0, idle or 0.0), now, self._life, found)
+
+    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+        assert self._bus is not None
+        numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
+        wake = self._bus.name, wake_up(self._name, topic)
+        done = await self._fetch(
+            self._commit, topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts, *wake
+        )
+        if not done:
+            return await self.read(topic, 1 << 60, 1, 1)
+        return Page(commit.version, commit.state, 0.0, done[0][0], self._life, [])
+
+    async def _connect(self, *args: Any, **options: Any) -> Any:
+        return await asyncpg.connect(*args, **(options | {"loop": NamesLoop(self._names)}))
+
+    async def _look(self, connection: Any) -> None:
+        """Note the life of the server's data that *connection* leads to."""
+        try:
+            self._life = await connection.fetchval(_LIFE)
+        except asyncpg.InsufficientPrivilegeError:
+            self._life = ""
+
+    async def _fetch(self, sql: str, *arguments: Any) -> Any:
+        assert self._pool is not None, "it is open"
+        try:
+            return await self._pool.fetch(sql, *arguments)
+        except _OUTAGES as exc:
+            raise StoreDownError(self._engine.explain(exc)) from exc
+
+    async def _sweep(self) -> None:
+        await self._fetch(self._drop_old, self._keep)
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(max(_SWEEP, self._keep / 16))
+            with suppress(StoreDownError):
+                await self._sweep()
