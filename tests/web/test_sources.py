@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from typing import Any, ClassVar
 
 import aiohttp.web
@@ -178,3 +179,9 @@ async def test_stream_of_a_resource_that_vanishes_ends(purgatory: Purgatory, giv
     await client.ended()
     assert (client.events[-1].kind, client.events[-1].data, client.complete) == ("gone", "n was deleted", True)
     assert purgatory.num_delayed == 0
+
+
+def test_gone_error_says_from_where_to_go_on() -> None:
+    assert (GoneError("old").after, GoneError("old", after="e-7").after) == (None, "e-7")
+    again = pickle.loads(pickle.dumps(GoneError("old", after="e-7")))
+    assert (str(again), again.after) == ("old", "e-7")

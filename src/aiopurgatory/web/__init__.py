@@ -3,6 +3,7 @@
 The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of a purgatory.
 """
 
+from ..errors import GoneError, NotFoundError
 from .answer import Answer
 from .events import EventRoute
 from .places import GroupLimitError, ReplacedError
@@ -12,7 +13,7 @@ from .polling import LongPolling, LongPollStatistics
 from .prefer import WaitError
 from .route import LongPollRoute
 from .signals import close_on_stop
-from .source import AsyncSource, GoneError, NotFoundError, ReadFailedError, Source, SourceBusyError
+from .source import AsyncSource, ReadFailedError, Source, SourceBusyError
 
 __all__ = [
     "Answer",

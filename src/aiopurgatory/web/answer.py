@@ -6,11 +6,11 @@ from collections import Counter
 from random import randint
 from typing import Final, NamedTuple
 
-from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryFullError
 from .places import GroupLimitError, ReplacedError
 from .poll import UnreadBodyError
 from .prefer import WaitError
-from .source import GoneError, NotFoundError, ReadFailedError
+from .source import ReadFailedError
 
 RawHeader = tuple[bytes, bytes]
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Final, Generic, final
 
-from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryFullError
 from ..waits import until_ended
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
@@ -16,7 +16,7 @@ from .poll import UnreadBodyError
 from .polling import LongPolling, responder_of
 from .prefer import K, PollRequest
 from .route import joined, path_parameter, send_answer
-from .source import GoneError, NotFoundError, ReadFailedError
+from .source import ReadFailedError
 from .stream import EventStream, StateFeed, gone, replaced, retry
 
 _HEADERS: Final = [

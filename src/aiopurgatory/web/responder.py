@@ -6,7 +6,7 @@ import asyncio
 from math import ceil
 from typing import Final, Generic, final
 
-from ..errors import PurgatoryClosedError
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import Rereads, read_until
 from .answer import NO_STORE, REFUSALS, VARY, Answer, RawHeader
 from .asgi import is_cancelled
@@ -15,7 +15,7 @@ from .poll import LongPoll
 from .prefer import ANY, K, PollRequest, wait_in_query, wait_preference
 from .reader import Reader, Reading
 from .signals import SERVER_STOPS
-from .source import GoneError, NotFoundError, SourceBusyError
+from .source import SourceBusyError
 
 
 @final

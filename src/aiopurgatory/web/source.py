@@ -8,7 +8,7 @@ from types import CoroutineType
 from typing import Any, Final, Protocol, TypeVar
 
 from ..arguments import require_methods
-from ..errors import PurgatoryError
+from ..errors import GoneError, NotFoundError, PurgatoryError
 from .prefer import K, is_entity_tag
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
@@ -21,14 +21,6 @@ MAX_VERSION: Final = 1_000
 #: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
 _ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
 _FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
-
-
-class GoneError(PurgatoryError):
-    """Raise this if a client cannot resume from its version. The answer is 410, as in Kubernetes."""
-
-
-class NotFoundError(PurgatoryError):
-    """Raise this if there is no such resource. The answer is 404."""
 
 
 class ReadFailedError(PurgatoryError):

@@ -11,13 +11,13 @@ from random import randint
 from typing import Final, Generic
 
 from ..core.kit import Undecided, is_due, loop_of, mark_retrieved, owner_of
+from ..errors import GoneError, NotFoundError
 from ..purgatory import Purgatory
 from .places import ReplacedError
 from .policy import Policy
 from .poll import LongPoll
 from .prefer import K
 from .reader import Reader
-from .source import GoneError, NotFoundError
 
 #: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
 _A_DAY: Final = 24 * 60 * 60 * 1000
