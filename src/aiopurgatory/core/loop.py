@@ -52,7 +52,7 @@ class Loop:
         self._ident = 0
         self._current_loop: Callable[[], object] = int
         self._by_ident = False
-        #: Returns the running task, or None.
+        #: Returns the running task of a loop, or None.
         self.current_task: Any = None
 
     def enter(
@@ -71,7 +71,7 @@ class Loop:
             get_ident: returns the number of the calling thread.
             current_loop: returns the loop running in the calling thread.
             by_ident: whether get_ident() is quicker.
-            current_task: returns the task that runs in the calling thread, or None.
+            current_task: returns the running task of the loop passed to it, or None.
         """
         done = running.create_future()
         done.set_result(None)

@@ -57,7 +57,6 @@ class Parking(Owner):
 
     __slots__ = (
         "_checks",
-        "_deadlines",
         "_max_pending",
         "_misses",
         "_observers",
@@ -66,6 +65,7 @@ class Parking(Owner):
         "_watchers",
         "cancelled",
         "completed",
+        "deadlines",
         "expired",
         "failed",
         "missed",
@@ -88,7 +88,7 @@ class Parking(Owner):
     ) -> None:
         super().__init__(loop)
         self._watchers: Final = watchers
-        self._deadlines: Final = deadlines
+        self.deadlines: Final = deadlines
         self._checks: Final = checks
         self._purging: Final = purging
         self._misses: Final = misses
@@ -110,7 +110,7 @@ class Parking(Owner):
     # life
 
     def open(self) -> None:
-        self._deadlines.start()
+        self.deadlines.start()
         self.state = OPEN
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Parking(Owner):
         self._watchers.clear()  # stale entries, if purging is deferred
         self._purging.clear()
         self._checks.clear()
-        self._deadlines.close_blocks()
+        self.deadlines.close_blocks()
         try:
             call_each_then_raise(pending, self._publish_closed)
         finally:
@@ -179,7 +179,7 @@ class Parking(Owner):
         if self._purging.interval > 0:
             self._purging.count_watched()
         # Before the second try, not after it: whatever that does, no operation is left waiting without its timeout.
-        self._deadlines.arm(op, now)
+        self.deadlines.arm(op, now)
         return attempt(op) != PENDING
 
     def reschedule(self, candidate: Any, seconds: float) -> bool:
@@ -195,8 +195,8 @@ class Parking(Owner):
         # atomic: no await
         set_timeout(op, seconds)
         if is_parked(op):
-            self._deadlines.disarm(op)
-            self._deadlines.arm(op, self.loop.time())
+            self.deadlines.disarm(op)
+            self.deadlines.arm(op, self.loop.time())
         return True
 
     def refusal(self) -> Exception:
@@ -259,7 +259,7 @@ class Parking(Owner):
 
     def detach(self, op: Operation, every_key: bool) -> None:
         # atomic: no await
-        self._deadlines.disarm(op)
+        self.deadlines.disarm(op)
         self._watchers.count_ended()
         if every_key or self._purging.interval == 0:
             raised = self._watchers.remove(op, keys_of(op))
@@ -296,7 +296,7 @@ class Parking(Owner):
         self.undelivered_results += 1
 
     def is_unchecked(self, op: Operation) -> bool:
-        if self._deadlines.is_expiring_all:
+        if self.deadlines.is_expiring_all:
             return False
         try:
             return not self._checks.is_about_to_check(op)
@@ -312,7 +312,7 @@ class Parking(Owner):
 
     def verify(self, stale_allowed: bool) -> None:
         """Check the watchers against the timer. Raises: AssertionError: names the invariant that does not hold."""
-        entries_timed = self._deadlines.timer.verify()
+        entries_timed = self.deadlines.timer.verify()
         timed = {id(entry) for entry in entries_timed if not isinstance(entry, TimedBlock)}
         pending, entries = self._watchers.verify(stale_allowed)
         for op in pending.values():

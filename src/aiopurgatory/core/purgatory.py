@@ -124,13 +124,12 @@ class SyncPurgatory:
     """
 
     # Without a __dict__ to search first, Python 3.13 calls the entry points faster: a check by a fifth.
-    __slots__ = ("_by_key", "_checks", "_deadlines", "_misses", "_parking", "_parts", "_until_examined")
+    __slots__ = ("_by_key", "_checks", "_misses", "_parking", "_parts", "_until_examined")
 
     def __init__(self, parts: Parts) -> None:
         self._parts: Final = parts
         self._by_key: Final = parts.watchers.by_key
         self._checks: Final = parts.checks
-        self._deadlines: Final = parts.deadlines
         self._misses: Final = parts.misses
         self._parking: Final = parts.parking
         #: Checks of unwatched keys until the next one to be examined.
@@ -332,7 +331,7 @@ class SyncPurgatory:
 
         Cost: O(levels) to enter, O(1) to leave.
         """
-        return Timeout(self._parking, self._deadlines, delay, False)
+        return Timeout(self._parking, delay, False)
 
     def timeout_at(self, when: SupportsFloat | None) -> Timeout:
         """Same as timeout(), with an absolute deadline.
@@ -340,7 +339,7 @@ class SyncPurgatory:
         Args: when: the deadline in seconds, by the purgatory's clock, which is ``time.monotonic()`` unless it was given
             another. None: no limit.
         """
-        return Timeout(self._parking, self._deadlines, when, True)
+        return Timeout(self._parking, when, True)
 
     def expire_all(self) -> int:
         """Expire every pending operation now, whatever its deadline: the one exception to I1.
