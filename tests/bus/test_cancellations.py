@@ -110,9 +110,9 @@ async def test_send_cancelled_at_random_loses_no_cancellation(server: Server, sh
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio.wait_for() loses no cancellations any more")
 async def test_control_timeout_of_redis_py_loses_some(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     if server.kind == "redis":
-        from aiopurgatory.bus import redis
+        from aiopurgatory.bus import redis_server
 
-        monkeypatch.setitem(redis._OPTIONS, "socket_timeout", 5.0)
+        monkeypatch.setitem(redis_server._OPTIONS, "socket_timeout", 5.0)
         lost = await lost_while_sending(engine_on(server.url()), Random(2), 60)
         print(f"{lost} of 60 lost")
         assert lost > 0
