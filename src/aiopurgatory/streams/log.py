@@ -16,6 +16,7 @@ from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .event import require_event, require_reason, require_topic
 from .follow import Follow
+from .position import Position
 from .rules import Appending, Decide, Keep, state_of
 from .run import Run
 from .store import Store
@@ -337,3 +338,9 @@ def require_name(name: object) -> None:
     plain = isinstance(name, str) and 1 <= len(name) <= 40 and name.isascii()
     plain = plain and str(name).replace("_", "").replace("-", "").isalnum()
     require(plain, "name", "1 to 40 letters, digits, _ and -", name)
+
+
+async def position_in(log: EventLog, topic: str, after: str | None) -> Position:
+    """Return the position of a listener of *log*, for a route. Raises: what ``log.start()`` raises."""
+    _, tails = await log._ready()
+    return Position(tails, topic, after)

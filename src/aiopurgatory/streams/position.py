@@ -40,6 +40,14 @@ class Position:
         if tail is not None:
             self._tails.leave(tail)
 
+    def turn(self) -> str:
+        """Return what changes whenever next() may return events, or raise."""
+        return str(self._tail.turn if self._tail is not None else -1)
+
+    def is_unknown(self) -> bool:
+        """Whether the topic is not there yet."""
+        return self._tail is not None and self._tail.state is None
+
     def has_news(self) -> bool:
         """Whether next() may return events, or raise."""
         return self._tail is not None and self._tail.turn != self.seen

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import Final, Generic, final
+from typing import Any, Final, Generic, final
 
+from ..core.kit import Outcome
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryFullError
+from ..streams import EventLog
 from ..waits import until_ended
-from .answer import Answer
+from .answer import NO_STORE, Answer
 from .asgi import Receive, Scope, Send, deliver
+from .desk import Desk
+from .logs import LogDesk, LogFeed, after_in_query
 from .places import ReplacedError
+from .policy import Policy
 from .poll import UnreadBodyError
 from .polling import LongPolling, responder_of
 from .prefer import K, PollRequest
@@ -32,7 +37,7 @@ _HEARTBEAT: Final = b":\n\n"
 
 @final
 class EventRoute(Generic[K]):
-    """An ASGI endpoint that answers GET with a stream of server-sent events from the source of *polling*.
+    """An ASGI endpoint that answers GET with a stream of server-sent events: the states of a source, or an event log.
 
         Starlette(routes=[Route("/events/{topic}", EventRoute(polling))])
 
@@ -75,15 +80,22 @@ class EventRoute(Generic[K]):
       EventSource gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new
       one. Pages need this in any case, since proxies answer 502 while a server restarts.
 
+    The stream of an EventLog has the log's own events, each once, in order, with its id, and its name if it has one.
+    The last is ``end``, with the reason. A client that reconnects after it is answered 204: EventSource stops for good.
+    A topic that does not exist yet is waited for, then the answer is 404. If events that the client has not seen are
+    not kept any more, it gets an event ``gone`` with an empty id, then what is kept. *keys* do not apply.
+
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event, and after ``stall`` its own task keeps waiting for a client that does not read.
 
     *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
 
     Args:
-        polling: has the source, the purgatory and the policy.
+        polling: a LongPolling, whose source, purgatory and policy count; or an EventLog.
+        policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
         resource: what to stream; default: the path's only parameter.
-        since: the client's version if it sent no Last-Event-ID; default: None.
+        since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
+            ``after`` of the query.
         keys: the keys to watch; default: *resource* alone.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
@@ -91,16 +103,24 @@ class EventRoute(Generic[K]):
 
     def __init__(
         self,
-        polling: LongPolling[K],
+        polling: LongPolling[K] | EventLog,
         *,
+        policy: Policy | None = None,
         resource: Callable[[Scope], K] = path_parameter,
         since: Callable[[Scope], str | None] | None = None,
         keys: Callable[[Scope], Iterable[Hashable]] | None = None,
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
     ) -> None:
-        responder = responder_of(polling)
-        self._desk, self._reader = responder.desk, responder.reader
+        self._streams: _StateStreams[K] | _LogStreams
+        if isinstance(polling, EventLog):
+            self._streams = _LogStreams(polling, policy)
+            since = since or after_in_query
+        else:
+            if policy is not None:
+                raise TypeError("policy must be left out here: the LongPolling has one")
+            self._streams = _StateStreams(polling)
+        self._desk = self._streams.desk
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
 
@@ -112,34 +132,20 @@ class EventRoute(Generic[K]):
             return
         request = self._request(scope, receive)
         try:
-            stream = await self._open(request)
+            stream, feed = await self._streams.open(request)
         except (GoneError, NotFoundError, PurgatoryFullError, PurgatoryClosedError) as exc:
             await send_answer(self._desk.refuse(exc), send)
             return
         try:
-            last = await self._serve(stream, StateFeed(self._reader, stream, request.since), send)
+            last = await self._serve(stream, feed, send)
         finally:
             self._desk.close_stream(stream)
             stream.stop_counting()
+            feed.close()
         if isinstance(last, Answer):
             await send_answer(last, send)
         elif last is not None:
             await self._send_last(last, send)
-
-    async def _open(self, request: PollRequest[K]) -> EventStream[K]:
-        """Park a stream. Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises."""
-        desk = self._desk
-        if desk.loop is not asyncio.get_running_loop():
-            await desk.enter()
-        stream = EventStream(
-            desk.purgatory, request.resource, self._reader.peek, desk.policy, request.client, request.group
-        )
-        try:
-            desk.open_stream(stream, request.keys, request.receive)
-        except BaseException:
-            stream.stop_counting()
-            raise
-        return stream
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
         last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
@@ -155,11 +161,11 @@ class EventRoute(Generic[K]):
             receive,
         )
 
-    async def _serve(self, stream: EventStream[K], feed: StateFeed[K], send: Send) -> Answer | bytes | None:
+    async def _serve(self, stream: EventStream[K], feed: StateFeed[K] | LogFeed, send: Send) -> Answer | bytes | None:
         """Send events until *stream* ends. Returns: what to send last; None: nothing."""
         desk = self._desk
         try:
-            first = await until_ended(stream, lambda: feed.next(feed.version))
+            first = await until_ended(stream, feed.first)
             failure = stream.exception() if first is None else None
             if first is None and not isinstance(failure, ReplacedError):  # a client learns that from an event
                 raise failure or ReadFailedError("the source did not answer in time")
@@ -170,18 +176,27 @@ class EventRoute(Generic[K]):
                 return desk.refuse(PurgatoryClosedError("the server stops"))
             desk.count(499)
             return Answer(499, b"", [])  # nobody reads it
+        if first == b"" and feed.is_over:  # S5: EventSource stops for good
+            desk.count(204)
+            return Answer(204, b"", [NO_STORE])
         desk.count(200)
         if first is None:
             return Answer(200, self._why_ended(stream) or b"", list(_HEADERS))
-        return await self._last_words(stream, lambda: self._send_events(stream, feed, retry(desk.policy) + first, send))
+        last = await self._last_words(stream, lambda: self._send_events(stream, feed, retry(desk.policy) + first, send))
+        return b"" if feed.is_over and stream.outcome is Outcome.COMPLETED else last
 
-    async def _send_events(self, stream: EventStream[K], feed: StateFeed[K], events: bytes, send: Send) -> None:
+    async def _send_events(
+        self, stream: EventStream[K], feed: StateFeed[K] | LogFeed, events: bytes, send: Send
+    ) -> None:
         if not await deliver(send, {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}):
             stream.leave()
             return
         while True:
             if not await deliver(send, {"type": _BODY, "body": events or _HEARTBEAT, "more_body": True}):
                 stream.leave()
+                return
+            if feed.is_over:
+                stream.force_complete()
                 return
             if not await stream.news(feed.seen):
                 return
@@ -217,3 +232,47 @@ class EventRoute(Generic[K]):
             case GoneError() | NotFoundError():
                 return gone(failure)
         raise failure
+
+
+class _StateStreams(Generic[K]):
+    """Opens streams of the source of *polling*."""
+
+    def __init__(self, polling: LongPolling[K]) -> None:
+        responder = responder_of(polling)
+        self.desk: Final = responder.desk
+        self._reader = responder.reader
+
+    async def open(self, request: PollRequest[K]) -> tuple[EventStream[K], StateFeed[K]]:
+        """Park a stream. Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises."""
+        if self.desk.loop is not asyncio.get_running_loop():
+            await self.desk.enter()
+        stream = _parked(self.desk, request, self._reader.peek)
+        return stream, StateFeed(self._reader, stream, request.since)
+
+
+class _LogStreams:
+    """Opens streams of *log*."""
+
+    def __init__(self, log: EventLog, policy: Policy | None) -> None:
+        self._place = LogDesk(log, policy)
+        self.desk: Final = self._place.desk
+
+    async def open(self, request: PollRequest[Any]) -> tuple[EventStream[Any], LogFeed]:
+        """Park a stream. Raises: PurgatoryFullError, PurgatoryClosedError, NotFoundError."""
+        position = await self._place.position(request, request.since)
+        try:
+            stream = _parked(self.desk, request, lambda _: position.turn())
+        except BaseException:
+            position.leave()
+            raise
+        return stream, LogFeed(position, stream)
+
+
+def _parked(desk: Desk, request: PollRequest[K], version: Callable[[K], str] | None) -> EventStream[K]:
+    stream = EventStream(desk.purgatory, request.resource, version, desk.policy, request.client, request.group)
+    try:
+        desk.open_stream(stream, request.keys, request.receive)
+    except BaseException:
+        stream.stop_counting()
+        raise
+    return stream

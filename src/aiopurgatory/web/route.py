@@ -8,10 +8,14 @@ from typing import Any, Final, Generic, final
 from urllib.parse import unquote_plus
 
 from ..errors import PurgatoryClosedError
+from ..streams import EventLog
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
+from .logs import LogResponder, after_in_query
+from .policy import Policy
 from .polling import LongPolling, responder_of
 from .prefer import MAX_FIELD, K, PollRequest
+from .responder import Responder
 
 _NO_LENGTH: Final = frozenset({204, 304})
 
@@ -30,7 +34,7 @@ def path_parameter(scope: Scope) -> Any:
 
 @final
 class LongPollRoute(Generic[K]):
-    """An ASGI endpoint that answers GET and HEAD with long polls of *polling*.
+    """An ASGI endpoint that answers GET and HEAD with long polls of a source, or of an event log.
 
         Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
 
@@ -41,10 +45,15 @@ class LongPollRoute(Generic[K]):
     A poll is answered 413 if its request has a body in more than 64 parts: servers report a disconnect only after the
     body. Prefer and If-None-Match are ignored if longer than 8,192 bytes, all lines together.
 
-    All arguments but *polling* are functions of the ASGI scope.
+    With an EventLog, the answer is a JSON array of the events after the client's, each with ``id``, ``name``, ``data``
+    and ``is_end``. Its ETag is the id to send next, as If-None-Match, or in the query as ``after``. 204: the topic has
+    ended. 410: events are gone, and the ETag is the id from which to go on. 404: no such topic has come.
+
+    All arguments but *polling* and *policy* are functions of the ASGI scope.
 
     Args:
-        polling: answers the polls.
+        polling: a LongPolling, which answers the polls, or an EventLog.
+        policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
         resource: what is polled; default: the path's only parameter.
         since: the client's version; default: that of If-None-Match.
         keys: the keys to watch; default: *resource* alone.
@@ -56,15 +65,23 @@ class LongPollRoute(Generic[K]):
 
     def __init__(
         self,
-        polling: LongPolling[K],
+        polling: LongPolling[K] | EventLog,
         *,
+        policy: Policy | None = None,
         resource: Callable[[Scope], K] = path_parameter,
         since: Callable[[Scope], str | None] | None = None,
         keys: Callable[[Scope], Iterable[Hashable]] | None = None,
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
     ) -> None:
-        self._responder = responder_of(polling)
+        self._responder: Responder[K] | LogResponder
+        if isinstance(polling, EventLog):
+            self._responder = LogResponder(polling, policy)
+            since = since or after_in_query
+        else:
+            if policy is not None:
+                raise TypeError("policy must be left out here: the LongPolling has one")
+            self._responder = responder_of(polling)
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
 

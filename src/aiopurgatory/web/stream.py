@@ -147,7 +147,7 @@ class StateFeed(Generic[K]):
     Args: stream: is told of each read. after: the client's version, or None.
     """
 
-    __slots__ = ("_reader", "_stream", "seen", "version")
+    __slots__ = ("_reader", "_stream", "is_over", "seen", "version")
 
     def __init__(self, reader: Reader[K], stream: EventStream[K], after: str | None) -> None:
         self._reader, self._stream = reader, stream
@@ -155,6 +155,8 @@ class StateFeed(Generic[K]):
         self.version = after
         #: What version() returned last. It may lag behind that of the last event.
         self.seen = ""
+        #: Whether no event will follow.
+        self.is_over = False
 
     async def next(self, after: str | None) -> bytes:
         """Read the state. Returns: the events for a client at version *after*; none if that is the newest.
@@ -178,6 +180,13 @@ class StateFeed(Generic[K]):
         self.version = version
         stream.end_read()
         return events
+
+    async def first(self) -> bytes:
+        """Read the state for the first time, as next() does."""
+        return await self.next(self.version)
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
 
 
 def retry(policy: Policy) -> bytes:

@@ -1,0 +1,169 @@
+"""Event streams and long polls of an event log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from math import ceil
+from typing import Any, Final, final
+from urllib.parse import unquote_plus
+
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError
+from ..streams import Event, EventLog, StoreError
+from ..streams.log import position_in
+from ..streams.position import Position
+from .answer import NO_STORE, REFUSALS, VARY, Answer
+from .asgi import Scope, is_cancelled
+from .desk import Desk
+from .policy import Policy
+from .poll import LongPoll
+from .prefer import MAX_FIELD, PollRequest, entity_tags, wait_in_query, wait_preference
+from .signals import SERVER_STOPS
+from .source import ReadFailedError
+from .stream import EventStream, gone
+
+_JSON: Final = (b"content-type", b"application/json")
+#: The most characters of a topic. Longer ones cannot exist.
+_MAX_TOPIC: Final = 200
+
+
+class LogDesk:
+    """Where the clients of *log* wait, for one route. Args: policy: None: the default one."""
+
+    def __init__(self, log: EventLog, policy: Policy | None) -> None:
+        self._log = log
+        self.desk: Final = Desk(self, log.purgatory, policy or Policy(), None, (), stop_signals=True)
+
+    async def position(self, request: PollRequest[Any], after: str | None) -> Position:
+        """Return the position of a client in its topic.
+
+        Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; what ``EventLog.start()`` raises.
+        """
+        topic = request.resource
+        if not isinstance(topic, str) or not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
+            raise NotFoundError("there is no such topic")
+        position = await position_in(self._log, topic, after)
+        if self.desk.loop is not asyncio.get_running_loop():
+            await self.desk.enter()
+        return position
+
+
+@final
+class LogFeed:
+    """The events of a stream of a log. Args: stream: is told of each read."""
+
+    __slots__ = ("_position", "_stream", "is_over", "seen", "version")
+
+    def __init__(self, position: Position, stream: EventStream[Any]) -> None:
+        self._position, self._stream = position, stream
+        self.version = position.id
+        self.seen = ""
+        self.is_over = False
+
+    async def first(self) -> bytes:
+        """Wait until the topic is there. Returns: the events that are there."""
+        events = await self.next(self.version)
+        while not events and self._position.is_unknown():
+            await self._stream.news(self.seen)
+            events = await self.next(self.version)
+        return events
+
+    async def next(self, after: str | None) -> bytes:
+        """Return the next events; none: there is no newer one yet.
+
+        Raises: NotFoundError: there is no such topic. ReadFailedError: it cannot be read.
+        """
+        position, stream = self._position, self._stream
+        stream.begin_read()
+        self.seen = position.turn()
+        try:
+            events = b"".join([event.sse() for event in await position.next()])
+        except GoneError as exc:  # S8
+            position.go_on(exc)
+            events = gone(exc)
+            self.seen = ""
+        except StoreError as exc:
+            raise ReadFailedError(str(exc)) from exc
+        stream.decide(bool(events))
+        stream.end_read()
+        self.version, self.is_over = position.id, position.is_over
+        return events
+
+    def close(self) -> None:
+        self._position.leave()
+
+
+@final
+class LogResponder:
+    """Answers long polls of *log*."""
+
+    def __init__(self, log: EventLog, policy: Policy | None) -> None:
+        self._place = LogDesk(log, policy)
+        self.desk: Final = self._place.desk
+
+    async def respond(self, request: PollRequest[Any]) -> Answer:
+        """Answer with the events after the client's; 204: there will be none."""
+        desk = self.desk
+        poll: LongPoll[Any] | None = None
+        position: Position | None = None
+        try:
+            preferred = wait_preference(request.prefer) if request.prefer and request.wait is None else None
+            wait = desk.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
+            after = request.since or _only_tag(request)
+            position = await self._place.position(request, after)
+            events = await position.next()
+            if wait > 0 and not events and not position.is_over:
+                at, timeout = position, desk.policy.timeout(wait)
+                poll = LongPoll(
+                    request.resource, lambda _: at.turn(), at.turn(), timeout, request.client, request.group
+                )
+                desk.park_poll(poll, request.keys, request.receive)
+                await poll
+                events = await position.next()
+            answer = _answer(request, position, events)
+            if preferred is not None:
+                answer.raw_headers.append((b"preference-applied", b"wait=%d" % ceil(wait)))
+        except asyncio.CancelledError as exc:
+            if exc.args == SERVER_STOPS:
+                answer = desk.refusals.answer(PurgatoryClosedError("the server stops"))
+            elif poll is None or not poll.left or is_cancelled():
+                raise
+            else:
+                answer = Answer(499, b"", [])  # nobody reads it
+        except StoreError as exc:
+            answer = desk.refusals.answer(ReadFailedError(str(exc)))
+        except REFUSALS as exc:
+            answer = desk.refusals.answer(exc)
+            if isinstance(exc, GoneError) and exc.after is not None:
+                answer.raw_headers.append((b"etag", b'"%b"' % exc.after.encode()))
+        finally:
+            if poll is not None:
+                desk.leave(poll)
+            if position is not None:
+                position.leave()
+            poll = None  # what is raised keeps this frame
+        desk.count(answer.status)
+        return answer
+
+
+def _only_tag(request: PollRequest[Any]) -> str | None:
+    """The id that the client sent as If-None-Match."""
+    tags = entity_tags(request.if_none_match or "")
+    return tags[0] if len(tags) == 1 else None
+
+
+def _answer(request: PollRequest[Any], position: Position, events: list[Event]) -> Answer:
+    tag = [] if position.id is None else [(b"etag", b'"%b"' % position.id.encode())]
+    headers = [*tag, NO_STORE, VARY]
+    if events:
+        listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
+        return Answer(200, json.dumps(listed, separators=(",", ":")).encode(), [*headers, _JSON])
+    if position.is_over:
+        return Answer(204, b"", headers)
+    return Answer(304, b"", headers) if request.since is None else Answer(200, b"[]", [*headers, _JSON])
+
+
+def after_in_query(scope: Scope) -> str | None:
+    """Return the ``after`` of the query: the id of the last event that a page had before it was loaded again."""
+    _, found, rest = (b"&" + scope["query_string"]).partition(b"&after=")
+    return unquote_plus(rest.partition(b"&")[0][:MAX_FIELD].decode("latin-1")) or None if found else None
