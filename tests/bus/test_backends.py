@@ -250,4 +250,4 @@ async def test_start_another_listen_runs_says_why(server: Server) -> None:
     async with session(server) as other:
         await other.execute(f"SELECT pg_advisory_lock({postgres._LISTEN_LOCK})")
         with pytest.raises(BusConnectError, match=r"the queue of NOTIFY is 0% full; end sessions"):
-            await PostgresBus(server.url(), [], timeout=0.3).start()
+            await PostgresBus(server.url(), [], timeout=1.0).start()
