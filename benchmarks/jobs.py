@@ -141,7 +141,7 @@ COLLECTORS = [
     ("gc.set_threshold(50_000, 20, 100)", ["--gc", "raised"]),
     ("gc.freeze() once they are parked", ["--gc", "freeze"]),
 ]
-TABLES = ["requests", "survivors", "ablations", "timers", "precision", "operations", "micro", "buses", "fleets"]
+TABLES = ["requests", "survivors", "ablations", "timers", "precision", "operations", "micro", "buses", "fleets", "timeouts"]
 
 
 def series(size: Size) -> Iterator[list[Job]]:
@@ -174,6 +174,8 @@ def series(size: Size) -> Iterator[list[Job]]:
         yield [Job("micro", form, {}, "bench_micro.py", told, form, on_pyperf=True)]
     yield [Job("buses", "all figures", {}, "bench_bus.py", once(size))]
     yield [Job("fleets", "1 to 8 workers", {}, "fleet.py", once(size))]
+    for form in ("compiled", "interpreted"):
+        yield [Job("timeouts", form, {}, "bench_timeouts.py", once(size), form)]
 
 
 def once(size: Size) -> tuple[str, ...]:

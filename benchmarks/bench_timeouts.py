@@ -1,0 +1,259 @@
+"""python benchmarks/bench_timeouts.py --compiled build/compiled --json timeouts.json: timeouts for blocks of code.
+
+    cost    CPU ns to enter and leave `async with timeout(30)` around nothing. The loop iterates after every 1,000,
+            where asyncio and uvloop drop cancelled timers
+    traced  bytes of a timeout whose block waits, by tracemalloc: the difference between 10,000 tasks with and without
+    rss     the same, by the memory of the process
+
+Competitors are asyncio's own, and those of async-timeout and anyio, if installed. With --compiled, both forms of ours
+are measured, otherwise the one on the path. Prints a line of JSON for each, round by round, then the targets, and
+medians with their ranges. Each figure comes from a process of its own, in turns, so the ratios compare what ran side by
+side. A cost is the median of 300 batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+from buses import member
+from tables import timeouts
+from tables.machine import Printer
+from tables.results import Results
+
+import aiopurgatory
+from aiopurgatory import Purgatory
+
+Line = dict[str, Any]
+
+SOURCES = Path(__file__).resolve().parents[1] / "src"
+PACKAGES = ["aiopurgatory", "uvloop", "anyio", "async-timeout"]
+SECONDS = 30.0
+BLOCK = 1_000
+
+
+@dataclass(frozen=True)
+class Size:
+    rounds: int = 5
+    batches: int = 300
+    parked: int = 10_000
+
+
+SMOKE = Size(rounds=1, batches=2, parked=200)
+
+
+class Ours:
+    async def enter(self, purgatory: Purgatory) -> None:
+        for _ in range(BLOCK):
+            async with purgatory.timeout(SECONDS):
+                pass
+
+    async def wait(self, purgatory: Purgatory, event: asyncio.Future[None]) -> None:
+        async with purgatory.timeout(SECONDS):
+            await event
+
+
+class OfAsyncio:
+    async def enter(self, purgatory: Purgatory) -> None:
+        for _ in range(BLOCK):
+            async with asyncio.timeout(SECONDS):  # noqa: ASYNC100 that is measured
+                pass
+
+    async def wait(self, purgatory: Purgatory, event: asyncio.Future[None]) -> None:
+        async with asyncio.timeout(SECONDS):
+            await event
+
+
+class AsyncTimeout:
+    def __init__(self) -> None:
+        from async_timeout import timeout
+
+        self.timeout = timeout
+
+    async def enter(self, purgatory: Purgatory) -> None:
+        for _ in range(BLOCK):
+            async with self.timeout(SECONDS):
+                pass
+
+    async def wait(self, purgatory: Purgatory, event: asyncio.Future[None]) -> None:
+        async with self.timeout(SECONDS):
+            await event
+
+
+class Anyio:
+    def __init__(self) -> None:
+        from anyio import fail_after
+
+        self.fail_after = fail_after
+
+    async def enter(self, purgatory: Purgatory) -> None:
+        for _ in range(BLOCK):
+            with self.fail_after(SECONDS):
+                pass
+
+    async def wait(self, purgatory: Purgatory, event: asyncio.Future[None]) -> None:
+        with self.fail_after(SECONDS):
+            await event
+
+
+class Without:
+    """No timeout at all."""
+
+    async def enter(self, purgatory: Purgatory) -> None:
+        for _ in range(BLOCK):
+            pass
+
+    async def wait(self, purgatory: Purgatory, event: asyncio.Future[None]) -> None:
+        await event
+
+
+COMPETITORS: dict[str, Callable[[], Any]] = {
+    "without": Without,
+    "ours": Ours,
+    "asyncio": OfAsyncio,
+    "async-timeout": AsyncTimeout,
+    "anyio": Anyio,
+}
+
+
+# in a child process
+
+
+async def cost(competitor: Any, size: Size) -> float:
+    """CPU ns."""
+    spent = []
+    async with Purgatory() as purgatory:
+        await competitor.enter(purgatory)
+        await asyncio.sleep(0)
+        member.calm_the_collector()
+        for _ in range(size.batches):
+            begin = process_time()
+            await competitor.enter(purgatory)
+            await asyncio.sleep(0)
+            spent.append(process_time() - begin)
+    return median(spent) / BLOCK * 1e9
+
+
+async def traced(competitor: Any, size: Size) -> float:
+    """Bytes for each task, with all that it holds."""
+    tracemalloc.start()
+    try:
+        return await bytes_for_each(competitor, size, lambda: tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+
+
+async def rss(competitor: Any, size: Size) -> float:
+    """The same, of the process."""
+    return await bytes_for_each(competitor, size, member.memory)
+
+
+async def bytes_for_each(competitor: Any, size: Size, memory: Callable[[], int]) -> float:
+    async with Purgatory() as purgatory:
+        event = asyncio.get_running_loop().create_future()
+        first = asyncio.create_task(competitor.wait(purgatory, event))
+        await asyncio.sleep(0.01)
+        gc.collect()
+        before = memory()
+        tasks = [asyncio.create_task(competitor.wait(purgatory, event)) for _ in range(size.parked)]
+        await asyncio.sleep(0.01)
+        gc.collect()
+        grown = memory() - before
+        event.set_result(None)
+        await asyncio.gather(first, *tasks)
+    return grown / size.parked
+
+
+MEASURES: dict[str, Callable[[Any, Size], Awaitable[float]]] = {"cost": cost, "traced": traced, "rss": rss}
+
+
+def measured_here(what: str, competitor: str, loop: str, size: Size) -> Line:
+    factory = asyncio.new_event_loop
+    if loop == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        value = runner.run(MEASURES[what](COMPETITORS[competitor](), size))  # type: ignore[arg-type]
+    return {"value": value, "form": "compiled" if aiopurgatory.COMPILED else "interpreted"}
+
+
+# in the parent
+
+
+def child(library: Path | None, what: str, competitor: str, loop: str, size: Size) -> Line:
+    environment = dict(os.environ) if library is None else {**os.environ, "PYTHONPATH": str(library)}
+    settings = json.dumps([what, competitor, loop, asdict(size)])
+    command = [sys.executable, __file__, "--one", settings]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
+    found: Line = json.loads(printed)
+    return found
+
+
+def measure(size: Size, libraries: Sequence[Path | None], told: Printer) -> None:
+    """Take turns, in alternating order, so that disturbances of the machine affect all alike."""
+    modules = {"async-timeout": "async_timeout", "anyio": "anyio"}
+    names = [name for name in COMPETITORS if name not in modules or find_spec(modules[name])]
+    loops = ["asyncio", *(["uvloop"] if find_spec("uvloop") else [])]
+    for number in range(size.rounds):
+        order = names if number % 2 == 0 else names[::-1]
+        for library in libraries:
+            for loop in loops:
+                for what in MEASURES:
+                    found = {name: child(library, what, name, loop, size) for name in order}
+                    told.lines({"round": number, **line} for line in lines_of(what, loop, found))
+
+
+def lines_of(what: str, loop: str, found: dict[str, Line]) -> Iterator[Line]:
+    """What each timeout costs over none."""
+    without = found["without"]["value"]
+    for name, line in found.items():
+        if name != "without":
+            yield {"what": what, "competitor": name, "loop": loop, **line, "value": line["value"] - without}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, help="default: 5")
+    parser.add_argument("--compiled", type=Path, metavar="DIR", help="folder of the compiled library")
+    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
+    parser.add_argument("--lines", action="store_true", help="print no tables")
+    short = parser.add_mutually_exclusive_group()
+    short.add_argument("--quick", action="store_true", help="one round")
+    short.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    if args.one:
+        what, competitor, loop, size = args.one
+        print(json.dumps(measured_here(what, competitor, loop, Size(**size))))
+        return
+    size = SMOKE if args.smoke else Size(rounds=1) if args.quick else Size()
+    size = replace(size, rounds=args.rounds or size.rounds)
+    libraries = [args.compiled.resolve(), SOURCES] if args.compiled else [None]
+    with Printer("timeouts", args.json) as told, suppress(KeyboardInterrupt):
+        told.machine(PACKAGES, [])
+        measure(size, libraries, told)
+    if not args.lines:
+        print(timeouts.section(Results(told.found).where(table="timeouts")))
+
+
+if __name__ == "__main__":
+    main()
