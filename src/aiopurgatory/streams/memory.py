@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Unpack
 
 from .log import EventLog, LogOptions
-from .store import Commit, Page, Row
+from .store import Change, Commit, Notify, Page, Row
 
 
 class MemoryLog(EventLog):
@@ -43,9 +43,9 @@ class MemoryStore:
         self._server = secrets.token_hex(4)
         #: By the time of the last commit, the oldest first.
         self._topics: OrderedDict[str, _Topic] = OrderedDict()
-        self._notify: Callable[[str], object] | None = None
+        self._notify: Notify | None = None
 
-    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object]) -> None:
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         self._notify = notify
 
     async def aclose(self) -> None:
@@ -76,7 +76,8 @@ class MemoryStore:
                 del kept.rows[: commit.first - kept.rows[0][0]]
             self._topics.move_to_end(topic)
             if self._notify is not None:
-                asyncio.get_running_loop().call_soon(self._notify, topic)
+                change = Change(commit.expected, commit.version, commit.rows) if commit.is_plain else None
+                asyncio.get_running_loop().call_soon(self._notify, topic, change)
         return self._page(kept, [])
 
     def _page(self, topic: _Topic, rows: list[Row]) -> Page:

@@ -18,7 +18,7 @@ from ..bus.postgres import PostgresBus, PostgresEngine
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions, require_name
-from .store import Commit, Page, Row
+from .store import Commit, Notify, Page, Row
 from .wakeups import WakeUps, wake_up
 
 
@@ -164,7 +164,7 @@ class PostgresStore:
         self._life = ""
         self._sweeping: asyncio.Task[None] | None = None
 
-    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object]) -> None:
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         self._wake_ups = WakeUps(self._name, notify, notify_all)
         channel = f"aiopurgatory.{self._name}"
         options: dict[str, Any] = {"name": channel, "heartbeat": self._heartbeat, "timeout": self._timeout}
@@ -213,7 +213,7 @@ class PostgresStore:
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
         assert self._bus is not None
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
-        wake = self._bus.name, wake_up(self._name, topic)
+        wake = self._bus.name, wake_up(self._name, topic, commit)
         done = await self._fetch(
             self._commit, topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts, *wake
         )

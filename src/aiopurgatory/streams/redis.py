@@ -16,7 +16,7 @@ from ..bus.redis import RedisBus
 from ..bus.redis_server import RedisServer
 from .commands import Commands
 from .log import EventLog, LogOptions
-from .store import Commit, Page, Row
+from .store import Commit, Notify, Page, Row
 from .wakeups import WakeUps, wake_up
 
 
@@ -73,7 +73,7 @@ redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
 redis.call('PUBLISH', ARGV[6], ARGV[7])
-return {now, ARGV[2], ARGV[3], now}
+return {now}
 """
 #: Keys: state, events. Arguments: the number of the last event not wanted, the most events, the bytes after which to
 #: add none.
@@ -107,7 +107,7 @@ class RedisStore:
         self._wake_ups: WakeUps | None = None
         self._commands: Commands | None = None
 
-    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object]) -> None:
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         self._wake_ups = WakeUps(self._name, notify, notify_all)
         if self._given_bus is None:
             channel = f"aiopurgatory.{self._name}"
@@ -136,12 +136,15 @@ class RedisStore:
 
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
         assert self._bus is not None
-        wake = self._bus.name, wake_up(self._name, topic)
+        wake = self._bus.name, wake_up(self._name, topic, commit)
         rows = [part for row in commit.rows for part in row]
         milliseconds = int(keep * 1000)
         answer = await self._evaluate(
             _COMMIT, topic, commit.expected, commit.version, commit.state, commit.first, milliseconds, *wake, *rows
         )
+        if len(answer) == 1:
+            assert self._commands is not None
+            return Page(commit.version, commit.state, 0.0, answer[0] / 1000, self._commands.life, [])
         return self._page(answer, [])
 
     async def _evaluate(self, script: str, topic: str, *arguments: str | int) -> list[Any]:

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import GoneError
 from .event import EndedError, Event, TopicExistsError
-from .store import Commit, Page, Row
+from .store import Change, Commit, Page, Row
 
 #: The most generations of a topic to remember. Ids of earlier ones are gone.
 MAX_GENERATIONS: Final = 16
@@ -40,6 +40,9 @@ MAX_WRITER_IDS: Final = 64
 BLOCKS: Final = 16
 #: The part of a lease between two looks at one that has expired (S6).
 PAUSE: Final = 1 / 3
+
+#: The name of the last event. No other has it.
+END: Final = "end"
 
 _ID: Final = re.compile(r"([a-z0-9]{1,20})(?:\.([a-z0-9]{1,20}))?-([0-9]{1,15})", re.ASCII)
 
@@ -109,7 +112,7 @@ class State:
         """Return the event of *row*, which a store has returned."""
         number, text = row
         name, _, data = text.partition("\n")
-        return Event(self.id_of(number), data, name or None, self.end is not None and number == self.last)
+        return Event(self.id_of(number), data, name or None, name == END)
 
     def text(self) -> str:
         """Return it as text, without what has its default."""
@@ -241,8 +244,9 @@ class Appending:
         elif state.producer and not self.is_end:
             raise TopicExistsError("the topic has a run: only its producer appends")
         changed = self._appended(next_generation(page, state), page.now)
-        row = (changed.last, f"{'end' if self.is_end else self.name or ''}\n{self.data}")
-        return Write(commit(page, changed, [row]), changed.id_of(changed.last))
+        row = (changed.last, f"{END if self.is_end else self.name or ''}\n{self.data}")
+        is_plain = bool(page.version) and changed.generations is state.generations
+        return Write(commit(page, changed, [row], is_plain), changed.id_of(changed.last))
 
     def _former(self, state: State) -> int | None:
         """Return the number of this event if it was appended before (S3)."""
@@ -295,7 +299,8 @@ class Renewing:
 
     def __call__(self, page: Page, state: State | None) -> Write:
         state = held(state, self.producer)
-        return Write(commit(page, next_generation(page, state), []), "")
+        renewed = next_generation(page, state)
+        return Write(commit(page, renewed, [], renewed is state), "")
 
 
 def held(state: State | None, producer: str) -> State:
@@ -309,9 +314,18 @@ def held(state: State | None, producer: str) -> State:
     return state
 
 
-def commit(page: Page, state: State, rows: list[Row]) -> Commit:
+def commit(page: Page, state: State, rows: list[Row], is_plain: bool = False) -> Commit:
     """Return the change from *page* to *state*. A version never comes twice, not even after the server lost some."""
-    return Commit(page.version, f"{state.last}.{secrets.token_hex(6)}", state.text(), rows, state.first)
+    return Commit(page.version, f"{state.last}.{secrets.token_hex(6)}", state.text(), rows, state.first, is_plain)
+
+
+def changed(state: State, change: Change) -> State:
+    """Return *state* after *change*, as far as listeners need it."""
+    if not change.rows:
+        return state
+    number, text = change.rows[-1]
+    name, _, data = text.partition("\n")
+    return replace(state, last=number, end=data if name == END else None)
 
 
 def new_state(page: Page) -> State:

@@ -33,6 +33,7 @@ class Run:
         self._write_to, self._writer, self._lease, self._resume, self._keep = write, writer, lease, resume, keep
         self._producer: Final = secrets.token_hex(8)
         self._count = 0
+        self._written_at = 0.0
         self._is_over = False
         self._last_id: str | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -45,7 +46,7 @@ class Run:
     async def __aenter__(self) -> Self:
         if self._renewing is not None:
             raise RuntimeError("a run can be entered once; ask the log for another one")
-        found = await self._write_to(self._writer, Beginning(self._producer, self._lease, self._resume), self._lease)
+        found = await self._write(Beginning(self._producer, self._lease, self._resume))
         self._last_id = None if found.endswith("-0") else found
         self._renewing = asyncio.create_task(self._renew(), name=f"aiopurgatory log: lease of {self.topic[:50]}")
         return self
@@ -87,7 +88,7 @@ class Run:
             raise EndedError("the run has ended")
         self._count += 1
         appending = Appending(data, name, self._keep, self._producer, self._count)
-        self._last_id = await self._write_to(self._writer, appending, self._lease)
+        self._last_id = await self._write(appending)
         return self._last_id
 
     async def end(self, reason: str = "done") -> None:
@@ -102,16 +103,26 @@ class Run:
         self._count += 1
         appending = Appending(reason, None, self._keep, self._producer, self._count, is_end=True)
         with suppress(EndedError):
-            self._last_id = await self._write_to(self._writer, appending, self._lease)
+            self._last_id = await self._write(appending)
         self._is_over = True
+
+    async def _write(self, decide: Decide) -> str:
+        made = await self._write_to(self._writer, decide, self._lease)
+        self._written_at = asyncio.get_running_loop().time()
+        return made
 
     async def _renew(self) -> None:
         """Renew the lease as long as the run lasts (S6)."""
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._lease * PAUSE)
+            left = self._written_at + self._lease * PAUSE - loop.time()
+            if left > 0:  # every commit renews it
+                await asyncio.sleep(left)
+                continue
             try:
-                await self._write_to(self._writer, Renewing(self._producer), self._lease)
+                await self._write(Renewing(self._producer))
             except EndedError:
                 return  # the next append() says so
             except Exception:
+                self._written_at = loop.time()
                 logger.warning("the lease of run %r could not be renewed", self.topic, exc_info=True)

@@ -41,6 +41,7 @@ class Commit:
         state: the new state.
         rows: events to add.
         first: the number of the first event to keep.
+        is_plain: it adds events, or nothing, and changes nothing else that listeners need: see Change.
     """
 
     expected: str
@@ -48,6 +49,22 @@ class Commit:
     state: str
     rows: list[Row]
     first: int
+    is_plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a wake-up may tell of a commit: who knows the topic at version *expected* need not read it.
+
+    Args: as for Commit.
+    """
+
+    expected: str
+    version: str
+    rows: list[Row]
+
+
+Notify = Callable[[str, Change | None], object]
 
 
 class Store(Protocol):
@@ -56,8 +73,10 @@ class Store(Protocol):
     Any error of a connection is a StoreDownError; the log then tries again. Any other exception ends listeners.
     """
 
-    async def open(self, notify: Callable[[str], object], notify_all: Callable[[], object], /) -> None:
+    async def open(self, notify: Notify, notify_all: Callable[[], object], /) -> None:
         """Connect. From then on, call *notify* with the topic of each commit of any process, soon after the commit.
+
+        It may get the change, too, if that is plain; else None.
 
         Call *notify_all* if such calls may have been lost.
 

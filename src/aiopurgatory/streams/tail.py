@@ -11,8 +11,8 @@ from typing import Final, Protocol, final
 from ..errors import GoneError
 from ..purgatory import Purgatory
 from .event import Event, StoreDownError, StoreError
-from .rules import State, Suspicion, number_in, place, state_of
-from .store import Page
+from .rules import State, Suspicion, changed, number_in, place, state_of
+from .store import Change, Page
 from .window import Window
 
 logger = logging.getLogger("aiopurgatory")
@@ -59,7 +59,11 @@ class Tail:
         #: The newest event that was read: its number and its id.
         self.last = 0
         self._id: str | None = None
+        #: The version of the topic that was read.
+        self._version = ""
         self._suspicion: Final = Suspicion()
+        #: When to read again, if this is not called before.
+        self._due = inf
         self._is_called = False
         self._woken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -84,10 +88,14 @@ class Tail:
             self._task.cancel()
         self.window.clear()
 
-    def call(self) -> None:
-        """Something may have been committed."""
-        self._is_called = True
-        self._wake()
+    def call(self, change: Change | None = None) -> None:
+        """Something may have been committed: *change*, if that is known. If it comes next, nothing needs to be read."""
+        if change is not None and self.state is not None and self._is_waiting() and self._version == change.expected:
+            page = Page(change.version, "", 0.0, 0.0, "", change.rows)
+            self._due = self._loop.time() + self._take(page, changed(self.state, change))
+        elif change is None or self._version != change.version:
+            self._is_called = True
+            self._wake()
 
     def is_unknown(self) -> bool:
         """Whether the topic has not come in time (S9)."""
@@ -105,7 +113,7 @@ class Tail:
                 self._is_called = False
                 try:
                     page = await self._reading.read(self.topic, self.last)
-                    left = self._take(page)
+                    left = self._take(page, state_of(page))
                     if left == 0.0:  # S6
                         await self._reading.abandon(self.topic, page)
                     pause = PAUSES[0]
@@ -119,9 +127,9 @@ class Tail:
             self.error.__cause__ = exc
             self._change()
 
-    def _take(self, page: Page) -> float:
+    def _take(self, page: Page, state: State | None) -> float:
         """Take what was read. Returns: seconds until the next read, unless it is called before; 0: see S6."""
-        state = state_of(page)
+        self._version = page.version
         if state is None:
             return self._take_nothing()
         former, self.state = self.state, state
@@ -173,13 +181,18 @@ class Tail:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
+    def _is_waiting(self) -> bool:
+        return self._woken is not None and not self._woken.done()
+
     async def _wait(self, seconds: float) -> None:
-        """Wait for a call, or *seconds*."""
-        self._woken = self._loop.create_future()
-        timer = None if seconds == inf else self._loop.call_later(seconds, self._wake)
-        try:
-            await self._woken
-        finally:
-            self._woken = None
-            if timer is not None:
-                timer.cancel()
+        """Wait for a call, or *seconds*, or for as long as what is taken meanwhile demands."""
+        self._due = self._loop.time() + seconds
+        while not self._is_called and (left := self._due - self._loop.time()) > 0.0:
+            self._woken = self._loop.create_future()
+            timer = None if left == inf else self._loop.call_later(left, self._wake)
+            try:
+                await self._woken
+            finally:
+                self._woken = None
+                if timer is not None:
+                    timer.cancel()

@@ -9,7 +9,7 @@ from ..errors import NotFoundError, PurgatoryClosedError
 from ..purgatory import Purgatory
 from .event import Event, StoreDownError, StoreError
 from .rules import Appending, Keep, State, state_of
-from .store import Page, Store
+from .store import Change, Page, Store
 from .tail import PAUSES, Tail
 from .window import Window, Windows
 
@@ -59,11 +59,11 @@ class Tails:
             if self._tails.get(tail.topic) is tail:
                 del self._tails[tail.topic]
 
-    def notify(self, topic: str) -> None:
-        """Something was committed to *topic*."""
+    def notify(self, topic: str, change: Change | None) -> None:
+        """Something was committed to *topic*: *change*, if that is known."""
         tail = self._tails.get(topic)
         if tail is not None:
-            tail.call()
+            tail.call(change)
 
     def notify_all(self) -> None:
         """Something may have been committed to any topic."""
