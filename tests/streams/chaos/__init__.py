@@ -1,0 +1,1 @@
+"""Logs under faults: real servers, worker processes, and an audience over HTTP."""

@@ -1,0 +1,82 @@
+"""The processes of a chaos test: workers, and a producer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[3]
+
+
+async def until(condition: Callable[[], object], within: float = 30.0) -> None:
+    """Raises: TimeoutError: *condition* did not hold in time."""
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 it is another process that changes it
+            await asyncio.sleep(0.02)
+
+
+class Fleet:
+    """*workers* processes that serve the log at *url*, and a producer.
+
+    Args:
+        role: ``worker``, or ``relay``, which is the control.
+        log: options of each log.
+    """
+
+    def __init__(self, url: str, *, role: str = "worker", workers: int = 3, log: dict[str, Any] | None = None) -> None:
+        self._url, self._role, self._log = url, role, log or {}
+        self.ports: list[int] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.producer: subprocess.Popen[bytes] | None = None
+        self._acked = ""
+        self._pipe, self._write = os.pipe()
+        for _ in range(workers):
+            listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+            self.ports.append(listener.getsockname()[1])
+            self.workers.append(self._start(role, listener.fileno(), self._log))
+            listener.close()
+
+    def _start(self, role: str, descriptor: int, options: dict[str, Any]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.streams.chaos.served", role, self._url, str(descriptor)]
+        return subprocess.Popen([*command, json.dumps(options)], pass_fds=[descriptor], cwd=ROOT)
+
+    def produce(self, topics: list[str], events: int, rate: float, lease: float = 15.0) -> None:
+        """Start the producer."""
+        options = {"topics": topics, "events": events, "rate": rate, "lease": lease, "log": self._log}
+        self.producer = self._start("producer", self._write, options | {"relay": self._role == "relay"})
+
+    def acked(self, topic: str) -> list[str]:
+        """Return what was acknowledged to the producer of *topic*, and then why it could not go on, if it could not."""
+        os.set_blocking(self._pipe, False)
+        while True:
+            try:
+                self._acked += os.read(self._pipe, 1 << 16).decode()
+            except BlockingIOError:
+                break
+        return [line.split()[1] for line in self._acked.splitlines() if line.split()[0] == topic]
+
+    async def until_acked(self, topic: str, events: int) -> None:
+        """Wait until so many events of *topic* were acknowledged."""
+        await until(lambda: len(self.acked(topic)) >= events)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        for process in [*self.workers, *([self.producer] if self.producer else [])]:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait(10)
+        os.close(self._pipe)
+        os.close(self._write)

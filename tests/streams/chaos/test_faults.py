@@ -1,0 +1,196 @@
+"""What no fault may do: lose, double or reorder an event, or leave a listener waiting for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from private_servers import Postgres, Redis, Server
+
+from .audience import Audience
+from .fleet import Fleet, until
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+
+TOPICS = [f"run{number}" for number in range(4)]
+EVENTS = 120
+RATE = 20.0
+EACH = 25
+
+
+class DurableRedis(Redis):
+    """One that keeps what it has acknowledged."""
+
+    settings = ("appendonly yes", "appendfsync always")
+
+
+async def prepared(server: Server) -> Server:
+    if isinstance(server, Postgres):
+        import asyncpg
+
+        from aiopurgatory.streams.postgres import tables_sql
+
+        connection = await asyncpg.connect(server.url())
+        await connection.execute(tables_sql())
+        await connection.close()
+    return server
+
+
+@asynccontextmanager
+async def show(
+    kind: type[Server], *, role: str = "worker", each: int = EACH, restless: float | None = None, **log: float
+) -> AsyncIterator[tuple[Server, Fleet, Audience]]:
+    """A server, three workers, a producer of four runs, and their audience."""
+    with kind() as server:
+        await prepared(server)
+        with Fleet(server.url(), role=role, log=log) as fleet:
+            audience = Audience(fleet.ports, TOPICS, each, restless)
+            fleet.produce(TOPICS, EVENTS, RATE, lease=5.0)
+            yield server, fleet, audience
+
+
+def assert_whole(audience: Audience, hanging: int) -> None:
+    assert hanging == 0, [(c.topic, len(c.got), c.reason, dict(c.answers), c.before) for c in audience.clients]
+    assert audience.reasons() == {"done": len(audience.clients)}
+    assert (audience.lost(EVENTS), audience.doubled(), audience.reordered(), audience.gone()) == (0, 0, 0, 0)
+
+
+each_kind = pytest.mark.parametrize("kind", [DurableRedis, Postgres])
+
+
+@each_kind
+async def test_listeners_that_reconnect_at_random_get_all(kind: type[Server]) -> None:
+    async with show(kind, restless=0.5) as (_, _, audience):
+        assert_whole(audience, await audience.over(30))
+
+
+@each_kind
+async def test_worker_killed_its_listeners_go_on_elsewhere(kind: type[Server]) -> None:
+    async with show(kind) as (_, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 40)
+        fleet.workers[0].kill()
+        assert_whole(audience, await audience.over(30))
+
+
+@each_kind
+async def test_worker_told_to_stop_hands_its_listeners_over(kind: type[Server]) -> None:
+    async with show(kind) as (_, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 40)
+        fleet.workers[0].terminate()
+        assert_whole(audience, await audience.over(30))
+        assert fleet.workers[0].wait(5) in (0, -signal.SIGTERM)
+
+
+@each_kind
+async def test_worker_stopped_for_a_while_loses_nothing(kind: type[Server]) -> None:
+    async with show(kind) as (_, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 40)
+        fleet.workers[0].send_signal(signal.SIGSTOP)
+        await asyncio.sleep(3)
+        fleet.workers[0].send_signal(signal.SIGCONT)
+        assert_whole(audience, await audience.over(30))
+
+
+@each_kind
+async def test_producer_killed_its_runs_are_abandoned(kind: type[Server]) -> None:
+    async with show(kind) as (_, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 40)
+        assert fleet.producer is not None
+        fleet.producer.kill()
+        fleet.producer.wait()
+        acked = {topic: len(fleet.acked(topic)) for topic in TOPICS}
+        assert await audience.over(30) == 0
+        assert audience.reasons() == {"abandoned": len(audience.clients)}
+        for topic in TOPICS:
+            got = {tuple(client.got) for client in audience.clients if client.topic == topic}
+            assert len(got) == 1
+            (events,) = got
+            assert events == tuple(map(str, range(len(events))))
+            assert acked[topic] <= len(events) <= acked[topic] + 1  # one was not acknowledged any more
+
+
+@each_kind
+async def test_server_killed_and_restarted_loses_nothing(kind: type[Server]) -> None:
+    async with show(kind) as (server, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 40)
+        server.kill()
+        await asyncio.sleep(1)
+        server.start()
+        assert_whole(audience, await audience.over(40))
+
+
+@each_kind
+async def test_server_stopped_for_three_seconds_loses_nothing(kind: type[Server]) -> None:
+    async with show(kind) as (server, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 40)
+        server.signal(signal.SIGSTOP)
+        await asyncio.sleep(3)
+        server.signal(signal.SIGCONT)
+        assert_whole(audience, await audience.over(40))
+
+
+async def test_redis_without_a_disk_killed_all_are_told() -> None:
+    async with show(Redis, unknown_timeout=2.0) as (server, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 40)
+        server.kill()
+        server.start()
+        assert await audience.over(40) == 0
+        assert all(client.answers[404] for client in audience.clients)
+        assert all(fleet.acked(topic)[-1] == "EndedError" for topic in TOPICS)
+
+
+@each_kind
+async def test_hung_listeners_harm_nobody(kind: type[Server]) -> None:
+    async with show(kind) as (_, fleet, audience):
+        hung = audience.clients[::10]
+        await fleet.until_acked(TOPICS[0], 20)
+        for client in hung:
+            client.paused.clear()
+        await fleet.until_acked(TOPICS[0], 100)
+        await asyncio.sleep(1)
+        others = [client for client in audience.clients if client not in hung]
+        assert min(len(client.got) for client in others) >= 90
+        for client in hung:
+            client.paused.set()
+        assert_whole(audience, await audience.over(30))
+
+
+@each_kind
+async def test_listener_behind_what_is_kept_is_told_gone(kind: type[Server]) -> None:
+    async with show(kind, each=5, keep_events=32) as (_, fleet, audience):
+        await fleet.until_acked(TOPICS[0], 20)
+        late = Audience(fleet.ports, TOPICS[:1], 1)
+        client = late.clients[0]
+        await until(lambda: bool(client.got))
+        late_task = asyncio.create_task(late.over(0.01))  # it leaves,
+        await late_task
+        await fleet.until_acked(TOPICS[0], 100)
+        back = asyncio.create_task(client.run())  # and comes back, too late
+        async with asyncio.timeout(30):
+            await back
+        assert len(client.before) == 1
+        assert client.got == [str(number) for number in range(EVENTS - len(client.got), EVENTS)]
+        assert client.reason == "done"
+        assert await audience.over(30) == 0
+
+
+@pytest.mark.parametrize("fault", ["reconnects", "worker killed", "server killed", "server stopped"])
+async def test_control_plain_relay_loses_events(fault: str) -> None:
+    async with show(DurableRedis, role="relay", restless=0.5 if fault == "reconnects" else None) as made:
+        server, fleet, audience = made
+        await asyncio.sleep(3)
+        if fault == "worker killed":
+            fleet.workers[0].kill()
+        elif fault == "server killed":
+            server.kill()
+            server.start()
+        elif fault == "server stopped":
+            server.signal(signal.SIGSTOP)
+            await asyncio.sleep(3)
+            server.signal(signal.SIGCONT)
+        await audience.over(12)
+        print(f"{fault}: the control lost {audience.lost(EVENTS)} of {EVENTS * len(audience.clients)}")
+        assert audience.lost(EVENTS) > 0
