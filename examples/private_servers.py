@@ -164,7 +164,8 @@ class Redis(Server):
     settings: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self) -> None:
-        lines = [f"port {self.port}", "bind 127.0.0.1", "save ''", f"dir {self.folder}", "user default off"]
+        # Not "user default off": Redis 7.0 then drops every transaction and script from its AOF when it restarts.
+        lines = [f"port {self.port}", "bind 127.0.0.1", "save ''", f"dir {self.folder}", "requirepass default-secret"]
         lines += ["user bus on >secret ~* &aiopurgatory &aiopurgatory.* +@all", *self.settings]
         Path(self.folder, "redis.conf").write_text("\n".join(lines) + "\n")
 

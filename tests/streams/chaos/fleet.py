@@ -49,6 +49,15 @@ class Fleet:
         command = [sys.executable, "-m", "tests.streams.chaos.served", role, self._url, str(descriptor)]
         return subprocess.Popen([*command, json.dumps(options)], pass_fds=[descriptor], cwd=ROOT)
 
+    async def until_up(self) -> None:
+        """Wait until each worker answers."""
+        for port in self.ports:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            async with asyncio.timeout(30):
+                await reader.readline()
+            writer.close()
+
     def produce(self, topics: list[str], events: int, rate: float, lease: float = 15.0) -> None:
         """Start the producer."""
         options = {"topics": topics, "events": events, "rate": rate, "lease": lease, "log": self._log}

@@ -47,6 +47,7 @@ async def show(
     with kind() as server:
         await prepared(server)
         with Fleet(server.url(), role=role, log=log) as fleet:
+            await fleet.until_up()
             audience = Audience(fleet.ports, TOPICS, each, restless)
             fleet.produce(TOPICS, EVENTS, RATE, lease=5.0)
             yield server, fleet, audience
@@ -160,7 +161,7 @@ async def test_hung_listeners_harm_nobody(kind: type[Server]) -> None:
 
 @each_kind
 async def test_listener_behind_what_is_kept_is_told_gone(kind: type[Server]) -> None:
-    async with show(kind, each=5, keep_events=32) as (_, fleet, audience):
+    async with show(kind, each=5, keep_events=32, window_bytes=0) as (_, fleet, audience):
         await fleet.until_acked(TOPICS[0], 20)
         late = Audience(fleet.ports, TOPICS[:1], 1)
         client = late.clients[0]
