@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullErr
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
+from aiopurgatory.streams import EventLog, MemoryLog, Page, StoreDownError
+from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 
 ROOT = Path(__file__).parents[1]
@@ -397,6 +400,80 @@ async def test_bus_that_cannot_connect_is_gone_from_the_scrape(metrics: Metrics,
     assert scraped(registry) == {}
 
 
+# event logs
+
+
+class FragileStore(MemoryStore):
+    is_down = False
+
+    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
+        if self.is_down:
+            raise StoreDownError("cannot use the store")
+        return await super().read(topic, after, rows, size)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5.0):
+        while not condition():  # noqa: ASYNC110 what it waits for has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_scrape_shows_what_a_log_says(metrics: Metrics, registry: CollectorRegistry) -> None:
+    store = FragileStore()
+    async with EventLog(store, name="runs", observers=[metrics]) as log:
+        for data in ("one", "two"):
+            await log.append("chat", data)
+        listener = log.follow("chat")
+        assert [(await anext(listener)).data for _ in range(2)] == ["one", "two"]
+        found = scraped(registry)
+        assert found["pending_operations{purgatory=runs}"] == 1
+        assert {name: value for name, value in found.items() if "{log=" in name} == {
+            "log_topics{log=runs}": 1,
+            "log_listeners{log=runs}": 1,
+            "log_window_bytes{log=runs}": log.statistics().window_bytes,
+            "log_reads_total{log=runs}": log.statistics().reads,
+            "log_appended_events_total{log=runs}": 2,
+        }
+        store.is_down = True
+        await log.append("chat", "three")
+        await until(lambda: "log_store_down{log=runs}" in scraped(registry))
+        store.is_down = False
+        assert (await anext(listener)).data == "three"
+        assert "log_store_down{log=runs}" not in scraped(registry)
+        await listener.aclose()
+    assert scraped(registry) == {}
+
+
+async def test_scrape_counts_abandoned_runs(metrics: Metrics, registry: CollectorRegistry) -> None:
+    async with MemoryLog(observers=[metrics]) as log:
+        run = await log.run("job", lease=0.1).__aenter__()
+        await run.append("half")
+        run._renewing.cancel()  # type: ignore[union-attr]
+        assert [event.data async for event in log.follow("job")] == ["half", "abandoned"]
+        assert scraped(registry)["log_abandoned_runs_total{log=events}"] == 1
+
+
+async def test_logs_of_one_name_are_added_up(metrics: Metrics, registry: CollectorRegistry) -> None:
+    async with MemoryLog(observers=[metrics]) as one, MemoryLog(observers=[metrics]) as other:
+        await one.append("chat", "one")
+        await other.append("chat", "two")
+        assert scraped(registry)["log_appended_events_total{log=events}"] == 2
+
+
+async def test_log_opened_again_counts_from_0(metrics: Metrics, registry: CollectorRegistry) -> None:
+    log = MemoryLog(observers=[metrics])
+    for _ in range(2):
+        async with log:
+            await log.append("chat", "one")
+            assert scraped(registry)["log_appended_events_total{log=events}"] == 1
+
+
+def test_metrics_do_not_import_streams() -> None:
+    code = "import aiopurgatory.metrics, sys; sys.exit('aiopurgatory.streams' in sys.modules)"
+    source = str(Path(aiopurgatory.__file__).parents[1])
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": source}).returncode == 0
+
+
 # many processes
 
 
@@ -404,6 +481,7 @@ WORKER = """
 import asyncio, sys
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.metrics import Metrics
+from aiopurgatory.streams import MemoryLog
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
 class Fetch(DelayedOperation[None]):
@@ -418,10 +496,16 @@ async def main():
     purgatory.watch(Fetch(None), ["key"]).force_complete()
     await purgatory.watch(Fetch(0.001), ["key"])
     async with MemoryBus(MemoryServer(), [purgatory], observers=[Metrics()]) as bus:
-        bus.publish("key")
-        await asyncio.sleep(1.3)
-        print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
+        async with MemoryLog(observers=[Metrics()]) as log:
+            bus.publish("key")
+            await log.append("chat", "one")
+            listener = log.follow("chat")
+            await anext(listener)
+            await asyncio.sleep(1.3)
+            print("ready", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            await log.append("chat", "two")
+            await anext(listener)
     await purgatory.aclose()
 
 asyncio.run(main())
@@ -464,6 +548,10 @@ def test_processes_that_share_a_folder_are_scraped_as_one(tmp_path: Path) -> Non
     assert "bus_connected{bus=aiopurgatory}" not in stopped
     assert stopped["bus_published_keys_total{bus=aiopurgatory}"] == 2
     assert stopped["operations_total{outcome=failed,purgatory=fetch}"] == 7
+    assert (running["log_listeners{log=events}"], running["log_appended_events_total{log=events}"]) == (2, 2)
+    assert "log_listeners{log=events}" not in stopped
+    assert stopped["log_appended_events_total{log=events}"] == 4
+    assert stopped["log_reads_total{log=events}"] > running["log_reads_total{log=events}"]
 
 
 # what ships beside

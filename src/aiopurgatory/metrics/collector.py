@@ -22,6 +22,7 @@ from .families import (
     FAMILIES,
     LATENESS,
     LATENESS_SECONDS,
+    LOG,
     POLLING,
     PURGATORY,
     WAIT,
@@ -29,6 +30,7 @@ from .families import (
     WORKER,
     Family,
     Labelled,
+    Log,
     Polling,
     added_up,
     families_of,
@@ -50,7 +52,7 @@ _making: Final = Lock()
 
 @final
 class Metrics(HistogramObserver):
-    """Exports any number of purgatories and buses while they are open; those of one name are added up.
+    """Exports any number of purgatories, buses and event logs while they are open; those of one name are added up.
 
         metrics = Metrics()
         async with Purgatory("polls", observers=[metrics]) as polls, PostgresBus(dsn, [polls], observers=[metrics]):
@@ -93,6 +95,7 @@ class Metrics(HistogramObserver):
         self._kinds: set[str] = set()
         self._retired: dict[str, tuple[Statistics, list[KindHistograms]]] = {}
         self._buses: dict[Bus, None] = {}
+        self._logs: dict[Log, None] = {}
         self._pollings: dict[Polling, None] = {}
         #: The counts of closed LongPollings: by family, the sum, and by LongPolling, since it may open again.
         self._closed_polls: dict[Family, Counter[tuple[str, ...]]] = {family: Counter() for family in POLLING}
@@ -107,6 +110,8 @@ class Metrics(HistogramObserver):
             self._begin_kinds(what)
         elif families is BUS:
             self._buses[what] = None
+        elif families is LOG:
+            self._logs[what] = None
         elif families is POLLING:
             self._pollings[what] = None
             for family, counts in self._counted.pop(what, {}).items():
@@ -122,6 +127,8 @@ class Metrics(HistogramObserver):
                 self._retire(what.statistics(), list(kinds.values()))
         elif what in self._buses:
             del self._buses[what]
+        elif what in self._logs:
+            del self._logs[what]
         elif what in self._pollings:
             del self._pollings[what]
             self._counted[what] = {family: added_up(family, [what.statistics()]) for family in POLLING}
@@ -164,13 +171,14 @@ class Metrics(HistogramObserver):
         open_ += list(self._retired.values())
         yield from metrics_of(PURGATORY, [statistics for statistics, _ in open_])
         yield from metrics_of(BUS, [bus.statistics() for bus in list(self._buses)])
+        yield from metrics_of(LOG, [log.statistics() for log in list(self._logs)])
         polls = [polling.statistics() for polling in list(self._pollings)]
         for family in POLLING:
             counts = Counter(self._closed_polls[family])
             counts.update(added_up(family, polls))
             yield metric_of(family, counts)
         worker = GaugeMetricFamily(*WORKER, labels=())
-        if open_ or self._buses:
+        if open_ or self._buses or self._logs:
             worker.add_metric((), os.getpid())
         yield worker
         waits: list[Labelled] = []

@@ -40,9 +40,28 @@ class Polling(Protocol):
     def statistics(self) -> PollStatistics: ...
 
 
+class LogStatistics(Protocol):
+    """The statistics of an EventLog, as far as they are exported."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def window_bytes(self) -> int: ...
+
+    @property
+    def error(self) -> str | None: ...
+
+
+class Log(Protocol):
+    """An EventLog."""
+
+    def statistics(self) -> LogStatistics: ...
+
+
 #: What metrics are read from, and what it says of itself.
-Subject = Purgatory | Bus | Polling
-Snapshot = Statistics | BusStatistics | PollStatistics
+Subject = Purgatory | Bus | Polling | Log
+Snapshot = Statistics | BusStatistics | PollStatistics | LogStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +110,10 @@ def _since_echo(statistics: BusStatistics) -> Values:
 
 def _reasons(statistics: PollStatistics) -> Values:
     return [((reason,), count) for reason, count in statistics.refused.items()]
+
+
+def _down(statistics: LogStatistics) -> Values:
+    return [((), float(statistics.error is not None))]
 
 
 def _checks(statistics: Statistics) -> Values:
@@ -158,7 +181,22 @@ BUS: Final = (
     Family("bus_malformed_lines", "Lines received that are not keys", _plain("malformed"), subject="bus"),
 )
 POLLING: Final = (Family("refused_polls", "Long polls answered 503, by reason", _reasons, ("reason",)),)
-FAMILIES: Final = (*PURGATORY, *BUS, *POLLING)
+LOG: Final = (
+    Family("log_topics", "Topics of event logs that listeners follow", _plain("topics"), subject="log", gauge=True),
+    Family("log_listeners", "Listeners of event logs", _plain("listeners"), subject="log", gauge=True),
+    Family(
+        "log_window_bytes",
+        "Bytes of the newest events held for listeners",
+        _plain("window_bytes"),
+        subject="log",
+        gauge=True,
+    ),
+    Family("log_store_down", "Event logs that cannot read their server now", _down, subject="log", gauge=True),
+    Family("log_reads", "Reads of the server for listeners", _plain("reads"), subject="log"),
+    Family("log_appended_events", "Events appended, the ends of topics included", _plain("appended"), subject="log"),
+    Family("log_abandoned_runs", "Runs ended because their producers were lost", _plain("abandoned"), subject="log"),
+)
+FAMILIES: Final = (*PURGATORY, *BUS, *POLLING, *LOG)
 #: Of each: the name, the help text, and the labels.
 WAIT: Final = ("aiopurgatory_wait_seconds", "Time from watch to the end", ("purgatory", "kind", "outcome"))
 LATENESS: Final = ("aiopurgatory_lateness_seconds", "Time from deadline to expiration", ("purgatory", "kind"))
@@ -175,9 +213,12 @@ def families_of(what: object) -> tuple[Family, ...]:
         return PURGATORY
     if isinstance(what, Bus):
         return BUS
-    # Not by isinstance(): aiopurgatory.web would have to be imported for that.
+    # Not by isinstance(): aiopurgatory.web and aiopurgatory.streams would have to be imported for that.
     statistics = getattr(what, "statistics", None)
-    return POLLING if statistics is not None and isinstance(getattr(statistics(), "refused", None), dict) else ()
+    snapshot = None if statistics is None else statistics()
+    if isinstance(getattr(snapshot, "refused", None), dict):
+        return POLLING
+    return LOG if isinstance(getattr(snapshot, "window_bytes", None), int) else ()
 
 
 def added_up(family: Family, statistics: Iterable[Snapshot]) -> dict[tuple[str, ...], float]:

@@ -158,12 +158,13 @@ class EventLog:
 
     async def aclose(self) -> None:
         """End every listener with PurgatoryClosedError, and disconnect. A second call does nothing."""
-        tails, self._tails = self._tails, None
+        tails = self._tails
         self._is_closed = True
         if tails is None:
             return
+        tell_closed(self.purgatory, self)  # while it still has its counts
+        self._tails = None
         self._starting = asyncio.Lock()
-        tell_closed(self.purgatory, self)
         await self.purgatory.aclose()
         tails.close()
         self._writers.clear()
