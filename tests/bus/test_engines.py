@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from private_proxy import Proxy
 from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
 
-from .proxy import Proxy
 from .servers import bus_on
 from .waits import Recorder, until
 

@@ -11,10 +11,10 @@ import time
 from random import Random
 
 import pytest
+from private_proxy import Proxy
 from private_servers import Server
 
 from .fleet import Fleet
-from .proxy import Proxy
 
 #: Of the fleets below, in seconds.
 HEARTBEAT = TIMEOUT = 0.5

@@ -7,11 +7,11 @@ import signal
 from typing import Any
 
 import pytest
+from private_proxy import Proxy
 from private_servers import Server
 
 from aiopurgatory.bus.outbox import Outbox
 
-from .proxy import Proxy
 from .servers import bus_on
 from .test_model import ForgetsAtBreak
 from .waits import Recorder, until

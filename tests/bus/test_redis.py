@@ -12,12 +12,12 @@ import pytest
 
 redis = pytest.importorskip("redis.asyncio")
 
+from private_proxy import Proxy  # noqa: E402
 from private_servers import Server  # noqa: E402
 
 from aiopurgatory.bus import Bus, BusConnectError  # noqa: E402
 
 from .conftest import made  # noqa: E402
-from .proxy import Proxy  # noqa: E402
 from .servers import AclRedis, ClusterRedis, OldRedis, bus_on  # noqa: E402
 from .waits import Recorder, until  # noqa: E402
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from private_proxy import Proxy
 from private_servers import Server
 
 from aiopurgatory import Purgatory
 from aiopurgatory.bus.rules import Rules
 
-from .proxy import Proxy
 from .servers import bus_on
 from .test_model import NoCheckAtConfirmation
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from private_proxy import Proxy
 from private_servers import free_port
 
 from aiopurgatory.bus import BusConnectError
 
 from .lines_engine import LinesBus
-from .proxy import Proxy
 from .waits import Recorder, until
 
 

@@ -30,10 +30,19 @@ class Fleet:
     Args:
         role: ``worker``, or ``relay``, which is the control.
         log: options of each log.
+        without: a rule that the logs do not follow; None: none.
     """
 
-    def __init__(self, url: str, *, role: str = "worker", workers: int = 3, log: dict[str, Any] | None = None) -> None:
-        self._url, self._role, self._log = url, role, log or {}
+    def __init__(
+        self,
+        url: str,
+        *,
+        role: str = "worker",
+        workers: int = 3,
+        log: dict[str, Any] | None = None,
+        without: str | None = None,
+    ) -> None:
+        self._url, self._role, self._log, self._without = url, role, log or {}, without
         self.ports: list[int] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.producer: subprocess.Popen[bytes] | None = None
@@ -47,7 +56,7 @@ class Fleet:
 
     def _start(self, role: str, descriptor: int, options: dict[str, Any]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.streams.chaos.served", role, self._url, str(descriptor)]
-        return subprocess.Popen([*command, json.dumps(options)], pass_fds=[descriptor], cwd=ROOT)
+        return subprocess.Popen([*command, json.dumps(options), self._without or ""], pass_fds=[descriptor], cwd=ROOT)
 
     async def until_up(self) -> None:
         """Wait until each worker answers."""
@@ -57,6 +66,11 @@ class Fleet:
             async with asyncio.timeout(30):
                 await reader.readline()
             writer.close()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every worker."""
+        for worker in self.workers:
+            worker.send_signal(number)
 
     def produce(self, topics: list[str], events: int, rate: float, lease: float = 15.0) -> None:
         """Start the producer."""

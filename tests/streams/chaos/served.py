@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from aiopurgatory.streams import EventLog
+from aiopurgatory.streams import EventLog, rules
 from aiopurgatory.web import EventRoute, Policy
 
 POLICY = Policy(heartbeat=0.5, stall=2.0, retry_after=(0, 0))
@@ -54,7 +54,7 @@ def relay(url: str, options: dict[str, Any]) -> Starlette:
 
     async def events(topic: str) -> AsyncIterator[bytes]:
         async with client.pubsub() as subscription:
-            await subscription.subscribe(topic)
+            await subscription.subscribe(f"aiopurgatory.{topic}")
             async for message in subscription.listen():
                 if message["type"] == "message":
                     name, _, data = message["data"].decode().partition(" ")
@@ -93,13 +93,15 @@ async def publish(url: str, topic: str, options: dict[str, Any]) -> None:
     client = Redis.from_url(url, max_connections=1_000)
     for number in range(options["events"]):
         with suppress(exceptions.RedisError, OSError):
-            await client.publish(topic, f"token {number}")
+            await client.publish(f"aiopurgatory.{topic}", f"token {number}")
         await asyncio.sleep(1 / options["rate"])
-    await client.publish(topic, "end done")
+    await client.publish(f"aiopurgatory.{topic}", "end done")
 
 
 def main() -> None:
     role, url, descriptor, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+    if sys.argv[5] == "generations":
+        rules.next_generation = lambda page, state: state
     if role == "producer":
         asyncio.run(produce(url, descriptor, options))
         return
