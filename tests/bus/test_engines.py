@@ -253,7 +253,7 @@ async def test_fault_of_the_network_is_a_gap_in_time(server: Server, fault: str)
 async def test_aclose_in_a_black_hole_ends_within_a_bound(server: Server) -> None:
     tasks = asyncio.all_tasks()
     async with Proxy(server.port) as proxy:
-        bus = bus_on(server.url(proxy.port), [], heartbeat=5.0, timeout=0.3)
+        bus = bus_on(server.url(proxy.port), [], heartbeat=5.0, timeout=1.0)
         await bus.start()
         proxy.swallow()
         proxy.is_hole = True
@@ -261,7 +261,7 @@ async def test_aclose_in_a_black_hole_ends_within_a_bound(server: Server) -> Non
             bus.publish(f"{number} {'x' * 100}")
         start = time.monotonic()
         await bus.aclose()
-        assert time.monotonic() - start < 0.3 + 2.0
+        assert time.monotonic() - start < 1.0 + 2.0
     assert asyncio.all_tasks() == tasks
 
 
