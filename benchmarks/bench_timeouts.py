@@ -8,7 +8,7 @@
 Competitors are asyncio's own, and those of async-timeout and anyio, if installed. With --compiled, both forms of ours
 are measured, otherwise the one on the path. Prints a line of JSON for each, round by round, then the targets, and
 medians with their ranges. Each figure comes from a process of its own, in turns, so the ratios compare what ran side by
-side. A cost is the median of 300 batches.
+side. A cost is the median of 100 batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -49,11 +49,12 @@ BLOCK = 1_000
 @dataclass(frozen=True)
 class Size:
     rounds: int = 5
-    batches: int = 300
+    batches: int = 100
     parked: int = 10_000
+    loops: tuple[str, ...] = ("asyncio", "uvloop")
 
 
-SMOKE = Size(rounds=1, batches=2, parked=200)
+SMOKE = Size(rounds=1, batches=2, parked=200, loops=("asyncio",))
 
 
 class Ours:
@@ -178,17 +179,13 @@ async def bytes_for_each(competitor: Any, size: Size, memory: Callable[[], int])
     return grown / size.parked
 
 
-MEASURES: dict[str, Callable[[Any, Size], Awaitable[float]]] = {"cost": cost, "traced": traced, "rss": rss}
+MEASURES: dict[str, Callable[[Any, Size], Coroutine[Any, Any, float]]] = {"cost": cost, "traced": traced, "rss": rss}
 
 
 def measured_here(what: str, competitor: str, loop: str, size: Size) -> Line:
-    factory = asyncio.new_event_loop
-    if loop == "uvloop":
-        import uvloop
-
-        factory = uvloop.new_event_loop
+    factory = member.loop_factory() if loop == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        value = runner.run(MEASURES[what](COMPETITORS[competitor](), size))  # type: ignore[arg-type]
+        value = runner.run(MEASURES[what](COMPETITORS[competitor](), size))
     return {"value": value, "form": "compiled" if aiopurgatory.COMPILED else "interpreted"}
 
 
@@ -208,11 +205,10 @@ def measure(size: Size, libraries: Sequence[Path | None], told: Printer) -> None
     """Take turns, in alternating order, so that disturbances of the machine affect all alike."""
     modules = {"async-timeout": "async_timeout", "anyio": "anyio"}
     names = [name for name in COMPETITORS if name not in modules or find_spec(modules[name])]
-    loops = ["asyncio", *(["uvloop"] if find_spec("uvloop") else [])]
     for number in range(size.rounds):
         order = names if number % 2 == 0 else names[::-1]
         for library in libraries:
-            for loop in loops:
+            for loop in filter(find_spec, size.loops):
                 for what in MEASURES:
                     found = {name: child(library, what, name, loop, size) for name in order}
                     told.lines({"round": number, **line} for line in lines_of(what, loop, found))
