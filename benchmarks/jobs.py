@@ -141,7 +141,19 @@ COLLECTORS = [
     ("gc.set_threshold(50_000, 20, 100)", ["--gc", "raised"]),
     ("gc.freeze() once they are parked", ["--gc", "freeze"]),
 ]
-TABLES = ["requests", "survivors", "ablations", "timers", "precision", "operations", "micro", "buses", "fleets", "timeouts"]
+TABLES = [
+    "requests",
+    "survivors",
+    "ablations",
+    "timers",
+    "precision",
+    "operations",
+    "micro",
+    "buses",
+    "fleets",
+    "streams",
+    "timeouts",
+]
 
 
 def series(size: Size) -> Iterator[list[Job]]:
@@ -174,6 +186,7 @@ def series(size: Size) -> Iterator[list[Job]]:
         yield [Job("micro", form, {}, "bench_micro.py", told, form, on_pyperf=True)]
     yield [Job("buses", "all figures", {}, "bench_bus.py", once(size))]
     yield [Job("fleets", "1 to 8 workers", {}, "fleet.py", once(size))]
+    yield [Job("streams", "all cases", {}, "bench_streams.py", once(size))]
     for form in ("compiled", "interpreted"):
         yield [Job("timeouts", form, {}, "bench_timeouts.py", once(size), form)]
 

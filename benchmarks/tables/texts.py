@@ -53,11 +53,19 @@ requests wait with `asyncio.Event` and `asyncio.timeout()` (`benchmarks/brokers/
 sockets are the same in both, and take most of the time. *parked* counts operations that had to wait in any of the
 three purgatories; those of *fetch* include the followers' fetches. CPU time is that of the broker's process, user and
 system; *load cpu share* is what the load took of a core. The last column has the median of the rounds' ratios.""",
+    "streams": """\
+One server process on uvicorn, with uvloop and httptools, appends 20 events per second to each of *R* runs, for *L*
+listeners of each over HTTP, *R x L*. *RedisLog* and *MemoryLog* are ours, behind an ``EventRoute``. *XREAD* is
+sse-starlette with ``XREAD BLOCK`` for each listener on its own connection, which can resume, too. *Queue* is
+sse-starlette with an ``asyncio.Queue`` for each listener: no replay, and one process. CPU time is that of the server
+process, user and system, producers included; *apart*: another process appends. A server that cannot keep up with 20
+events per second appends fewer (*appended per second*). With producers apart it cannot slow them down: events queue up,
+and it sends many at a time. Latencies are from before the append to the line at the listener.""",
     "timeouts": """\
 ``async with purgatory.timeout(30)`` against ``asyncio.timeout(30)``, ``async_timeout.timeout(30)`` and
-``anyio.fail_after(30)``, less what the same loop or task takes without a timeout. CPU: around a block that does nothing;
-the loop iterates after every 1,000. Bytes: 10,000 tasks wait in such a block. Columns: the loop, and the form of
-aiopurgatory. Other libraries are the same in both forms; their columns show how much the machine varies.""",
+``anyio.fail_after(30)``, less what the same loop or task takes without a timeout. CPU: around a block that does
+nothing; the loop iterates after every 1,000. Bytes: 10,000 tasks wait in such a block. Columns: the loop, and the form
+of aiopurgatory. Other libraries are the same in both forms; their columns show how much the machine varies.""",
     "fleets": """\
 CPU time of 1, 2, 4 and 8 workers that share polls and events. Each event ends one poll, in any of the workers, and
 reaches all of them. The model (`benchmarks/buses/model.py`) is fitted to all but the largest run.""",

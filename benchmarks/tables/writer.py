@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from . import brokers, buses, fleets, losses, pipelines, plots, targets, texts, timeouts
+from . import brokers, buses, fleets, losses, pipelines, plots, streams, targets, texts, timeouts
 from .results import Results, read
 from .results import markdown_table as table
 
@@ -19,6 +19,7 @@ OWN_COMMANDS = {
     "fleets": "python benchmarks/fleet.py --compiled build/compiled --json build/fleet.json",
     "pipelines": "python benchmarks/bench_pipeline.py --compiled build/compiled --json build/pipeline.json",
     "brokers": "python benchmarks/bench_broker.py --compiled build/compiled --json build/broker.json",
+    "streams": "python benchmarks/bench_streams.py --compiled build/compiled --json build/streams.json",
     "timeouts": "python benchmarks/bench_timeouts.py --compiled build/compiled --json build/timeouts.json",
 }
 
@@ -183,6 +184,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "fleets": ("Fleets", fleets.markdown),
     "pipelines": ("Pipeline", pipelines.section),
     "brokers": ("Broker", brokers.section),
+    "streams": ("Event streams", streams.section),
     "timeouts": ("Timeouts for blocks of code", timeouts.section),
 }
 
