@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from .arguments import require_not_coroutine
+from .core.checks import NO_CHECK
 from .core.endings import expire_read
 from .core.operation import begin_last_read, end_checked, is_due, mark_retrieved, owner_of
 from .operation import DelayedOperation
@@ -44,7 +45,17 @@ class PredicateWait(DelayedOperation[R]):
 class Rereads:
     """Tells the task of an awaited condition that a check, or the deadline, calls for another read."""
 
-    __slots__ = ("_due_at", "_is_deadline_unread", "_on_due", "_woken", "is_called", "is_excused", "is_unread")
+    __slots__ = (
+        "_check",
+        "_due_at",
+        "_is_deadline_unread",
+        "_on_due",
+        "_woken",
+        "check",
+        "is_called",
+        "is_excused",
+        "is_unread",
+    )
 
     def __init__(self, on_due: Callable[[], object] | None = None) -> None:
         """Args: on_due: called at the deadline (default: nothing)."""
@@ -54,6 +65,10 @@ class Rereads:
         self.is_called = self.is_excused = False
         #: The deadline has come since the last read began.
         self._is_deadline_unread = False
+        #: The number of the newest check since the last read began.
+        self._check = 0
+        #: The newest check that called for the read under way, or NO_CHECK if anything else did.
+        self.check = NO_CHECK
         self._due_at = 0.0
         self._on_due = on_due
         self._woken: asyncio.Future[None] | None = None
@@ -70,13 +85,14 @@ class Rereads:
                 self._on_due()
         else:
             self.is_unread = True
-            owner.call_for_read(op)
+            self._check = max(self._check, owner.call_for_read(op))
         self._wake()
 
     def begin(self) -> None:
         """A read begins: from here on, a check calls for another one."""
         self.is_called, self.is_unread = self.is_unread, False
-        self._is_deadline_unread = False
+        self.check = NO_CHECK if self._is_deadline_unread else self._check or NO_CHECK
+        self._check, self._is_deadline_unread = 0, False
 
     def is_through(self, op: DelayedOperation[Any]) -> bool:
         """Was the read that is done begun after the deadline of *op*? reschedule() may have set another meanwhile."""

@@ -31,6 +31,8 @@ from .watchers import Watchers, listed, oldest
 EVERY_KEY: Final = object()
 #: The limit of a check without a limit.
 ALL: Final = maxsize
+#: The number of no check: newer than any.
+NO_CHECK: Final = maxsize
 #: Waiters that a check with a limit copies at first: waking one must not cost a copy of the whole list.
 FIRST_SLICE: Final = 16
 
@@ -47,11 +49,14 @@ class KeyChecks:
         "_met",
         "_misses",
         "_nested",
+        "_newest",
+        "_number",
         "_soon",
         "_soon_ended",
         "_soon_key",
         "_soon_keys",
         "_soon_limit",
+        "_soon_number",
         "_soon_ops",
         "_uncounted",
         "_until_examined",
@@ -70,6 +75,9 @@ class KeyChecks:
         # Marks of unwatched keys until the next one to be examined.
         self._until_examined: i64 = 1
         self._walking = False
+        # Checks and marks are numbered in their order. The number of the newest, and that of the running check.
+        self._newest: i64 = 0
+        self._number: i64 = 0
         # Keys to check when the running check is through, and on the next iterations; with the limit of each.
         self._nested: OrderedDict[Hashable, int] = OrderedDict()
         self._soon: OrderedDict[Hashable, int] = OrderedDict()
@@ -84,6 +92,8 @@ class KeyChecks:
         self._met: set[int] = set()
         self._soon_limit = ALL
         self._soon_ended = 0
+        # The number of the check that work() makes: that of the newest mark of its key, before the check or during it.
+        self._soon_number: i64 = 0
         self._uncounted = False
 
     def check(self, key: Hashable, entry: object, limit: int, counted: bool = True) -> int:
@@ -98,6 +108,10 @@ class KeyChecks:
             return 0
         self._walking = True
         try:
+            if counted:
+                self._begin()
+            else:
+                self._number = self._soon_number
             ended = self._try_all(key, entry, limit)
             if counted:
                 self.counts.count(ended)
@@ -107,6 +121,7 @@ class KeyChecks:
                 key, limit = self._nested.popitem(last=False)
                 entry = self._entry_of(key)
                 if entry is not None or key is EVERY_KEY:
+                    self._begin()
                     self.counts.count(self._try_all(key, entry, limit))
         except BaseException:
             # Check later what the exception cuts off.
@@ -189,14 +204,29 @@ class KeyChecks:
         self._end_last()
         self.counts.clear()
 
-    def call_for_read(self, op: Operation) -> None:
-        """Called while *op* is tried: if that is by a check, its effect depends on what *op* reads next."""
-        if self._walking:
-            self.counts.call_for_read(op)
+    def call_for_read(self, op: Operation) -> int:
+        """Called while *op* is tried: if that is by a check, its effect depends on what *op* reads next.
+
+        Returns: the number of the check, or NO_CHECK. A read that began after a check with that number, or with a
+        greater one, sees whatever this check tells of.
+        """
+        if not self._walking:
+            return NO_CHECK
+        self.counts.call_for_read(op)
+        return self._number
+
+    def _begin(self) -> None:
+        """A check begins, which tells of all that has happened until now."""
+        self._newest += 1
+        self._number = self._newest
 
     def _mark(self, key: Hashable, limit: int) -> None:
         mark(self._soon, key, limit)
         self._alarm.wake()
+        self._newest += 1
+        # Not ==, which is the user's code: of two keys with one hash, the wrong one does no harm.
+        if self._soon_key is EVERY_KEY or key is EVERY_KEY or hash(key) == hash(self._soon_key):
+            self._soon_number = self._newest
 
     # A key's __eq__ is the user's code. Where no caller can be told, it must not end a check or the clock task (I11).
 
@@ -239,6 +269,8 @@ class KeyChecks:
                 return False
             # Unmarked before it is walked: marked again meanwhile, it is walked once more.
             self._soon_key, self._soon_limit = self._soon.popitem(last=False)
+            self._newest += 1
+            self._soon_number = self._newest
             if self._soon_key is EVERY_KEY:
                 # Key by key: listing a million operations at once would block the loop (I8).
                 self._soon_keys = list(self._watchers.by_key)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ..timer import Timer
 from .awaiter import AwaitableOperation
 from .check_counts import Undecided
-from .checks import ALL, EVERY_KEY, KeyChecks
+from .checks import ALL, EVERY_KEY, NO_CHECK, KeyChecks
 from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
@@ -40,6 +40,7 @@ __all__ = [
     "ALL",
     "EVERY_KEY",
     "EXPIRED",
+    "NO_CHECK",
     "NS",
     "RANGE",
     "AwaitableOperation",

@@ -85,8 +85,11 @@ class Owner:
         """Return True if no check of a key of *op*, whose time is up, is on its way."""
 
     @abstractmethod
-    def call_for_read(self, op: Operation) -> None:
-        """Called by the try_complete() of an awaited *op*: a check may have called for another read."""
+    def call_for_read(self, op: Operation) -> int:
+        """Called by the try_complete() of an awaited *op*: a check may have called for another read.
+
+        Returns: its number, see KeyChecks.call_for_read(); NO_CHECK if there was none.
+        """
 
     @abstractmethod
     def take_calls(self, op: Operation) -> Undecided | None:

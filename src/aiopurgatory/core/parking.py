@@ -304,8 +304,8 @@ class Parking(Owner):
             self.loop.report(op, exc, "a key cannot be compared")
             return False
 
-    def call_for_read(self, op: Operation) -> None:
-        self._checks.call_for_read(op)
+    def call_for_read(self, op: Operation) -> int:
+        return self._checks.call_for_read(op)
 
     def take_calls(self, op: Operation) -> Undecided | None:
         return self._checks.counts.take_calls(op)

@@ -76,7 +76,8 @@ class LongPolling(Generic[K]):
         source: a Source, or an AsyncSource if its version() is an ``async def``.
         policy: waits and limits; None (default): ``Policy()``.
         media_type: Content-Type of the bodies.
-        max_body_bytes: bytes of a Source's bodies to cache for other polls that want the same; default 4 MiB.
+        max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those of an
+            AsyncSource serve only the polls and streams that the same notification wakes.
         max_reads: how many calls of an AsyncSource may run at a time; default 10.
         name: labels the statistics and metrics; None (default): the purgatory's.
         observers: are told when this opens and closes, as are the purgatory's observers; default: none.
@@ -108,7 +109,7 @@ class LongPolling(Generic[K]):
         require_text("media_type", media_type)
         policy = Policy() if policy is None else policy
         self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
-        self._bodies: Final = reader.bodies
+        self._kept: Final = reader.kept
         self._responder: Final = Responder(self._desk, reader, media_type.encode("latin-1"))
 
     @property
@@ -163,8 +164,8 @@ class LongPolling(Generic[K]):
             clients=self._desk.places.clients,
             groups=self._desk.places.groups,
             streams=self._desk.streams,
-            bodies=len(self._bodies),
-            body_bytes=self._bodies.bytes,
+            bodies=len(self._kept),
+            body_bytes=self._kept.bytes,
             answered=dict(self._desk.answered),
             refused=dict(self._desk.refusals.by_reason),
         )

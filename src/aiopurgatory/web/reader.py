@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Generic, cast
+from typing import Any, Final, Generic, cast
 
 from ..arguments import require_int
+from ..core.kit import NO_CHECK
+from .kept import Kept, is_short
 from .outages import Outages
 from .prefer import ANY, K
 from .reads import Asked, Reads
 from .source import AsyncSource, Read, Source, is_async_source, require_read, require_version
-
-#: A body for a longer client version or resource than this many characters is not cached. Clients may send anything.
-MAX_KEY: Final = 200
-#: Bytes that a cached body counts in addition to its own.
-_ENTRY: Final = 500
 
 
 class Reader(Generic[K]):
@@ -34,7 +31,8 @@ class Reader(Generic[K]):
         #: Source.version, unchecked, for the checks of parked polls; None: the source is asynchronous.
         self.peek: Final = None if self.is_async else memory.version
         self._version: Final = memory.version
-        self.bodies: Final = Bodies(memory, max_body_bytes)
+        self.kept: Final = Kept[Any](max_body_bytes)
+        self._bodies: Final = Bodies(memory, self.kept)
         self._async_source: Final = cast("AsyncSource[K]", source)
         self._max_reads: Final = max_reads
         self._outages: Final = Outages()
@@ -47,7 +45,7 @@ class Reader(Generic[K]):
 
     def body_now(self, resource: K, since: str | None, version: str) -> Read:
         """The version and body for a client at version *since*, from memory."""
-        return self.bodies.get(resource, since, version)
+        return self._bodies.get(resource, since, version)
 
     @property
     def reads(self) -> Reads[K]:
@@ -55,28 +53,29 @@ class Reader(Generic[K]):
         loop = asyncio.get_running_loop()
         if self._reads is None or self._loop is not loop:
             self._loop = loop
-            self._reads = Reads(self._async_source, self._max_reads, self._outages)
+            self._reads = Reads(self._async_source, self._max_reads, self._outages, self.kept)
         return self._reads
 
-    async def version(self, resource: K) -> str:
-        """The version of *resource*."""
-        return await self.reads.version(resource) if self.is_async else self.version_now(resource)
+    async def version(self, resource: K, check: int) -> str:
+        """The version of *resource*. Args: check: see Reads.version()."""
+        return await self.reads.version(resource, check) if self.is_async else self.version_now(resource)
 
-    async def body(self, resource: K, since: str | None, version: str) -> Read:
-        """The version and body for a client at version *since*; see Source.read()."""
+    async def body(self, resource: K, since: str | None, version: str, check: int) -> Read:
+        """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
         if self.is_async:
-            return await self.reads.body(resource, since, version)
+            return await self.reads.body(resource, since, version, check)
         return self.body_now(resource, since, version)
 
 
 class Reading(Generic[K]):
     """The reads of one poll of an asynchronous source. Args: is_late: the poll may not wait."""
 
-    __slots__ = ("_asked", "_reads", "_resource", "known", "version")
+    __slots__ = ("_asked", "_check", "_reads", "_resource", "known", "version")
 
     def __init__(self, reads: Reads[K], resource: K, known: tuple[str, ...], is_late: bool) -> None:
         self._reads, self._resource = reads, resource
         self._asked = Asked(is_late)
+        self._check = NO_CHECK
         self.known = known
         #: The last version that was read; empty: none yet.
         self.version = ""
@@ -85,9 +84,13 @@ class Reading(Generic[K]):
         """The poll's time is up: bound the queue for the read under way, and for the last read."""
         self._asked.hurry()
 
-    async def is_news(self) -> bool:
-        """Read the version. Returns: whether the client does not have it."""
-        self.version = await self._reads.version(self._resource, self._asked)
+    async def is_news(self, check: int) -> bool:
+        """Read the version. Returns: whether the client does not have it.
+
+        Args: check: the newest check that called for this read; NO_CHECK: anything else did.
+        """
+        self._check = check if self.version else NO_CHECK  # before the first read, checks may have missed the poll
+        self.version = await self._reads.version(self._resource, self._check, self._asked)
         if self.known is ANY:
             self.known = (self.version,)
         return self.version not in self.known
@@ -95,37 +98,23 @@ class Reading(Generic[K]):
     async def body(self) -> bytes | None:
         """Read the body, and its version. Returns: None: the client has that version."""
         since = self.known[0] if len(self.known) == 1 else None
-        self.version, body = await self._reads.body(self._resource, since, self.version, self._asked)
+        self.version, body = await self._reads.body(self._resource, since, self.version, self._check, self._asked)
         return None if self.version in self.known else body
 
 
 class Bodies(Generic[K]):
-    """The bodies of *source*, the newest of them kept for other polls that want the same, up to *max_bytes*."""
+    """The bodies of *source*, kept in *kept*."""
 
-    def __init__(self, source: Source[K], max_bytes: int) -> None:
+    def __init__(self, source: Source[K], kept: Kept[Read]) -> None:
         self._source = type(source).__name__
         self._read = source.read
-        self._max_bytes = max_bytes
-        self._kept: dict[tuple[K, str | None, str], Read] = {}
-        self.bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._kept)
+        self._kept = kept
 
     def get(self, resource: K, since: str | None, version: str) -> Read:
         wanted = (resource, since, version)
         found = self._kept.get(wanted)
         if found is None:
             found = require_read(self._source, version, self._read(resource, since, version))
-            if len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY:
-                self._keep(wanted, found)
+            if is_short(resource, since):
+                self._kept.keep(wanted, found, len(found[1]))
         return found
-
-    def _keep(self, wanted: tuple[K, str | None, str], found: Read) -> None:
-        size = len(found[1]) + _ENTRY
-        if size <= self._max_bytes:
-            self._kept[wanted] = found
-            self.bytes += size
-            while self.bytes > self._max_bytes:
-                oldest = next(iter(self._kept))
-                self.bytes -= len(self._kept.pop(oldest)[1]) + _ENTRY

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, Generic, final
 
+from ..core.kit import NO_CHECK
+from .kept import Kept, is_short
 from .outages import Outages
 from .prefer import K
 from .source import AsyncSource, Read, SourceBusyError, require_read, require_version
 
 #: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
 MAX_QUEUE = 0.5
+#: Bytes of the versions that are kept.
+MAX_VERSIONS: Final = 1 << 20
 
 
 @final
 class Call:
     """A call of the source, and the polls that wait for it."""
 
-    __slots__ = ("_call", "_context", "_polls", "task")
+    __slots__ = ("_call", "_context", "_polls", "check", "task")
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call = call
@@ -28,6 +33,8 @@ class Call:
         self._polls: set[asyncio.Future[Any]] = set()
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
+        #: It began, or will begin, after the check with this number; 0: after none.
+        self.check = 0
 
     def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
         # Not create_task(): the app's own task factory may begin it at once.
@@ -61,46 +68,100 @@ class Call:
                 poll.set_result(task.result())
 
 
+@final
+class Line:
+    """The calls of one method, by what polls want of it.
+
+    Args: kept: has results, with Call.check of each. size: the bytes of a result.
+    """
+
+    __slots__ = ("_begun", "kept", "size", "waiting")
+
+    def __init__(self, kept: Kept[tuple[int, Any]], size: Callable[[Any], int]) -> None:
+        #: Calls that have not begun.
+        self.waiting: OrderedDict[tuple[Any, ...], Call] = OrderedDict()
+        #: The newest of those under way.
+        self._begun: dict[tuple[Any, ...], Call] = {}
+        self.kept, self.size = kept, size
+
+    def find(self, wanted: tuple[Any, ...], check: int) -> Call | None:
+        """Return a call for a poll that the check with this number has woken."""
+        call = self._begun.get(wanted)
+        return call if call is not None and call.check >= check else self.waiting.get(wanted)
+
+    def begin(self) -> tuple[tuple[Any, ...], Call]:
+        """The oldest call begins: later polls need one that begins later, unless a check before this woke them."""
+        wanted, call = self.waiting.popitem(last=False)
+        self._begun[wanted] = call
+        return wanted, call
+
+    def drop(self, wanted: tuple[Any, ...], call: Call) -> None:
+        """Nobody is to join *call* any more."""
+        for calls in (self.waiting, self._begun):
+            if calls.get(wanted) is call:
+                del calls[wanted]
+
+
 class Reads(Generic[K]):
     """Calls *source* for polls: one call for all that want the same, and at most *most* calls at a time.
 
-    Belongs to one event loop. A poll never shares a call that has already begun, since that may have missed a change. A
-    call that no poll waits for any more is not begun, or is cancelled: otherwise a source that does not answer would
+    Belongs to one event loop. A poll never shares a call that may have missed the change that it is about: that has
+    begun before the poll asked or, if a check has woken the poll, before that check. So all polls that a check wakes,
+    in any number of slices, share a call. Its result is kept for those that come after its end.
+
+    A call that no poll waits for any more is not begun, or is cancelled: otherwise a source that does not answer would
     keep all *most* calls for clients that have left.
 
     Bodies come before versions: each ends the polls that wait for it.
+
+    Args: bodies: keeps bodies.
     """
 
-    def __init__(self, source: AsyncSource[K], most: int, outages: Outages) -> None:
+    def __init__(self, source: AsyncSource[K], most: int, outages: Outages, bodies: Kept[tuple[int, Any]]) -> None:
         self._source = source
         self._name: Final = type(source).__name__
         self._outages = outages
         self._free = most
         self._is_beginning = False
-        #: Calls that have not begun.
-        self._bodies: OrderedDict[Hashable, Call] = OrderedDict()
-        self._versions: OrderedDict[Hashable, Call] = OrderedDict()
+        self._bodies = Line(bodies, lambda read: len(read[1]))
+        self._versions = Line(Kept(MAX_VERSIONS), len)
 
-    async def version(self, resource: K, asked: Asked | None = None) -> str:
-        found = await self._share(self._versions, resource, lambda: self._source.version(resource), asked)
-        return require_version(self._name, found)
+    async def version(self, resource: K, check: int, asked: Asked | None = None) -> str:
+        """The version of *resource*. Args: check: the newest check that called for it; NO_CHECK: anything else did."""
 
-    async def body(self, resource: K, since: str | None, version: str, asked: Asked | None = None) -> Read:
-        wanted = (resource, since, version)
-        found = await self._share(self._bodies, wanted, lambda: self._source.read(resource, since, version), asked)
-        return require_read(self._name, version, found)
+        async def call() -> str:
+            return require_version(self._name, await self._outages.watch(lambda: self._source.version(resource)))
+
+        found: str = await self._share(self._versions, (resource, None), call, check, asked)
+        return found
+
+    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asked | None = None) -> Read:
+        """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
+
+        async def call() -> Read:
+            read = await self._outages.watch(lambda: self._source.read(resource, since, version))
+            return require_read(self._name, version, read)
+
+        found: Read = await self._share(self._bodies, (resource, since, version), call, check, asked)
+        return found
 
     async def _share(
         self,
-        queue: OrderedDict[Hashable, Call],
-        wanted: Hashable,
-        read: Callable[[], Awaitable[Any]],
+        line: Line,
+        wanted: tuple[Any, ...],
+        read: Callable[[], Coroutine[Any, Any, Any]],
+        check: int,
         asked: Asked | None,
     ) -> Any:
-        call = queue.get(wanted)
+        kept = line.kept.get(wanted)
+        if kept is not None and kept[0] >= check:
+            return kept[1]
+        call = line.find(wanted, check)
         if call is None:
-            call = queue[wanted] = Call(lambda: self._outages.watch(read))
+            call = line.waiting[wanted] = Call(read)
             self._begin_soon()
+        if call.task is None and check != NO_CHECK:
+            call.check = max(call.check, check)
         poll = call.join()
         if asked is not None:
             asked.begin(call, poll)
@@ -110,10 +171,9 @@ class Reads(Generic[K]):
             if asked is not None:
                 asked.end()
             if call.leave(poll):
+                line.drop(wanted, call)
                 if call.task is not None:
                     call.task.cancel()
-                elif queue.get(wanted) is call:
-                    del queue[wanted]
             del call, poll, asked  # what is raised keeps this frame
 
     def _begin_soon(self) -> None:
@@ -124,12 +184,17 @@ class Reads(Generic[K]):
 
     def _begin(self) -> None:
         self._is_beginning = False
-        while self._free > 0 and (queue := self._bodies or self._versions):
-            _, call = queue.popitem(last=False)  # later polls need a call that begins later
+        while self._free > 0 and (self._bodies.waiting or self._versions.waiting):
+            line = self._bodies if self._bodies.waiting else self._versions
+            wanted, call = line.begin()
             self._free -= 1
-            call.begin(self._end)
+            call.begin(partial(self._end, line, wanted, call))
 
-    def _end(self, _: object) -> None:
+    def _end(self, line: Line, wanted: tuple[Any, ...], call: Call, task: asyncio.Task[Any]) -> None:
+        line.drop(wanted, call)
+        if call.check and not task.cancelled() and task.exception() is None and is_short(*wanted[:2]):
+            found = task.result()
+            line.kept.keep(wanted, (call.check, found), line.size(found))
         self._free += 1
         self._begin()
 

@@ -97,7 +97,7 @@ class Responder(Generic[K]):
     async def _read_news(self, reading: Reading[K], rereads: Rereads) -> Answer | None:
         """Returns: the answer if there is something new; None: there is not, as far as anybody knows."""
         try:
-            if not await reading.is_news():
+            if not await reading.is_news(rereads.check):
                 return None
         except SourceBusyError:
             # The last read could not begin. It was only to find what nobody had checked for.

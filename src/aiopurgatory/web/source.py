@@ -62,9 +62,10 @@ class Source(Protocol[K_contra]):
 class AsyncSource(Protocol[K_contra]):
     """The polled state where reading it takes I/O, as in a database. Same as Source, but awaited.
 
-    Polls that want the same share a call, unless it began before the poll asked: then it may have missed a change.
-    notify() wakes a herd in slices of ``turn_budget``, and each slice makes calls of its own: 10,000 polls make 15
-    to 40 of them, not 2.
+    Polls and streams that want the same share a call, unless it may have missed a change. Those that one notification
+    wakes share the calls that begin after it, in however many slices they are woken: 10,000 polls of a topic make two
+    calls. If notifications of the same key come between the slices, each slice may make calls of its own. A poll that
+    has just come, and one whose time is up, share only calls that have not begun.
 
     Give each call a timeout: a poll waits for a call that has begun, even beyond its own wait. A call must begin within
     that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version before

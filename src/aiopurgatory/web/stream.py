@@ -10,7 +10,7 @@ from math import inf
 from random import randint
 from typing import Final, Generic
 
-from ..core.kit import Undecided, is_due, loop_of, mark_retrieved, owner_of
+from ..core.kit import NO_CHECK, Undecided, is_due, loop_of, mark_retrieved, owner_of
 from ..errors import GoneError, NotFoundError
 from ..purgatory import Purgatory
 from .places import ReplacedError
@@ -40,6 +40,7 @@ class EventStream(LongPoll[K]):
 
     __slots__ = (
         "_calls",
+        "_check",
         "_end",
         "_heartbeat",
         "_is_async",
@@ -48,6 +49,7 @@ class EventStream(LongPoll[K]):
         "_seen",
         "_stall",
         "_woken",
+        "check",
         "is_reading",
     )
 
@@ -66,6 +68,10 @@ class EventStream(LongPoll[K]):
         self._is_async = version is None
         #: Whether a check came since the last read began.
         self._is_checked = False
+        #: The number of the newest check since the last read began; and, for the read under way, NO_CHECK if anything
+        #: else called for it.
+        self._check = 0
+        self.check = NO_CHECK
         age = policy.age()
         #: When it is old, by the purgatory's clock.
         self._end = inf if age is None else loop_of(purgatory).time() + age
@@ -87,6 +93,8 @@ class EventStream(LongPoll[K]):
         elif not is_check or self.has_news():
             if is_check:
                 self._call_for_read()
+            else:
+                self._check = NO_CHECK
             self._purgatory.reschedule(self, self._stall)
             woken.set_result(None)
         return False
@@ -98,6 +106,7 @@ class EventStream(LongPoll[K]):
     def begin_read(self) -> None:
         """Called before its task reads the source: the read may miss later changes."""
         self.is_reading, self._is_checked = True, False
+        self.check, self._check = (self._check or NO_CHECK) if self._seen else NO_CHECK, 0
         owner = owner_of(self)
         self._calls = None if owner is None else owner.take_calls(self)
 
@@ -121,7 +130,7 @@ class EventStream(LongPoll[K]):
     def _call_for_read(self) -> None:
         owner = owner_of(self)
         if owner is not None:
-            owner.call_for_read(self)
+            self._check = max(self._check, owner.call_for_read(self))
 
     async def news(self, seen: str) -> bool:
         """Wait until the version is not *seen*, or until a heartbeat is due. Returns: False if this is too old."""
@@ -167,15 +176,15 @@ class StateFeed(Generic[K]):
         """
         stream, body = self._stream, self._reader.body
         stream.begin_read()
-        self.seen = version = await self._reader.version(stream.resource)
+        self.seen = version = await self._reader.version(stream.resource, stream.check)
         stream.decide(version != after)
         events = b""
         if version != after:
             try:
-                version, found = await body(stream.resource, after, version)
+                version, found = await body(stream.resource, after, version, stream.check)
                 events = b"" if version == after else event(version, found)
             except GoneError as exc:
-                version, found = await body(stream.resource, None, version)
+                version, found = await body(stream.resource, None, version, stream.check)
                 events = gone(exc) + event(version, found)
         self.version = version
         stream.end_read()

@@ -1,0 +1,228 @@
+"""Which polls of a source that has to be awaited share a call: all that one notification wakes, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import ManualClock, check_invariants
+from aiopurgatory.waits import Rereads
+from aiopurgatory.web import Answer, EventRoute
+
+from .eventsource import Client
+from .test_longpoll_async import Polls, settle
+
+#: So short that each slice of a check wakes one poll.
+BUDGET = 1e-9
+
+WAYS: dict[str, Callable[[Purgatory], object]] = {
+    "notify": lambda purgatory: purgatory.notify("n"),
+    "notify_all": lambda purgatory: purgatory.notify_all(),
+    "check_and_complete": lambda purgatory: purgatory.check_and_complete("n"),
+    "check_all": lambda purgatory: purgatory.check_all(),
+}
+ways = pytest.mark.parametrize("way", WAYS)
+
+
+@pytest.fixture
+async def purgatory() -> AsyncIterator[Purgatory]:
+    async with Purgatory(clock=ManualClock(), turn_budget=BUDGET) as purgatory:
+        yield purgatory
+        check_invariants(purgatory)
+
+
+@pytest.fixture
+def polls(purgatory: Purgatory) -> Polls:
+    return Polls(purgatory)
+
+
+async def park(polls: Polls, number: int, **more: Any) -> list[asyncio.Task[Answer]]:
+    """Start polls, which read once and wait. Forget their calls."""
+    parked = [polls.start(**more) for _ in range(number)]
+    await settle()
+    assert polls.polling.purgatory.num_delayed >= number
+    polls.database.calls.clear()
+    return parked
+
+
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_notify_in_slices_makes_two_calls(polls: Polls, is_slow: bool) -> None:
+    parked = await park(polls, 3_000)
+    if is_slow:
+        polls.database.gate.clear()
+    polls.publish()
+    await turns(100)
+    assert sum(poll.done() for poll in parked) < (1 if is_slow else 1_000)  # otherwise there are no slices
+    await turns(6_000)
+    polls.database.gate.set()
+    assert {(await poll).body for poll in parked} == {b"n 0 1"}
+    assert polls.database.calls == [("version", "n"), ("read", "n")]
+
+
+async def test_notify_of_other_keys_between_slices_adds_no_call(polls: Polls) -> None:
+    parked = await park(polls, 100)
+    others = await park(polls, 100, resource="m", keys=["m"])
+    polls.publish()
+    while not all(poll.done() for poll in parked):
+        polls.polling.purgatory.check_and_complete("m")
+        await asyncio.sleep(0)
+    assert polls.database.calls.count(("version", "n")) == polls.database.calls.count(("read", "n")) == 1
+    for poll in others:
+        poll.cancel()
+    await settle()
+
+
+async def test_bodies_that_find_no_room_are_read_by_each_slice(purgatory: Purgatory) -> None:
+    polls = Polls(purgatory, max_body_bytes=0)
+    parked = await park(polls, 100)
+    polls.publish()
+    assert {(await poll).body for poll in parked} == {b"n 0 1"}
+    assert polls.database.calls.count(("read", "n")) > 10
+    assert polls.polling.statistics().body_bytes == 0
+
+
+async def test_streams_in_slices_make_two_calls(polls: Polls) -> None:
+    route = EventRoute(polls.polling)
+    clients = [Client(route) for _ in range(300)]
+    await settle()
+    polls.database.calls.clear()
+    polls.publish()
+    await turns(50)
+    assert sum(len(client.events) > 1 for client in clients) < 100  # otherwise there are no slices
+    await turns(1_000)
+    assert {client.events[-1].id for client in clients} == {"1"}
+    assert polls.database.calls == [("version", "n"), ("read", "n")]
+    for client in clients:
+        client.leave()
+        await client.ended()
+
+
+@ways
+async def test_change_after_a_read_has_begun_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
+    """The read under way sees the first change alone, which is no news."""
+    parked = await park(polls, 20, known='"0", "1"')
+    polls.database.gate.clear()
+    polls.database.numbers["n"] = 1
+    WAYS[way](purgatory)
+    await turns(5)
+    assert polls.database.calls == [("version", "n")]  # begun
+    polls.database.numbers["n"] = 2
+    WAYS[way](purgatory)
+    await turns(100)
+    polls.database.gate.set()
+    await turns(1_000)
+    assert {(await poll).headers["etag"] for poll in parked} == {'"2"'}
+
+
+@ways
+async def test_change_after_a_read_has_ended_is_read(polls: Polls, purgatory: Purgatory, way: str) -> None:
+    """The first change answers the polls of the first slices. Later ones must not get its result."""
+    parked = await park(polls, 100)
+    polls.publish()
+    await turns(40)
+    answered = {poll for poll in parked if poll.done()}
+    assert 0 < len(answered) < 90
+    polls.database.numbers["n"] = 2
+    waiting = purgatory.waiting("n")
+    WAYS[way](purgatory)
+    await turns(1_000)
+    found = [(await poll).headers["etag"] for poll in parked if poll not in answered]
+    assert set(found) <= {'"1"', '"2"'}
+    assert found.count('"1"') < 10 < len(waiting)  # woken before the second change
+    assert len(polls.database.calls) <= 6
+
+
+async def test_poll_that_comes_later_gets_no_result_of_before(polls: Polls) -> None:
+    parked = await park(polls, 100)
+    polls.publish()
+    await turns(40)
+    polls.database.numbers["n"] = 2  # and nobody is told
+    late = polls.start(known='"1"')
+    await turns(1_000)
+    assert (await late).headers["etag"] == '"2"'
+    for poll in parked:
+        await poll
+
+
+async def test_deadline_gets_no_result_of_before(polls: Polls, purgatory: Purgatory) -> None:
+    """Its last read is to find what nobody was told of."""
+    parked = await park(polls, 10, known='"0", "1"')
+    polls.publish()
+    await turns(100)
+    polls.database.numbers["n"] = 2  # and nobody is told
+    purgatory.expire_all()
+    await turns(100)
+    assert {(await poll).headers["etag"] for poll in parked} == {'"2"'}
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_answers_are_never_older_than_the_notification(
+    polls: Polls, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Changes in every loop iteration, each with a notification. Clients poll again with what they got."""
+    chance = random.Random(seed)
+    tell, begin = Rereads.tell, Rereads.begin
+    #: The number when the poll was last told of a change, by client; and when its last read began.
+    told: dict[Any, tuple[int, int]] = {}
+    client_of: dict[Rereads, int] = {}
+
+    def note(rereads: Rereads, op: DelayedOperation[Any]) -> None:
+        client = client_of[rereads] = op.client  # type: ignore[attr-defined]
+        told[client] = polls.database.numbers.get("n", 0), told.get(client, (0, 0))[1]
+        tell(rereads, op)
+
+    def note_begin(rereads: Rereads) -> None:
+        client = client_of[rereads]
+        told[client] = told[client][0], told[client][0]
+        begin(rereads)
+
+    monkeypatch.setattr(Rereads, "tell", note)
+    monkeypatch.setattr(Rereads, "begin", note_begin)
+    monkeypatch.setattr(polls.database, "gate", Jam(chance))
+    is_over, answers = False, 0
+
+    async def client(name: int) -> str:
+        nonlocal answers
+        known = '"0"'
+        while not is_over:
+            answer = await polls.start(known=known, client=name)
+            if answer.status == 200:
+                etag = answer.headers["etag"]
+                assert int(etag.strip('"')) >= max(told[name][1], int(known.strip('"')) + 1)
+                known = etag
+                answers += 1
+        return known
+
+    clients = [asyncio.create_task(client(name)) for name in range(20)]
+    await turns(20)
+    for _ in range(300):
+        if chance.random() < 0.7:
+            polls.database.numbers["n"] = polls.database.numbers.get("n", 0) + 1
+            WAYS[chance.choice([*WAYS])](purgatory)
+        await asyncio.sleep(0)
+    await turns(500)  # whoever missed the last change waits for ever
+    is_over = True
+    purgatory.expire_all()
+    assert {await one for one in clients} == {f'"{polls.database.numbers["n"]}"'}
+    assert answers > 100
+
+
+class Jam:
+    """A gate that opens after a random number of loop iterations."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    async def wait(self) -> None:
+        for _ in range(self._chance.randrange(8)):
+            await asyncio.sleep(0)
