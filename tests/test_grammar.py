@@ -28,13 +28,19 @@ pytest.importorskip("starlette")
 
 MODULES = [
     importlib.import_module(f"aiopurgatory{name}")
-    for name in ("", ".bus", ".journal", ".metrics", ".operations", ".testing", ".timer", ".web", ".web.inspector")
+    for name in (
+        *("", ".bus", ".journal", ".metrics", ".operations", ".streams", ".testing", ".timer", ".web"),
+        ".web.inspector",
+    )
 ]
 PUBLIC = {f"{module.__name__}.{name}": getattr(module, name) for module in MODULES for name in module.__all__}
 for path in (
     "bus.postgres.PostgresBus",
     "bus.postgres.trigger_sql",
     "bus.redis.RedisBus",
+    "streams.postgres.PostgresLog",
+    "streams.postgres.tables_sql",
+    "streams.redis.RedisLog",
     "web.aiohttp.setup",
     "web.aiohttp.receive",
 ):
@@ -46,10 +52,11 @@ LONG_LIVED = [
     "aiopurgatory.Purgatory",
     "aiopurgatory.bus.Bus",
     "aiopurgatory.journal.Journal",
+    "aiopurgatory.streams.EventLog",
     "aiopurgatory.web.LongPolling",
 ]
-#: What the core needs of the timer, and a bus in memory of its server, is no part of the grammar.
-INNER = {"aiopurgatory.timer.Timer", "aiopurgatory.testing.MemoryServer"}
+#: What the core needs of the timer, a log of its store, and a bus in memory of its server, is no part of the grammar.
+INNER = {"aiopurgatory.timer.Timer", "aiopurgatory.streams.Store", "aiopurgatory.testing.MemoryServer"}
 #: Observers observe; they are not observed.
 UNOBSERVED = {"aiopurgatory.journal.Journal"}
 

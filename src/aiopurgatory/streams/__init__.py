@@ -9,9 +9,10 @@ from .follow import Follow
 from .log import EventLog, LogStatistics
 from .memory import MemoryLog
 from .run import Run
-from .store import Commit, Page, Store
+from .store import Change, Commit, Page, Store
 
 __all__ = [
+    "Change",
     "Commit",
     "EndedError",
     "Event",

@@ -33,7 +33,7 @@ class StoreDownError(StoreError):
     """The server cannot be reached, or did not answer in time."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """An event of a topic.
 
@@ -55,7 +55,9 @@ class Event:
         if self._sse is None:
             name = "" if self.name is None else f"event: {self.name}\n"
             lines = "\ndata: ".join(_LINE_END.split(self.data))
-            self._sse = f"{name}id: {self.id}\ndata: {lines}\n\n".encode(errors="replace")
+            sse = f"{name}id: {self.id}\ndata: {lines}\n\n".encode(errors="replace")
+            object.__setattr__(self, "_sse", sse)
+            return sse
         return self._sse
 
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self, final
 
 from ..core.kit import mark_retrieved
+from ..errors import PurgatoryClosedError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .event import Event
@@ -25,7 +26,7 @@ class Listener(DelayedOperation[None]):
 
     def __init__(self, position: Position) -> None:
         super().__init__(None)
-        mark_retrieved(self)  # its failure is raised by wait()
+        mark_retrieved(self)  # its failure is raised by check()
         self._position = position
         self._woken: asyncio.Future[None] | None = None
 
@@ -34,6 +35,9 @@ class Listener(DelayedOperation[None]):
             self._wake()
         return False
 
+    def on_complete(self) -> None:
+        self._wake()
+
     def on_cancel(self) -> None:
         self._wake()
 
@@ -41,19 +45,19 @@ class Listener(DelayedOperation[None]):
         self._wake()
 
     async def wait(self) -> None:
-        """Wait for something to do. Raises: PurgatoryClosedError: the purgatory was closed."""
+        """Wait for something to do, or for its end."""
         while not self.done() and not self._position.has_news():
             self._woken = asyncio.get_running_loop().create_future()
             try:
                 await self._woken
             finally:
                 self._woken = None
-        self.check()
 
     def check(self) -> None:
-        """Raises: PurgatoryClosedError: the purgatory was closed."""
+        """Raises: PurgatoryClosedError: it has ended, as by ``log.purgatory.expire_all()``; what it failed with."""
         if self.done():
             self.result()
+            raise PurgatoryClosedError("the listener was ended")
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
@@ -62,18 +66,29 @@ class Listener(DelayedOperation[None]):
 
 @final
 class Follow:
-    """What ``EventLog.follow()`` returns: an asynchronous iterator of events.
+    """What ``EventLog.follow()`` returns: an asynchronous iterator of events, for one task at a time.
 
     Its place is free again when it ends or raises, when its task is cancelled, when aclose() is called, or when nothing
-    refers to it any more, as after a ``break``.
+    refers to it any more, as after a ``break``. After a cancellation, as by ``asyncio.timeout()``, it can be iterated
+    further: nothing is lost.
     """
 
-    __slots__ = ("_after", "_events", "_is_over", "_listener", "_loop", "_position", "_ready", "_topic")
+    __slots__ = (
+        "_after",
+        "_events",
+        "_is_over",
+        "_is_waiting",
+        "_listener",
+        "_loop",
+        "_position",
+        "_ready",
+        "_topic",
+    )
 
     def __init__(self, ready: Callable[[], Awaitable[tuple[Purgatory, Tails]]], topic: str, after: str | None) -> None:
         self._ready, self._topic, self._after = ready, topic, after
         self._events: deque[Event] = deque()
-        self._is_over = False
+        self._is_over = self._is_waiting = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._position: Position | None = None
         self._listener: Listener | None = None
@@ -87,8 +102,10 @@ class Follow:
         return self._events.popleft()
 
     async def aclose(self) -> None:
-        """Free the place. A second call does nothing."""
-        self._close()
+        """Free the place, and end the iteration. A second call does nothing."""
+        self._is_over = True
+        self._events.clear()
+        self._leave()
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,10 +113,10 @@ class Follow:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self._close()
+        await self.aclose()
 
     def __del__(self) -> None:
-        if self._loop is None or self._is_over or self._loop.is_closed():
+        if self._loop is None or self._position is None or self._loop.is_closed():
             return
         # The garbage collector may run in any thread.
         with suppress(RuntimeError):
@@ -107,22 +124,33 @@ class Follow:
 
     async def _fill(self) -> None:
         """Wait for events. Raises: StopAsyncIteration: there are no more."""
-        if self._is_over:
-            raise StopAsyncIteration
+        if self._is_waiting:
+            raise RuntimeError("another task waits for the next event; follow() once for each task")
+        self._is_waiting = True
         try:
-            position, listener = await self._place()
             while not self._events:
+                if self._is_over:
+                    raise StopAsyncIteration
+                position, listener = await self._place()
                 listener.check()
-                self._events.extend(await position.next())
+                events = await position.next()
+                if self._position is not position:
+                    continue  # it was closed meanwhile
+                self._events.extend(events)
                 if position.is_over:
-                    self._close()
-                    if not self._events:
-                        raise StopAsyncIteration
-                elif not self._events:
+                    self._is_over = True
+                    self._leave()
+                elif not events:
                     await listener.wait()
-        except BaseException:
-            self._close()
+        except asyncio.CancelledError:
+            self._leave()
             raise
+        except BaseException:
+            self._is_over = True
+            self._leave()
+            raise
+        finally:
+            self._is_waiting = False
 
     async def _place(self) -> tuple[Position, Listener]:
         if self._position is None or self._listener is None:
@@ -137,13 +165,18 @@ class Follow:
             self._position, self._listener, self._loop = position, listener, asyncio.get_running_loop()
         return self._position, self._listener
 
-    def _close(self) -> None:
-        self._is_over = True
-        _leave(self._position, self._listener)
+    def _leave(self) -> None:
+        """Free the place. The next event is the one after the last that was taken."""
+        position, self._position = self._position, None
+        listener, self._listener = self._listener, None
+        if position is not None:
+            self._after = position.id
+            _leave(position, listener)
 
 
-def _leave(position: Position | None, listener: Listener | None) -> None:
-    if listener is not None:
-        listener.cancel()
-    if position is not None:
+def _leave(position: Position, listener: Listener | None) -> None:
+    try:
+        if listener is not None:
+            listener.cancel()
+    finally:
         position.leave()

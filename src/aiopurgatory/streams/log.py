@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict
 
-from ..arguments import require, require_int, require_seconds, require_text
+from ..arguments import require, require_int, require_methods, require_seconds, require_text
 from ..core.kit import Observer, tell_closed, tell_opened
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .event import require_event, require_reason, require_topic
 from .follow import Follow
 from .position import Position
-from .rules import Appending, Decide, Keep, state_of
-from .run import Run
-from .store import Store
+from .rules import Appending, Keep, state_of
+from .run import PARTING, Run
+from .store import NEWEST, Commit, Store, asked
 from .tails import Tails
+from .tasks import Tasks
 from .writer import Writer
 
 #: The most topics whose state is remembered for append().
@@ -106,6 +107,7 @@ class EventLog:
         max_listeners: int | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
+        require_methods("store", store, ("open", "aclose", "read", "commit"), "Store")
         require_name(name)
         require_int("keep_events", keep_events, 1)
         require_int("keep_bytes", keep_bytes, 1)
@@ -120,7 +122,11 @@ class EventLog:
         self.purgatory: Final = Purgatory(name, max_pending=max_listeners, observers=observers)
         self._tails: Tails | None = None
         self._is_closed = False
-        self._starting = asyncio.Lock()
+        #: The loop that it runs in, or ran in last, and the turn of those who start and close it there.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn = asyncio.Lock()
+        #: The ends of runs that are being written.
+        self._endings: Final = Tasks()
         self._writers: OrderedDict[str, Writer] = OrderedDict()
         self._appended = 0
 
@@ -142,11 +148,12 @@ class EventLog:
             PurgatoryError: it cannot connect; the message has the reason and the remedy.
             RuntimeError: it runs in another loop, or was started before a fork.
         """
-        async with self._starting:
-            if self._tails is not None:
-                await self.purgatory.start() if not self.purgatory.is_open else None
-                return
+        async with self._my_turn():
+            if self._loop is not asyncio.get_running_loop():
+                raise RuntimeError(f"log {self.name!r} belongs to another event loop; start one in each loop")
             await self.purgatory.start()
+            if self._tails is not None:
+                return
             tails = Tails(self._store, self.purgatory, self._keep, self._window_bytes, self._unknown_timeout)
             try:
                 await self._store.open(tails.notify, tails.notify_all)
@@ -157,18 +164,26 @@ class EventLog:
             tell_opened(self.purgatory, self)
 
     async def aclose(self) -> None:
-        """End every listener with PurgatoryClosedError, and disconnect. A second call does nothing."""
-        tails = self._tails
-        self._is_closed = True
-        if tails is None:
-            return
-        tell_closed(self.purgatory, self)  # while it still has its counts
-        self._tails = None
-        self._starting = asyncio.Lock()
-        await self.purgatory.aclose()
-        tails.close()
-        self._writers.clear()
-        await self._store.aclose()
+        """End every listener with PurgatoryClosedError, and disconnect. A second call does nothing.
+
+        Ends of runs that are being written get a second more.
+        """
+        async with self._my_turn():
+            tails = self._tails
+            if tails is None:
+                self._is_closed = True
+                return
+            tell_closed(self.purgatory, self)
+            try:
+                await self.purgatory.aclose()
+                await self._endings.aclose(PARTING)
+            finally:
+                self._is_closed, self._tails = True, None
+                self._writers.clear()
+                try:
+                    await tails.aclose()
+                finally:
+                    await self._store.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -209,7 +224,7 @@ class EventLog:
 
         Args:
             topic: 1 to 200 characters.
-            lease: seconds, from 0.1 on. It is renewed as long as the block lasts. default 15.
+            lease: seconds, from 0.1 to ``keep_seconds``; default 15. It is renewed as long as the block lasts.
             resume: take over a run that has not ended, as when a job is tried again; its former producer gets
                 EndedError. ``run.last_id`` says what it had appended last. Choose a lease that is longer than the time
                 to the next try.
@@ -221,8 +236,9 @@ class EventLog:
         """
         require_topic(topic)
         require_seconds("lease", lease, 0.1, 1e6)
+        require(lease <= self._keep.seconds, "lease", f"at most keep_seconds={self._keep.seconds:g}", lease)
         require(isinstance(resume, bool), "resume", "a bool", resume)
-        return Run(self._write, Writer(self._store, topic, self._keep.seconds), topic, lease, resume, self._keep)
+        return Run(self._new_writer(topic), self._endings.begin, topic, lease, resume, self._keep)
 
     async def append(
         self,
@@ -240,8 +256,8 @@ class EventLog:
             data: the event's text, at most 1 MiB.
             name: its kind, as for ``Run.append()``.
             id: an id of your own, of 1 to 100 characters: if one of the topic's last 64 ids is the same, nothing is
-                added. So a call that failed, or was cancelled, can be repeated. None (default): a repeated call may add
-                the event twice.
+                added. So a call that failed, or was cancelled, can be repeated. None (default): the event may be there
+                twice, after an outage as after a repeated call.
             timeout: seconds of an outage to wait through; default 15.
 
         Returns: the id of the event.
@@ -258,8 +274,7 @@ class EventLog:
             require_text("id", id)
             require(1 <= len(id) <= 100, "id", "of 1 to 100 characters", id)
         require_seconds("timeout", timeout)
-        appending = Appending(data, name, self._keep, writer_id=id)
-        return await self._write(self._writer(topic), appending, timeout)
+        return await self._writer(topic).write(Appending(data, name, self._keep, writer_id=id), timeout)
 
     async def end(self, topic: str, reason: str = "done", *, timeout: float = 15.0) -> str:
         """End a topic that many write to, or, from any process, a run: its producer gets EndedError.
@@ -271,7 +286,7 @@ class EventLog:
         require_topic(topic)
         require_reason(reason)
         require_seconds("timeout", timeout)
-        return await self._write(self._writer(topic), Appending(reason, None, self._keep, is_end=True), timeout)
+        return await self._writer(topic).write(Appending(reason, None, self._keep, is_end=True), timeout)
 
     # listening
 
@@ -299,38 +314,48 @@ class EventLog:
     async def last_id(self, topic: str) -> str | None:
         """Return the id of the newest event of *topic*, to follow only what comes next; None: there is none.
 
-        Raises: StoreDownError.
+        Raises: StoreDownError, StoreError.
         """
         require_topic(topic)
         await self._ready()
-        state = state_of(await self._store.read(topic, 1 << 52, 1, 1))
-        return None if state is None else state.id_of(state.last)
+        state = state_of(await asked(self._store.read(topic, NEWEST, 1, 1)))
+        return state.id_of(state.last) if state is not None and state.last > 0 else None
 
     # inside
 
     async def _ready(self) -> tuple[Purgatory, Tails]:
-        if self._tails is None:
-            if self._is_closed:
+        if self._tails is None or self._loop is not asyncio.get_running_loop():
+            if self._tails is None and self._is_closed:
                 raise PurgatoryClosedError(f"log {self.name!r} is closed")
             await self.start()
         assert self._tails is not None
         return self.purgatory, self._tails
 
+    def _my_turn(self) -> asyncio.Lock:
+        """Return the turn of those who start and close this. Forget what is left of a loop that was closed."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            self._loop, self._turn, self._tails = loop, asyncio.Lock(), None
+            self._writers.clear()
+        elif self._loop is not loop and self._tails is None:
+            self._loop, self._turn = loop, asyncio.Lock()
+        return self._turn
+
+    def _new_writer(self, topic: str) -> Writer:
+        return Writer(self._store, topic, self._keep.seconds, self._ready, self._count)
+
+    def _count(self, commit: Commit) -> None:
+        self._appended += len(commit.rows)
+
     def _writer(self, topic: str) -> Writer:
         writer = self._writers.get(topic)
         if writer is None:
-            writer = self._writers[topic] = Writer(self._store, topic, self._keep.seconds)
+            writer = self._writers[topic] = self._new_writer(topic)
             if len(self._writers) > _MAX_WRITERS:
                 self._writers.popitem(last=False)
         else:
             self._writers.move_to_end(topic)
         return writer
-
-    async def _write(self, writer: Writer, decide: Decide, patience: float) -> str:
-        await self._ready()
-        made = await writer.write(decide, patience)
-        self._appended += isinstance(decide, Appending)
-        return made
 
 
 def require_name(name: object) -> None:

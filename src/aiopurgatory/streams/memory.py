@@ -66,7 +66,7 @@ class MemoryStore:
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
         now = self._clock()
         kept = self._topics.get(topic, _Topic())
-        if kept.version == commit.expected:
+        if kept.version == commit.expected and commit.server == self._server:
             if not kept.version:
                 self._drop_old(now - keep)
                 self._topics[topic] = kept

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import final
 
 from ..errors import GoneError, NotFoundError
-from .event import Event
-from .rules import State, place
+from .event import Event, StoreDownError, StoreError
+from .rules import State, number_in, place
 from .tail import Tail
-from .tails import Tails
-
-#: The most events to return at a time.
-_MOST = 1_000
+from .tails import MAX_ROWS, Tails
 
 
 @final
@@ -21,7 +19,7 @@ class Position:
     Args: after: the id of the last event that it has, or None.
     """
 
-    __slots__ = ("_lineage", "_number", "_tail", "_tails", "id", "is_over", "seen")
+    __slots__ = ("_lineage", "_number", "_tail", "_tails", "_until", "id", "is_over", "seen")
 
     def __init__(self, tails: Tails, topic: str, after: str | None) -> None:
         self._tails = tails
@@ -32,7 +30,8 @@ class Position:
         self.seen = -1
         #: Whether the last event was taken.
         self.is_over = False
-        self._tail: Tail | None = tails.join(topic, after)
+        self._tail: Tail | None
+        self._tail, self._until = tails.join(topic, after)
 
     def leave(self) -> None:
         """Leave the tail. Idempotent."""
@@ -42,7 +41,8 @@ class Position:
 
     def turn(self) -> str:
         """Return what changes whenever next() may return events, or raise."""
-        return str(self._tail.turn if self._tail is not None else -1)
+        turn = -1 if self._tail is None else self._tail.turn
+        return f"{turn}.{self._number}" if self.seen == -1 else str(turn)
 
     def is_unknown(self) -> bool:
         """Whether the topic is not there yet."""
@@ -64,21 +64,24 @@ class Position:
         assert tail is not None, "it has left"
         self.seen = tail.turn
         if tail.error is not None:
-            raise tail.error
+            raise StoreError(f"the topic cannot be read: {tail.error}") from tail.error
         state = tail.state
         if state is None:
-            if tail.is_unknown():
-                raise NotFoundError("there is no such topic")
+            self._require_patience(tail)
             return []
-        if self._lineage is not tail.lineage or self.id is None:
-            self._number = place(state, self.id)
-            self.id = state.id_of(self._number)
-            self._lineage = tail.lineage
-        events = tail.since(self._number)
+        try:
+            if self._lineage is not tail.lineage or self.id is None:
+                self._settle(state)
+                self._lineage = tail.lineage
+            events = tail.since(self._number, MAX_ROWS)
+        except GoneError:  # this listener may have read more than its tail: the server tells
+            self._number, events = number_in(self.id), None
         if events is None:
-            state, events = await self._older(tail.topic)
-        if len(events) > _MOST:
-            del events[_MOST:]
+            try:
+                state, events = await self._older(tail.topic)
+            except StoreDownError:
+                tail.retry()
+                return []
         if events:
             self.id = events[-1].id
             self._number += len(events)
@@ -91,9 +94,26 @@ class Position:
         """Go on with what is kept."""
         self.id, self._lineage, self.seen = exc.after, None, -1
 
+    def _require_patience(self, tail: Tail) -> None:
+        """Raises: NotFoundError: the unknown topic was waited for long enough (S9), or was deleted."""
+        if self._lineage is not None:
+            raise NotFoundError("the topic is not there any more")
+        if tail.is_absent and asyncio.get_running_loop().time() >= self._until:
+            raise NotFoundError("there is no such topic")
+
+    def _settle(self, state: State) -> None:
+        """Find the id in *state*. Raises: GoneError."""
+        self._number = place(state, self.id)
+        if self.id is not None or state.producer:  # else it is the oldest one kept, until there was an event
+            self.id = state.id_of(self._number)
+
     async def _older(self, topic: str) -> tuple[State, list[Event]]:
-        state, events, number = await self._tails.older(topic, self._number)
+        read = await self._tails.older(topic, self._number)
+        if read is None:
+            raise NotFoundError("the topic is not there any more")
         # The topic may have changed since: compare again (S2).
-        if place(state, self.id) != self._number or number != self._number + 1:
-            raise GoneError("events are gone; the oldest kept is next", after=state.id_of(max(number, state.first) - 1))
-        return state, events
+        self._settle(read.state)
+        if read.first != self._number + 1:
+            after = read.state.id_of(max(read.first, read.state.first) - 1)
+            raise GoneError("events are gone; the oldest kept is next", after=after)
+        return read.state, list(read.events)

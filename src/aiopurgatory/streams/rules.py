@@ -8,8 +8,8 @@ S2 Who reads events gives the number of the last one. If the next one is not the
 S3 A run has one producer, which counts its events: a repeated append adds nothing. Other writers may give an id.
 S4 A topic has one run, for ever. Its end is final, and so is the loss of it to another producer.
 S5 The end is an event, and its data the reason: done, failed, cancelled, abandoned, or any other.
-S6 A producer has a lease, which each commit renews. Who sees it expired twice, a pause apart, with no commit in
-   between, ends the run as abandoned. After an outage of the server, the pause lets a living producer come first.
+S6 A producer has a lease, which each commit renews. Who sees it expired twice, a pause apart, with no commit and no
+   outage in between, ends the run as abandoned. After an outage, the pause lets a living producer come first.
 S7 An append waits through an outage, for as long as the lease.
 S8 Who resumes after an event that is gone is told so, and from where to go on: from the oldest event that is kept.
 S9 A listener may come before the first event: an unknown topic is waited for.
@@ -63,7 +63,7 @@ class Block(NamedTuple):
     began: float
 
 
-class Generation(NamedTuple):
+class IdGeneration(NamedTuple):
     """Events of one life of the server's data: its tag in their ids, and the number of the last event before them."""
 
     tag: str
@@ -90,7 +90,7 @@ class State:
     epoch: str
     server: str
     last: int = 0
-    generations: tuple[Generation, ...] = (Generation("", 0),)
+    generations: tuple[IdGeneration, ...] = (IdGeneration("", 0),)
     blocks: tuple[Block, ...] = ()
     producer: str = ""
     lease: float = 0.0
@@ -134,7 +134,7 @@ def state_of(page: Page) -> State | None:
         return None
     fields = json.loads(page.state)
     if "generations" in fields:
-        fields["generations"] = tuple(Generation(*each) for each in fields["generations"])
+        fields["generations"] = tuple(IdGeneration(*each) for each in fields["generations"])
     if "blocks" in fields:
         fields["blocks"] = tuple(Block(*each) for each in fields["blocks"])
     if "writer_ids" in fields:
@@ -182,19 +182,28 @@ class Suspicion:
     """Watches the lease of a run (S6)."""
 
     def __init__(self) -> None:
-        self._version = ""
+        self._seen = "", ""
+        self._since = 0.0
 
-    def look(self, page: Page, state: State) -> float:
-        """Returns: seconds until the next look; infinity: there is no need; 0: the run is to be ended as abandoned."""
+    def look(self, page: Page, state: State, now: float) -> float:
+        """Look at the lease.
+
+        Args: now: seconds, by the clock of this process.
+        Returns: seconds until the next look; infinity: there is no need; 0: the run is to be ended as abandoned.
+        """
         if not state.producer or state.end is not None:
             return inf
         if page.idle < state.lease:
-            self._version = ""
+            self.forget()
             return state.lease - page.idle
-        if self._version == page.version:
-            return 0.0
-        self._version = page.version
-        return state.lease * PAUSE
+        seen = page.server, page.version
+        if self._seen != seen:
+            self._seen, self._since = seen, now
+        return max(0.0, self._since + state.lease * PAUSE - now)
+
+    def forget(self) -> None:
+        """The server was down: the pause begins anew."""
+        self._seen = "", ""
 
 
 # writing
@@ -251,7 +260,8 @@ class Appending:
     def _former(self, state: State) -> int | None:
         """Return the number of this event if it was appended before (S3)."""
         if self.producer and self.producer == state.producer and self.count <= state.count:
-            return state.last
+            is_followed = state.end is not None and not self.is_end  # by an end that somebody else has written
+            return state.last - is_followed
         return dict(state.writer_ids).get(self.writer_id or "")
 
     def _appended(self, state: State, now: float) -> State:
@@ -316,7 +326,8 @@ def held(state: State | None, producer: str) -> State:
 
 def commit(page: Page, state: State, rows: list[Row], is_plain: bool = False) -> Commit:
     """Return the change from *page* to *state*. A version never comes twice, not even after the server lost some."""
-    return Commit(page.version, f"{state.last}.{secrets.token_hex(6)}", state.text(), rows, state.first, is_plain)
+    version = f"{state.last}.{secrets.token_hex(6)}"
+    return Commit(page.version, page.server, version, state.text(), rows, state.first, is_plain)
 
 
 def changed(state: State, change: Change) -> State:
@@ -325,7 +336,9 @@ def changed(state: State, change: Change) -> State:
         return state
     number, text = change.rows[-1]
     name, _, data = text.partition("\n")
-    return replace(state, last=number, end=data if name == END else None)
+    # Old blocks may be dropped by now: who reads such events, is told then. Without any, all events would count so.
+    blocks = state.blocks or (Block(change.rows[0][0], 0, 0.0),)
+    return replace(state, last=number, blocks=blocks, end=data if name == END else None)
 
 
 def new_state(page: Page) -> State:
@@ -336,7 +349,7 @@ def next_generation(page: Page, state: State) -> State:
     """Return *state* with a new generation if the server's data has another life than at the last commit (S1)."""
     if page.server == state.server:
         return state
-    generations = (*state.generations, Generation(_random(4), state.last))[-MAX_GENERATIONS:]
+    generations = (*state.generations, IdGeneration(_random(4), state.last))[-MAX_GENERATIONS:]
     return replace(state, server=page.server, generations=generations)
 
 
@@ -354,7 +367,7 @@ def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ..
         blocks = (*blocks, event)
     size = sum(block.size for block in blocks)
     while len(blocks) > 1 and (
-        event.first - blocks[0].first >= keep.events or size > keep.size or event.began - blocks[1].began > keep.seconds
+        event.first - blocks[0].first >= keep.events or size > keep.size or event.began - blocks[0].began > keep.seconds
     ):
         size -= blocks[0].size
         blocks = blocks[1:]

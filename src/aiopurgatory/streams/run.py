@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self, final
+from typing import Any, Final, Self, final
 
+from ..errors import PurgatoryClosedError
 from .event import EndedError, StoreDownError, require_event, require_reason
 from .rules import PAUSE, Appending, Beginning, Decide, Keep, Renewing
 from .writer import Writer
 
 logger = logging.getLogger("aiopurgatory")
 
-#: Makes a change by a writer, within so many seconds of an outage.
-WriteTo = Callable[[Writer, Decide, float], Awaitable[str]]
+#: Begins a task of the log, which its end waits for.
+Spawn = Callable[[Coroutine[Any, Any, Exception | None], str], "asyncio.Task[Exception | None]"]
+#: Seconds that a task which was cancelled, or has failed, waits until the end of its run is written.
+PARTING: Final = 1.0
 
 
 @final
@@ -25,16 +28,17 @@ class Run:
     """What ``EventLog.run()`` returns: use it with ``async with``, once.
 
     Leaving the block ends the run, with the reason ``done``, or ``cancelled`` or ``failed`` if a cancellation or
-    another exception leaves it.
+    another exception leaves it. Then the end is written in the background, if it takes longer than a second, as in an
+    outage.
     """
 
-    def __init__(self, write: WriteTo, writer: Writer, topic: str, lease: float, resume: bool, keep: Keep) -> None:
+    def __init__(self, writer: Writer, spawn: Spawn, topic: str, lease: float, resume: bool, keep: Keep) -> None:
         self.topic: Final = topic
-        self._write_to, self._writer, self._lease, self._resume, self._keep = write, writer, lease, resume, keep
+        self._writer, self._spawn, self._lease, self._resume, self._keep = writer, spawn, lease, resume, keep
         self._producer: Final = secrets.token_hex(8)
         self._count = 0
         self._written_at = 0.0
-        self._is_over = False
+        self._is_entered = self._is_over = False
         self._last_id: str | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -44,9 +48,14 @@ class Run:
         return self._last_id
 
     async def __aenter__(self) -> Self:
-        if self._renewing is not None:
+        if self._is_entered:
             raise RuntimeError("a run can be entered once; ask the log for another one")
-        found = await self._write(Beginning(self._producer, self._lease, self._resume))
+        self._is_entered = True
+        try:
+            found = await self._write(Beginning(self._producer, self._lease, self._resume))
+        except BaseException:
+            self._is_entered = False  # the same run may be entered again: it may have begun
+            raise
         self._last_id = None if found.endswith("-0") else found
         self._renewing = asyncio.create_task(self._renew(), name=f"aiopurgatory log: lease of {self.topic[:50]}")
         return self
@@ -55,17 +64,20 @@ class Run:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         assert self._renewing is not None
+        if self._renewing.get_loop().is_closed():
+            return  # the coroutine is garbage
         self._renewing.cancel()
-        if exc_type is None:
-            await self.end()
+        if self._is_over:
             return
-        reason = "cancelled" if issubclass(exc_type, (asyncio.CancelledError, GeneratorExit)) else "failed"
-        try:
-            await self.end(reason)
-        except StoreDownError as down:
-            logger.warning(
-                "the run %r ended (%s), and its listeners learn it by the lease: %s", self.topic, reason, down
-            )
+        self._is_over = True
+        reason = "done"
+        if exc_type is not None:
+            reason = "cancelled" if issubclass(exc_type, (asyncio.CancelledError, GeneratorExit)) else "failed"
+        # A task of its own: to cancel this one again, as anyio does at each await, must not lose the end.
+        ending = self._spawn(self._write_end(reason), f"end of {self.topic[:50]}")
+        await asyncio.wait([ending], timeout=None if exc_type is None else PARTING)
+        if exc_type is None and (down := ending.result()) is not None:
+            raise down
 
     async def append(self, data: str, name: str | None = None) -> str:
         """Append an event. Through an outage of the server, this waits for as long as the lease.
@@ -81,9 +93,11 @@ class Run:
             EndedError: the run has ended, as by ``EventLog.end()``; another producer has taken it over; or the lease
                 was over, and listeners have ended it as ``abandoned``. Stop producing.
             StoreDownError: the server was down for longer than the lease. The event may be there nevertheless.
+            RuntimeError: the run was not entered.
             TypeError, ValueError: an argument is invalid.
         """
         require_event(data, name)
+        self._require_begun()
         if self._is_over:
             raise EndedError("the run has ended")
         self._count += 1
@@ -95,20 +109,41 @@ class Run:
         """End the run before its block is left. A second call, or one after another's end, does nothing.
 
         Args: reason: the data of the last event.
-        Raises: StoreDownError: the server was down for longer than the lease. TypeError, ValueError: *reason*.
+
+        Raises:
+            StoreDownError: the server was down for longer than the lease.
+            RuntimeError: the run was not entered.
+            TypeError, ValueError: *reason* is invalid.
         """
         require_reason(reason)
-        if self._is_over:
-            return
+        self._require_begun()
+        if not self._is_over:
+            await self._end(reason)
+            self._is_over = True
+
+    def _require_begun(self) -> None:
+        if self._renewing is None:
+            raise RuntimeError("the run was not entered; use 'async with'")
+
+    async def _end(self, reason: str) -> None:
         self._count += 1
-        appending = Appending(reason, None, self._keep, self._producer, self._count, is_end=True)
+        ending = Appending(reason, None, self._keep, self._producer, self._count, is_end=True)
         with suppress(EndedError):
-            self._last_id = await self._write(appending)
-        self._is_over = True
+            self._last_id = await self._write(ending)
+
+    async def _write_end(self, reason: str) -> Exception | None:
+        """End the run. Returns: why it could not be written."""
+        try:
+            await self._end(reason)
+        except Exception as exc:
+            logger.warning("the run %r is %s, and its listeners learn it by the lease: %s", self.topic, reason, exc)
+            return exc
+        return None
 
     async def _write(self, decide: Decide) -> str:
-        made = await self._write_to(self._writer, decide, self._lease)
-        self._written_at = asyncio.get_running_loop().time()
+        began = asyncio.get_running_loop().time()
+        made = await self._writer.write(decide, self._lease)
+        self._written_at = began  # it was made then, or later
         return made
 
     async def _renew(self) -> None:
@@ -123,6 +158,10 @@ class Run:
                 await self._write(Renewing(self._producer))
             except EndedError:
                 return  # the next append() says so
+            except StoreDownError as exc:  # it has waited
+                logger.warning("the lease of the run %r could not be renewed: %s", self.topic, exc)
+            except PurgatoryClosedError:  # the log may be started again
+                self._written_at = loop.time()
             except Exception:
                 self._written_at = loop.time()
-                logger.warning("the lease of run %r could not be renewed", self.topic, exc_info=True)
+                logger.warning("the lease of the run %r could not be renewed", self.topic, exc_info=True)

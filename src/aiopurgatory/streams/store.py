@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+from ..errors import PurgatoryError
+from .event import StoreError
 
 #: An event as a store keeps it: its number, and its text.
 Row = tuple[int, str]
+
+#: A number above those of all events, to read no events.
+NEWEST: Final = 1 << 52
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,8 @@ class Commit:
 
     Args:
         expected: the version that it changes; empty: there is no such topic yet.
+        server: the life of the server's data that had this version. In another life, a later version may be lost, with
+            events that listeners have seen, so that the change must be decided anew.
         version: the new version.
         state: the new state.
         rows: events to add.
@@ -45,6 +53,7 @@ class Commit:
     """
 
     expected: str
+    server: str
     version: str
     state: str
     rows: list[Row]
@@ -97,10 +106,22 @@ class Store(Protocol):
         ...
 
     async def commit(self, topic: str, commit: Commit, keep: float, /) -> Page:
-        """Make *commit*, and tell every process, in one atomic step, if the topic has the expected version (S11).
+        """Make *commit*, and tell every process, in one atomic step (S11).
+
+        It is made if the topic has the expected version, and the server's data the expected life.
 
         Args: keep: seconds after which a topic may be deleted if nothing is committed any more.
         Returns: the topic as it is now, without events. Another version than that of *commit*: it was not made.
         Raises: StoreDownError: it may, or may not, have been made.
         """
         ...
+
+
+async def asked(answer: Awaitable[Page]) -> Page:
+    """Return the *answer* of a store. Raises: StoreDownError; StoreError: any other error of it."""
+    try:
+        return await answer
+    except PurgatoryError:
+        raise
+    except Exception as exc:
+        raise StoreError(f"the store has failed: {exc!r}") from exc

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from math import inf
+from collections import deque
+from collections.abc import Coroutine
+from math import floor, inf
 from random import random
-from typing import Final, Protocol, final
+from typing import Any, Final, Protocol, final
 
 from ..errors import GoneError
 from ..purgatory import Purgatory
-from .event import Event, StoreDownError, StoreError
+from .event import Event, StoreDownError
 from .rules import State, Suspicion, changed, number_in, place, state_of
 from .store import Change, Page
 from .window import Window
@@ -21,11 +23,15 @@ logger = logging.getLogger("aiopurgatory")
 PAUSES: Final = (0.1, 2.0)
 
 
-class Reading(Protocol):
+class TopicReads(Protocol):
     """What a tail needs of its log."""
 
     async def read(self, topic: str, after: int, /) -> Page:
-        """Read *topic*. Raises: StoreDownError."""
+        """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
+        ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str, /) -> asyncio.Task[None]:
+        """Begin a task, which the end of the log waits for."""
         ...
 
     async def abandon(self, topic: str, page: Page, /) -> None:
@@ -41,20 +47,24 @@ class Tail:
     """
 
     def __init__(
-        self, topic: str, reading: Reading, purgatory: Purgatory, window: Window, unknown_timeout: float
+        self, topic: str, reading: TopicReads, purgatory: Purgatory, window: Window, unknown_timeout: float
     ) -> None:
         self.topic: Final = topic
         self._reading, self._purgatory, self.window = reading, purgatory, window
         self._loop = asyncio.get_running_loop()
         self._unknown_timeout = unknown_timeout
-        self._unknown_until = -inf
+        #: When to look for listeners of an unknown topic who have waited long enough (S9), the earliest first.
+        self._looks: deque[float] = deque()
         #: None: there is no such topic, as far as is known.
         self.state: State | None = None
+        #: Whether there was none at the last read.
+        self.is_absent = False
         #: Changes whenever a listener must compare its id with the topic again.
         self.lineage: object = None
         #: Changes whenever a listener has something to do.
         self.turn = 0
-        self.error: StoreError | None = None
+        #: Why the topic cannot be read any more.
+        self.error: Exception | None = None
         self.listeners = 0
         #: The newest event that was read: its number and its id.
         self.last = 0
@@ -65,18 +75,27 @@ class Tail:
         #: When to read again, if this is not called before.
         self._due = inf
         self._is_called = False
+        #: Whether the next read turns the listeners, whatever it finds.
+        self._is_owed = False
         self._woken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def join(self, after: str | None) -> None:
-        """A listener has come. Args: after: its id, or None. The first listener's is where this begins to read."""
+    def join(self, after: str | None) -> float:
+        """A listener has come.
+
+        Args: after: its id, or None. The first listener's is where this begins to read.
+        Returns: until when to wait for an unknown topic.
+        """
         self.listeners += 1
-        self._unknown_until = self._loop.time() + self._unknown_timeout
+        until = self._loop.time() + self._unknown_timeout
+        if self.state is None:
+            self._look_at(until)
         if self._task is None:
             self._id, self.last = after, number_in(after)
-            self._task = self._loop.create_task(self._run(), name=f"aiopurgatory log: {self.topic[:50]}")
+            self._task = self._reading.spawn(self._run(), self.topic[:50])
         elif self.state is None:
             self.call()
+        return until
 
     def part(self) -> None:
         """A listener has left."""
@@ -97,14 +116,16 @@ class Tail:
             self._is_called = True
             self._wake()
 
-    def is_unknown(self) -> bool:
-        """Whether the topic has not come in time (S9)."""
-        return self.state is None and self._loop.time() >= self._unknown_until
+    def retry(self) -> None:
+        """A listener cannot read older events: turn the listeners when the server can be read again."""
+        if not self._is_owed:
+            self._is_owed = True
+            self._loop.call_later(PAUSES[0] * (0.5 + random()), self.call)
 
-    def since(self, number: int) -> list[Event] | None:
-        """Return the events after *number*. None: the window does not reach back so far."""
+    def since(self, number: int, most: int) -> list[Event] | None:
+        """Return the events after *number*, but at most *most*. None: the window does not reach back so far."""
         behind = self.last - number
-        return self.window.newest(behind) if behind <= len(self.window) else None
+        return self.window.newest(behind, most) if behind <= len(self.window) else None
 
     async def _run(self) -> None:
         pause = PAUSES[0]
@@ -114,17 +135,21 @@ class Tail:
                 try:
                     page = await self._reading.read(self.topic, self.last)
                     left = self._take(page, state_of(page))
+                    if self._is_owed:
+                        self._is_owed = False
+                        self._change()
                     if left == 0.0:  # S6
                         await self._reading.abandon(self.topic, page)
                     pause = PAUSES[0]
                 except StoreDownError:
+                    self._suspicion.forget()
                     left, pause = pause * (0.5 + random()), min(2 * pause, PAUSES[1])
                 if left > 0.0 and not self._is_called:
                     await self._wait(left)
         except Exception as exc:
             logger.exception("the topic %r cannot be read; its listeners end", self.topic)
-            self.error = StoreError(f"the topic cannot be read: {exc!r}")
-            self.error.__cause__ = exc
+            self.error = exc
+            self.window.clear()
             self._change()
 
     def _take(self, page: Page, state: State | None) -> float:
@@ -132,7 +157,8 @@ class Tail:
         self._version = page.version
         if state is None:
             return self._take_nothing()
-        former, self.state = self.state, state
+        former, self.state, self.is_absent = self.state, state, False
+        self._looks.clear()
         is_changed = former is None or (former.epoch, former.generations) != (state.epoch, state.generations)
         if is_changed:
             self.lineage = object()
@@ -154,18 +180,30 @@ class Tail:
             is_changed = True
         if is_changed:
             self._change()
-        return 1e-9 if self.last < state.last else self._suspicion.look(page, state)
+        return 1e-9 if self.last < state.last else self._suspicion.look(page, state, self._loop.time())
 
     def _take_nothing(self) -> float:
-        if self.state is not None:  # it was deleted
-            self.state, self.lineage, self.last = None, object(), 0
+        now, self.is_absent = self._loop.time(), True
+        is_due = self.state is not None  # it was deleted
+        if is_due:
+            self.state, self.lineage, self.last, self._id = None, object(), 0, None
             self.window.clear()
+            self._look_at(now + self._unknown_timeout)  # for those who have come, and not looked yet
+        while self._looks and self._looks[0] <= now:
+            self._looks.popleft()
+            is_due = True
+        if is_due:
             self._change()
-        left = self._unknown_until - self._loop.time()
-        if left > 0.0:
-            return left
-        self._change()
-        return inf
+        return self._looks[0] - now if self._looks else inf
+
+    def _look_at(self, until: float) -> None:
+        """Turn the listeners at *until*, or a sixteenth of their time later: so there are few such looks."""
+        step = max(self._unknown_timeout / 16, 0.01)
+        look = (floor(until / step) + 1) * step
+        if not self._looks or look > self._looks[-1]:
+            self._looks.append(look)
+        while len(self._looks) > 1 and self._looks[1] <= self._loop.time():
+            self._looks.popleft()  # the server is down
 
     def _jump(self, state: State) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""

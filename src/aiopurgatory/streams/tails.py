@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, final
+from collections.abc import Coroutine
+from typing import Any, Final, NamedTuple, final
 
-from ..errors import NotFoundError, PurgatoryClosedError
+from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from .event import Event, StoreDownError, StoreError
+from .event import Event, StoreDownError
 from .rules import Appending, Keep, State, state_of
-from .store import Change, Page, Store
-from .tail import PAUSES, Tail
+from .store import Change, Page, Store, asked
+from .tail import Tail
+from .tasks import Tasks
 from .window import Window, Windows
 
 #: The most events of a read, and the bytes after which it has no further one.
@@ -18,6 +20,16 @@ MAX_ROWS: Final = 1_000
 MAX_SIZE: Final = 256 << 10
 #: The most reads under way for listeners that are behind.
 MAX_READS: Final = 8
+#: Tails that are called in one loop iteration when all are.
+CALLS: Final = 50
+
+
+class Older(NamedTuple):
+    """Events for those behind: the topic, the events, and the number of the first one; that of the next if none."""
+
+    state: State
+    events: tuple[Event, ...]
+    first: int
 
 
 @final
@@ -31,25 +43,26 @@ class Tails:
         self._unknown_timeout = unknown_timeout
         self.windows: Final = Windows(window_bytes)
         self._tails: dict[str, Tail] = {}
+        self._tasks: Final = Tasks()
         #: Reads for listeners that are behind, by topic and number (S10).
-        self._older: dict[tuple[str, int], asyncio.Task[Page]] = {}
+        self._older: dict[tuple[str, int], _SharedRead] = {}
         self._turns: Final = asyncio.Semaphore(MAX_READS)
+        #: Tails still to be called, because everything is.
+        self._uncalled: list[Tail] = []
         #: Why the server could not be read last; None: it could.
         self.down: StoreDownError | None = None
-        self._is_closed = False
-        self.reads = self.gone = self.abandoned = 0
+        self.reads = self.abandoned = 0
 
     def __len__(self) -> int:
         return len(self._tails)
 
-    def join(self, topic: str, after: str | None) -> Tail:
-        """A listener has come. Returns: the tail of *topic*."""
+    def join(self, topic: str, after: str | None) -> tuple[Tail, float]:
+        """A listener has come. Returns: the tail of *topic*, and until when to wait for it if it is unknown."""
         tail = self._tails.get(topic)
         if tail is None or tail.error is not None:
             window = Window(self.windows)
             tail = self._tails[topic] = Tail(topic, self, self._purgatory, window, self._unknown_timeout)
-        tail.join(after)
-        return tail
+        return tail, tail.join(after)
 
     def leave(self, tail: Tail) -> None:
         """A listener of *tail* has left."""
@@ -66,59 +79,85 @@ class Tails:
             tail.call(change)
 
     def notify_all(self) -> None:
-        """Something may have been committed to any topic."""
-        for tail in self._tails.values():
-            tail.call()
+        """Something may have been committed to any topic. The tails are called over some loop iterations."""
+        is_calling = bool(self._uncalled)
+        self._uncalled = list(self._tails.values())
+        if not is_calling:
+            self._call_some()
 
-    def close(self) -> None:
-        """Stop every tail."""
-        self._is_closed = True
+    async def aclose(self) -> None:
+        """Stop every tail and every read."""
         for tail in self._tails.values():
             tail.stop()
         self._tails.clear()
+        self._uncalled.clear()
+        await self._tasks.aclose()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Begin a task of a tail."""
+        return self._tasks.begin(coroutine, name)
 
     async def read(self, topic: str, after: int) -> Page:
-        """Read *topic*. Raises: StoreDownError."""
+        """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
         self.reads += 1
         try:
-            page = await self._store.read(topic, after, MAX_ROWS, MAX_SIZE)
+            page = await asked(self._store.read(topic, after, MAX_ROWS, MAX_SIZE))
         except StoreDownError as exc:
             self.down = exc
             raise
         self.down = None
         return page
 
-    async def older(self, topic: str, after: int) -> tuple[State, list[Event], int]:
-        """Read events for a listener that is behind. Returns: the topic, the events, and the first one's number.
+    async def older(self, topic: str, after: int) -> Older | None:
+        """Read events for a listener that is behind; all at the same place share the read (S10).
 
-        Raises: NotFoundError, StoreError.
+        Returns: None: there is no such topic.
+        Raises: StoreError; StoreDownError, which an outage is; PurgatoryClosedError: the log was closed meanwhile.
         """
         key = topic, after
-        task = self._older.get(key)
-        if task is None:
-            task = self._older[key] = asyncio.create_task(self._read_in_turn(topic, after))
-            task.add_done_callback(lambda _: self._older.pop(key).exception())  # retrieved: all may have left
-        page = await asyncio.shield(task)
-        state = state_of(page)
-        if state is None:
-            raise NotFoundError("the topic is not there any more")
-        first = page.rows[0][0] if page.rows else state.last + 1
-        return state, [state.event(row) for row in page.rows], first
+        shared = self._older.get(key)
+        if shared is None or shared.task.done():
+            task = self._tasks.begin(self._read_older(topic, after), f"older events of {topic[:50]}")
+            shared = self._older[key] = _SharedRead(task)
+        shared.readers += 1
+        try:
+            await asyncio.wait((shared.task,))
+        finally:
+            shared.readers -= 1
+            if shared.readers == 0:
+                shared.task.cancel()
+                if self._older.get(key) is shared:
+                    del self._older[key]
+        if shared.task.cancelled():
+            raise PurgatoryClosedError("the log was closed")
+        return shared.task.result()
 
     async def abandon(self, topic: str, page: Page) -> None:
         """End the run as abandoned, unless something was committed since *page* (S6). Raises: StoreDownError."""
         write = Appending("abandoned", None, self._keep, is_end=True)(page, state_of(page))
         if write.commit is not None:
-            made = await self._store.commit(topic, write.commit, self._keep.seconds)
+            made = await asked(self._store.commit(topic, write.commit, self._keep.seconds))
             self.abandoned += made.version == write.commit.version
 
-    async def _read_in_turn(self, topic: str, after: int) -> Page:
+    def _call_some(self) -> None:
+        for _ in range(min(CALLS, len(self._uncalled))):
+            self._uncalled.pop().call()
+        if self._uncalled:
+            asyncio.get_running_loop().call_soon(self._call_some)
+
+    async def _read_older(self, topic: str, after: int) -> Older | None:
         async with self._turns:
-            while not self._is_closed:
-                try:
-                    return await self.read(topic, after)
-                except StoreDownError:
-                    await asyncio.sleep(PAUSES[1])
-                except Exception as exc:
-                    raise StoreError(f"the topic cannot be read: {exc!r}") from exc
-        raise PurgatoryClosedError("the log was closed")
+            page = await self.read(topic, after)
+        state = state_of(page)
+        if state is None:
+            return None
+        events = tuple([state.event(row) for row in page.rows])
+        return Older(state, events, page.rows[0][0] if page.rows else state.last + 1)
+
+
+@final
+class _SharedRead:
+    __slots__ = ("readers", "task")
+
+    def __init__(self, task: asyncio.Task[Older | None]) -> None:
+        self.task, self.readers = task, 0

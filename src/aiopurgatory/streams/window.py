@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from sys import getsizeof
 from typing import Final, final
 
 from .event import Event
 
-#: Bytes that an event counts in addition to its data.
+#: Bytes that an event counts in addition to its data, which counts twice.
 EVENT_SIZE: Final = 300
 
 
@@ -25,14 +26,14 @@ class Window:
     def __len__(self) -> int:
         return len(self._events)
 
-    def newest(self, count: int) -> list[Event]:
-        """Return the newest *count* events, oldest first."""
-        held = len(self._events)
-        return [self._events[at] for at in range(held - count, held)]
+    def newest(self, count: int, most: int) -> list[Event]:
+        """Return the newest *count* events, oldest first, but at most *most* of them."""
+        start = len(self._events) - count
+        return [self._events[at] for at in range(start, start + min(count, most))]
 
     def add(self, event: Event) -> None:
         """Add *event*. The oldest events of all windows go, as far as the bound demands it."""
-        size = len(event.data) + EVENT_SIZE
+        size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event
         self._events.append(event)
         self._sizes.append(size)
         self._windows.grow(self, size)

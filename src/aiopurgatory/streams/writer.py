@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, final
 
 from .event import StoreDownError
-from .rules import Decide, state_of
-from .store import Commit, Page, Store
+from .rules import PAUSE, Decide, Write, state_of
+from .store import NEWEST, Commit, Page, Store, asked
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
 PAUSES: Final = (0.05, 1.0)
@@ -15,39 +17,84 @@ PAUSES: Final = (0.05, 1.0)
 
 @final
 class Writer:
-    """Changes *topic*. Args: keep: seconds after which the topic may be deleted."""
+    """Changes *topic*.
 
-    def __init__(self, store: Store, topic: str, keep: float) -> None:
-        self._store, self._topic, self._keep = store, topic, keep
-        #: The topic as it was last, if that is known.
+    Args:
+        keep: seconds after which the topic may be deleted.
+        ready: awaited before each attempt. It raises if the log is closed.
+        made: called with each commit that was made.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        keep: float,
+        ready: Callable[[], Awaitable[object]],
+        made: Callable[[Commit], object],
+    ) -> None:
+        self._store, self._topic, self._keep, self._ready, self._made = store, topic, keep, ready, made
+        #: The topic as it was last, if that is known, and when that was.
         self._page: Page | None = None
+        self._at = 0.0
         self._turn: Final = asyncio.Lock()
+        #: The last error of an outage that has not ended yet, and when it was.
+        self._down: StoreDownError | None = None
+        self._down_at = 0.0
 
     async def write(self, decide: Decide, patience: float) -> str:
         """Make the change that *decide* wants, however often others change the topic meanwhile.
 
         Args: patience: seconds of an outage to wait through (S7).
         Returns: the id for the caller.
-        Raises: StoreDownError: the outage is longer; the change may have been made. What *decide* raises.
+        Raises:
+            StoreDownError: the outage is longer; the change may have been made.
+            StoreError: the store has an error of its own.
+            Exception: what *decide* and *ready* raise.
         """
+        loop = asyncio.get_running_loop()
+        began, pause = loop.time(), PAUSES[0]
+        # A run whose lease is over must renew it within the pause of those who see that (S6).
+        most = min(PAUSES[1], patience * PAUSE / 2)
         async with self._turn:
-            loop = asyncio.get_running_loop()
-            until, pause = loop.time() + patience, PAUSES[0]
-            tried: Commit | None = None
+            # Those who have waited for this turn throughout the outage need not try, too.
+            if self._down is not None and self._down_at >= began and loop.time() >= began + patience:
+                raise StoreDownError(*self._down.args) from self._down.__cause__
+            write: Write | None = None
             while True:
+                await self._ready()
                 try:
-                    if self._page is None:
-                        self._page = await self._store.read(self._topic, 1 << 60, 1, 1)
-                    if tried is None or self._page.version not in (tried.expected, tried.version):
-                        write = decide(self._page, state_of(self._page))
-                        tried = write.commit
-                        if tried is None:
-                            return write.id
-                    self._page = await self._store.commit(self._topic, tried, self._keep)
-                    if self._page.version == tried.version:
+                    page = await self._known()
+                    if write is None or write.commit is None or _is_stale(write.commit, page):
+                        write = decide(page, state_of(page))
+                    if write.commit is None:
                         return write.id
-                except StoreDownError:
-                    if loop.time() + pause > until:
+                    if page.version != write.commit.version:
+                        page = await asked(self._store.commit(self._topic, write.commit, self._keep))
+                        self._note(page)
+                    if page.version == write.commit.version:
+                        self._made(write.commit)
+                        return write.id
+                except StoreDownError as exc:
+                    self._page, self._down, self._down_at = None, exc, loop.time()
+                    pause = min(pause, most)
+                    if self._down_at + pause >= began + patience:
                         raise
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, PAUSES[1])
+                    pause *= 2
+
+    async def _known(self) -> Page:
+        """Return the topic as it was last, with the server's time of now."""
+        if self._page is None:
+            self._note(await asked(self._store.read(self._topic, NEWEST, 1, 1)))
+        page = self._page
+        assert page is not None
+        return replace(page, now=page.now + asyncio.get_running_loop().time() - self._at)
+
+    def _note(self, page: Page) -> None:
+        self._page, self._at, self._down = page, asyncio.get_running_loop().time(), None
+
+
+def _is_stale(commit: Commit, page: Page) -> bool:
+    """Whether *commit* was neither made, nor can still be made."""
+    return page.version != commit.version and (page.version, page.server) != (commit.expected, commit.server)
