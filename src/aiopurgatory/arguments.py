@@ -45,9 +45,10 @@ def require_text(parameter: str, value: object) -> None:
     """Raises: TypeError: *value* is not a str; ValueError: it cannot be encoded as UTF-8."""
     if not isinstance(value, str):
         raise TypeError(f"{parameter} must be a str, got {value!r}")
-    require(
-        not any("\ud800" <= character <= "\udfff" for character in value), parameter, "text without surrogates", value
-    )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{parameter} must be text without surrogates, got {value!r}") from None
 
 
 def unhashable(parameter: str, key: object, exc: TypeError) -> TypeError:

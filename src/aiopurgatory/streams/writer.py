@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Final, final
 
 from .event import StoreDownError
-from .rules import PAUSE, Decide, Write, state_of
+from .rules import PAUSE, Decide, State, Write, state_of
 from .store import NEWEST, Commit, Page, Store, asked
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
@@ -34,8 +33,9 @@ class Writer:
         made: Callable[[Commit], object],
     ) -> None:
         self._store, self._topic, self._keep, self._ready, self._made = store, topic, keep, ready, made
-        #: The topic as it was last, if that is known, and when that was.
+        #: The topic as it was last, if that is known, its state, and when that was.
         self._page: Page | None = None
+        self._state: State | None = None
         self._at = 0.0
         self._turn: Final = asyncio.Lock()
         #: The last error of an outage that has not ended yet, and when it was.
@@ -66,12 +66,12 @@ class Writer:
                 try:
                     page = await self._known()
                     if write is None or write.commit is None or _is_stale(write.commit, page):
-                        write = decide(page, state_of(page))
+                        write = decide(page, self._state)
                     if write.commit is None:
                         return write.id
                     if page.version != write.commit.version:
                         page = await asked(self._store.commit(self._topic, write.commit, self._keep))
-                        self._note(page)
+                        self._note(page, write)
                     if page.version == write.commit.version:
                         self._made(write.commit)
                         return write.id
@@ -86,13 +86,17 @@ class Writer:
     async def _known(self) -> Page:
         """Return the topic as it was last, with the server's time of now."""
         if self._page is None:
-            self._note(await asked(self._store.read(self._topic, NEWEST, 1, 1)))
+            self._note(await asked(self._store.read(self._topic, NEWEST, 1, 1)), None)
         page = self._page
         assert page is not None
-        return replace(page, now=page.now + asyncio.get_running_loop().time() - self._at)
+        now = page.now + asyncio.get_running_loop().time() - self._at
+        return Page(page.version, page.state, page.idle, now, page.server, page.rows)
 
-    def _note(self, page: Page) -> None:
+    def _note(self, page: Page, write: Write | None) -> None:
+        """Args: write: the change that was tried."""
         self._page, self._at, self._down = page, asyncio.get_running_loop().time(), None
+        is_made = write is not None and write.commit is not None and write.commit.version == page.version
+        self._state = write.state if is_made and write is not None else state_of(page)
 
 
 def _is_stale(commit: Commit, page: Page) -> bool:
