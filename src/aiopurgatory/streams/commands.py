@@ -15,6 +15,12 @@ from .event import StoreDownError
 _OUTAGES: Final = ("READONLY", "OOM", "MISCONF", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
 
 Command = tuple[str | int, ...]
+#: The life of the server's data that a command is for, the command, and its answer with the life that it is of.
+Waiting = tuple[str | None, Command, "asyncio.Future[tuple[str, Any]]"]
+
+
+class OtherLifeError(Exception):
+    """The server's data has another life than the command is for, so it was not sent."""
 
 
 @final
@@ -27,20 +33,25 @@ class Commands:
     def __init__(self, server: RedisServer, timeout: float) -> None:
         self._server, self._timeout = server, timeout
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[tuple[Command, asyncio.Future[Any]]] = []
+        self._waiting: list[Waiting] = []
         self._woken: asyncio.Future[None] | None = None
         self._connection: Any = None
-        #: Tells one life of the server's data from another; empty: it does not say.
-        self.life = ""
+        #: The life of the server's data; empty: it does not say.
+        self._life = ""
         self._task = self._loop.create_task(self._serve(), name="aiopurgatory log: Redis")
 
-    def call(self, *command: str | int) -> asyncio.Future[Any]:
-        """Return the answer to *command*.
+    def call(self, life: str | None, *command: str | int) -> asyncio.Future[tuple[str, Any]]:
+        """Call *command*. Args: life: that the server's data must have; None: any.
 
-        Raises: StoreDownError: there is none, so it may or may not have been executed; ResponseError of redis-py.
+        Returns: the life of the server's data, and the answer.
+
+        Raises:
+            OtherLifeError: it has another life.
+            StoreDownError: there is no answer, so the command may have been executed.
+            ResponseError: of redis-py.
         """
-        answer = self._loop.create_future()
-        self._waiting.append((command, answer))
+        answer: asyncio.Future[tuple[str, Any]] = self._loop.create_future()
+        self._waiting.append((life, command, answer))
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         return answer
@@ -51,13 +62,13 @@ class Commands:
         await asyncio.wait([self._task])
 
     async def _serve(self) -> None:
-        batch: list[tuple[Command, asyncio.Future[Any]]] = []
+        batch: list[Waiting] = []
         try:
             while True:
                 if not self._waiting:
                     self._woken = self._loop.create_future()
                     await self._woken
-                batch = [one for one in self._waiting if not one[1].done()]
+                batch = [one for one in self._waiting if not one[2].done()]
                 self._waiting.clear()
                 if not batch:
                     continue
@@ -71,13 +82,18 @@ class Commands:
             self._disconnect()
             self._fail(batch + self._waiting, ConnectionError("the log was closed"))
 
-    async def _exchange(self, batch: list[tuple[Command, asyncio.Future[Any]]]) -> None:
+    async def _exchange(self, batch: list[Waiting]) -> None:
         if self._connection is None:
             await self._connect()
         connection = self._connection
-        packed = b"".join([_packed(command) for command, _ in batch])
-        await connection.send_packed_command(packed, check_health=False)
-        for _, answer in batch:
+        sent = []
+        for life, command, answer in batch:
+            if life in (None, self._life):
+                sent.append((_packed(command), answer))
+            else:
+                answer.set_exception(OtherLifeError())
+        await connection.send_packed_command(b"".join([packed for packed, _ in sent]), check_health=False)
+        for _, answer in sent:
             try:
                 found = await connection.read_response(timeout=inf)
             except exceptions.ResponseError as exc:
@@ -87,7 +103,7 @@ class Commands:
                     answer.set_exception(exc)
             else:
                 if not answer.done():
-                    answer.set_result(found)
+                    answer.set_result((self._life, found))
 
     async def _connect(self) -> None:
         await self._server.look_up()
@@ -95,15 +111,15 @@ class Commands:
         await connection.connect()
         await connection.send_command(*HELLO, check_health=False)
         await require_master(connection)
-        self.life = await self._server.life(connection)
+        self._life = await self._server.life(connection)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
 
-    def _fail(self, batch: list[tuple[Command, asyncio.Future[Any]]], exc: Exception) -> None:
-        for _, answer in batch:
+    def _fail(self, batch: list[Waiting], exc: Exception) -> None:
+        for _, _, answer in batch:
             if not answer.done():
                 down = StoreDownError(f"cannot use {self._server.where}: {exc or type(exc).__name__}")
                 down.__cause__ = exc

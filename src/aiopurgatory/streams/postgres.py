@@ -18,7 +18,7 @@ from ..bus.postgres import PostgresBus, PostgresEngine
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions, require_name
-from .store import Commit, Notify, Page, Row
+from .store import NEWEST, Commit, Notify, Page, Row
 from .wakeups import WakeUps, wake_up
 
 
@@ -82,14 +82,15 @@ CREATE TABLE IF NOT EXISTS "{name}_events" (
 """
 
 
-#: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message.
+#: Topic, expected and new version, new state, first event to keep, numbers and texts of events, channel, message, and
+#: the life of the server's data.
 _COMMIT: Final = """
 WITH made AS (
-    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp() WHERE $2 = ''
+    INSERT INTO "{name}_topics" SELECT $1, $3, $4, clock_timestamp() WHERE $2 = '' AND {life} = $10
     ON CONFLICT DO NOTHING RETURNING 1
 ), changed AS (
     UPDATE "{name}_topics" SET version = $3, state = $4, touched = clock_timestamp()
-    WHERE topic = $1 AND version = $2 AND $2 <> '' RETURNING 1
+    WHERE topic = $1 AND version = $2 AND $2 <> '' AND {life} = $10 RETURNING 1
 ), done AS (
     SELECT FROM made UNION ALL SELECT FROM changed
 ), added AS (
@@ -104,7 +105,7 @@ SELECT extract(epoch FROM clock_timestamp())::float8, pg_notify($8, $9) FROM don
 #: that all is of one moment.
 _READ: Final = """
 SELECT version, state, extract(epoch FROM clock_timestamp() - touched)::float8,
-    extract(epoch FROM clock_timestamp())::float8, numbers, texts
+    extract(epoch FROM clock_timestamp())::float8, {life}, numbers, texts
 FROM (SELECT array_agg(number ORDER BY number) AS numbers, array_agg(text ORDER BY number) AS texts FROM (
     SELECT number, text, sum(octet_length(text)) OVER (ORDER BY number) - octet_length(text) AS before FROM (
         SELECT number, text FROM "{name}_events" WHERE topic = $1 AND number > $2::bigint ORDER BY number LIMIT $3
@@ -118,10 +119,8 @@ WITH old AS (
 )
 DELETE FROM "{name}_events" AS event USING old WHERE event.topic = old.topic
 """
-#: A failover changes the timeline.
-_LIFE: Final = (
-    "SELECT system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
-)
+#: The life of the server's data: a failover, and a recovery from a backup, change the timeline.
+_LIFE: Final = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
 #: The server cannot be reached, or cannot write now.
 _OUTAGES: Final = (
@@ -155,13 +154,14 @@ class PostgresStore:
         self._engine = PostgresEngine(dsn, "aiopurgatory", timeout)
         self._dsn, self._name, self._heartbeat, self._timeout = dsn, name, heartbeat, timeout
         self._connections, self._keep = connections, keep
-        self._commit, self._read, self._drop_old = (sql.format(name=name) for sql in (_COMMIT, _READ, _DROP_OLD))
+        self._commit, self._read, self._drop_old = (
+            sql.format(name=name, life=_LIFE) for sql in (_COMMIT, _READ, _DROP_OLD)
+        )
         self._given_bus = bus
         self._bus: PostgresBus | None = None
         self._wake_ups: WakeUps | None = None
         self._pool: Any = None
         self._names = HostNames()
-        self._life = ""
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
@@ -177,7 +177,6 @@ class PostgresStore:
             max_size=self._connections,
             timeout=self._timeout,
             command_timeout=self._timeout,
-            init=self._look,
             connect=self._connect,
         )
         try:
@@ -206,30 +205,22 @@ class PostgresStore:
             pool.terminate()
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        ((version, state, idle, now, numbers, texts),) = await self._fetch(self._read, topic, after, rows, size)
+        ((version, state, idle, now, life, numbers, texts),) = await self._fetch(self._read, topic, after, rows, size)
         found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
-        return Page(version or "", state or "", max(0.0, idle or 0.0), now, self._life, found)
+        return Page(version or "", state or "", max(0.0, idle or 0.0), now, life, found)
 
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
         assert self._bus is not None
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
         wake = self._bus.name, wake_up(self._name, topic, commit)
-        done = await self._fetch(
-            self._commit, topic, commit.expected, commit.version, commit.state, commit.first, numbers, texts, *wake
-        )
+        change = commit.expected, commit.version, commit.state, commit.first, numbers, texts
+        done = await self._fetch(self._commit, topic, *change, *wake, commit.server)
         if not done:
-            return await self.read(topic, 1 << 60, 1, 1)
-        return Page(commit.version, commit.state, 0.0, done[0][0], self._life, [])
+            return await self.read(topic, NEWEST, 1, 1)
+        return Page(commit.version, commit.state, 0.0, done[0][0], commit.server, [])
 
     async def _connect(self, *args: Any, **options: Any) -> Any:
         return await asyncpg.connect(*args, **(options | {"loop": NamesLoop(self._names)}))
-
-    async def _look(self, connection: Any) -> None:
-        """Note the life of the server's data that *connection* leads to."""
-        try:
-            self._life = await connection.fetchval(_LIFE)
-        except asyncpg.InsufficientPrivilegeError:
-            self._life = ""
 
     async def _fetch(self, sql: str, *arguments: Any) -> Any:
         assert self._pool is not None, "it is open"

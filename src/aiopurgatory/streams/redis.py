@@ -14,9 +14,9 @@ except ImportError as exc:
 from ..arguments import require_seconds
 from ..bus.redis import RedisBus
 from ..bus.redis_server import RedisServer
-from .commands import Commands
+from .commands import Commands, OtherLifeError
 from .log import EventLog, LogOptions
-from .store import Commit, Notify, Page, Row
+from .store import NEWEST, Commit, Notify, Page, Row
 from .wakeups import WakeUps, wake_up
 
 
@@ -131,37 +131,38 @@ class RedisStore:
             await commands.aclose()
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        answer = await self._evaluate(_READ, topic, after, rows, size)
-        return self._page(answer, [(int(answer[at]), answer[at + 1].decode()) for at in range(4, len(answer), 2)])
+        life, answer = await self._evaluate(None, _READ, topic, after, rows, size)
+        found = [(int(answer[at]), answer[at + 1].decode()) for at in range(4, len(answer), 2)]
+        return _page(life, answer, found)
 
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
         assert self._bus is not None
         wake = self._bus.name, wake_up(self._name, topic, commit)
         rows = [part for row in commit.rows for part in row]
-        milliseconds = int(keep * 1000)
-        answer = await self._evaluate(
-            _COMMIT, topic, commit.expected, commit.version, commit.state, commit.first, milliseconds, *wake, *rows
-        )
+        change = commit.expected, commit.version, commit.state, commit.first, int(keep * 1000), *wake, *rows
+        try:
+            life, answer = await self._evaluate(commit.server, _COMMIT, topic, *change)
+        except OtherLifeError:
+            return await self.read(topic, NEWEST, 1, 1)
         if len(answer) == 1:
-            assert self._commands is not None
-            return Page(commit.version, commit.state, 0.0, answer[0] / 1000, self._commands.life, [])
-        return self._page(answer, [])
+            return Page(commit.version, commit.state, 0.0, answer[0] / 1000, life, [])
+        return _page(life, answer, [])
 
-    async def _evaluate(self, script: str, topic: str, *arguments: str | int) -> list[Any]:
+    async def _evaluate(
+        self, life: str | None, script: str, topic: str, *arguments: str | int
+    ) -> tuple[str, list[Any]]:
         assert self._commands is not None, "it is open"
         key = f"{self._name}:{{{topic}}}"
         rest = (2, f"{key}:state", f"{key}:events", *arguments)
         try:
-            answer: list[Any] = await self._commands.call("EVALSHA", _HASHES[script], *rest)
+            return await self._commands.call(life, "EVALSHA", _HASHES[script], *rest)
         except exceptions.NoScriptError:
-            answer = await self._commands.call("EVAL", script, *rest)
-        return answer
+            return await self._commands.call(life, "EVAL", script, *rest)
 
-    def _page(self, answer: list[Any], rows: list[Row]) -> Page:
-        assert self._commands is not None
-        now, version, state, touched = answer[:4]
-        idle = max(0, now - int(touched)) / 1000
-        return Page(version.decode(), state.decode(), idle, now / 1000, self._commands.life, rows)
+
+def _page(life: str, answer: list[Any], rows: list[Row]) -> Page:
+    now, version, state, touched = answer[:4]
+    return Page(version.decode(), state.decode(), max(0, now - int(touched)) / 1000, now / 1000, life, rows)
 
 
 _HASHES: Final = {script: sha1(script.encode()).hexdigest() for script in (_COMMIT, _READ)}
