@@ -39,6 +39,9 @@ MAX_WRITER_IDS: Final = 64
 BLOCKS: Final = 16
 #: The part of a lease between two looks at one that has expired (S6).
 PAUSE: Final = 1 / 3
+#: The part of a lease after which it is renewed: even if the server has lost the last renewal, the next one comes in
+#: that pause.
+RENEWAL: Final = 1 / 4
 
 #: The name of the last event. No other has it.
 END: Final = "end"

@@ -12,7 +12,7 @@ from typing import Any, Final, Self, final
 
 from ..errors import PurgatoryClosedError
 from .event import EndedError, StoreDownError, require_event, require_reason
-from .rules import PAUSE, Appending, Beginning, Decide, Keep, Renewing
+from .rules import RENEWAL, Appending, Beginning, Decide, Keep, Renewing
 from .writer import Writer
 
 logger = logging.getLogger("aiopurgatory")
@@ -150,7 +150,7 @@ class Run:
         """Renew the lease as long as the run lasts (S6)."""
         loop = asyncio.get_running_loop()
         while True:
-            left = self._written_at + self._lease * PAUSE - loop.time()
+            left = self._written_at + self._lease * RENEWAL - loop.time()
             if left > 0:  # every commit renews it
                 await asyncio.sleep(left)
                 continue

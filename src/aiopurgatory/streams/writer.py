@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, final
 
+from ..errors import PurgatoryError
 from .event import StoreDownError
 from .rules import PAUSE, Decide, State, Write, state_of
 from .store import NEWEST, Commit, Page, Store, asked
@@ -61,12 +62,16 @@ class Writer:
             if self._down is not None and self._down_at >= began and loop.time() >= began + patience:
                 raise StoreDownError(*self._down.args) from self._down.__cause__
             write: Write | None = None
+            is_fresh = False
             while True:
                 await self._ready()
                 try:
+                    is_fresh = is_fresh or self._page is None
                     page = await self._known()
                     if write is None or write.commit is None or _is_stale(write.commit, page):
-                        write = decide(page, self._state)
+                        write = self._decided(decide, page, is_fresh)
+                    if write is None:
+                        continue
                     if write.commit is None:
                         return write.id
                     if page.version != write.commit.version:
@@ -82,6 +87,19 @@ class Writer:
                         raise
                     await asyncio.sleep(pause)
                     pause *= 2
+
+    def _decided(self, decide: Decide, page: Page, is_fresh: bool) -> Write | None:
+        """Decide. Returns: None: there is nothing to change, as far as is known, but the server has to be asked."""
+        try:
+            write = decide(page, self._state)
+        except PurgatoryError:
+            if is_fresh:
+                raise
+        else:
+            if is_fresh or write.commit is not None:
+                return write
+        self._page = None
+        return None
 
     async def _known(self) -> Page:
         """Return the topic as it was last, with the server's time of now."""
