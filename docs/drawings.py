@@ -1,4 +1,4 @@
-"""Draws the wheels of a real timer, for docs/wheels.md: python docs/drawings.py [FOLDER]"""
+"""Draws the pictures of docs/wheels.md, of a real timer, and of docs/which-wait.md: python docs/drawings.py [FOLDER]"""
 
 from __future__ import annotations
 
@@ -52,6 +52,45 @@ def drawing(timer: Timer) -> str:
     )
 
 
+#: What happens, at which place of the line; and when the listener is away.
+CHANGES = {1: 90, 2: 170, 3: 250, 4: 330, 5: 410, 6: 530}
+AWAY = (210, 460)
+#: For each line, what the listener gets, at which place.
+STATE = [(1, 90), (2, 170), (5, 460), (6, 530)]
+EVENTS = [(1, 90), (2, 170), (3, 460), (4, 480), (5, 500), (6, 530)]
+
+
+def dots(places: list[tuple[int, int]], height: int, color: str) -> str:
+    """A line with numbers on it."""
+    line = f'<path d="M70 {height}H570" stroke="currentColor" stroke-opacity="0.4"/>'
+    return line + "".join(
+        f'<circle cx="{place}" cy="{height}" r="9" fill="{color}"/>'
+        f'<text x="{place}" y="{height + 4}" fill="#fff">{number}</text>'
+        for number, place in places
+    )
+
+
+def state_or_events() -> str:
+    """What a listener gets of a state and of events, when it was away for a while."""
+    start, end = AWAY
+    labels = "".join(
+        f'<text x="62" y="{height + 4}" text-anchor="end">{text}</text>'
+        for height, text in ((50, "changes"), (95, "a state"), (140, "events"))
+    )
+    away = (
+        f'<rect x="{start}" y="70" width="{end - start - 12}" height="90" fill="currentColor" fill-opacity="0.08"/>'
+        f'<text x="{(start + end) / 2}" y="121">the listener is away</text>'
+    )
+    happened = dots(list(CHANGES.items()), 50, "#8b8d98")
+    got = dots(STATE, 95, "#0072b2") + dots(EVENTS, 140, "#e5484d")
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 580 170" width="580" role="img" fill="currentColor" '
+        'font-family="sans-serif" font-size="12" text-anchor="middle" style="max-width: 100%">'
+        f"<title>After a pause, a listener of a state gets the newest one; of events, each</title>{away}{labels}"
+        f"{happened}{got}</svg>\n"
+    )
+
+
 def main(folder: Path) -> None:
     timer = Timer()
     for deadline in DEADLINES:
@@ -59,6 +98,7 @@ def main(folder: Path) -> None:
     for now in TIMES:
         timer.advance(now, lambda task: None)
         (folder / f"wheels-{now}.svg").write_text(drawing(timer))
+    (folder / "state-or-events.svg").write_text(state_or_events())
 
 
 if __name__ == "__main__":

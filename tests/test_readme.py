@@ -53,7 +53,7 @@ def test_programs_of_page_print_what_it_says(page: Path, tmp_path: Path) -> None
 def test_drawings_are_those_of_their_program(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "docs" / "drawings.py"), str(tmp_path)], timeout=30, check=True)
     drawings = list(tmp_path.iterdir())
-    assert len(drawings) == 3
+    assert len(drawings) == 4
     for drawing in drawings:
         assert drawing.read_text() == (ROOT / "docs" / "assets" / drawing.name).read_text()
 
