@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 import aiopurgatory
-from aiopurgatory import bus, journal, metrics, operations, testing, timer, web
+from aiopurgatory import bus, journal, metrics, operations, streams, testing, timer, web
 from aiopurgatory.bus import postgres, redis
+from aiopurgatory.streams import postgres as streams_postgres
+from aiopurgatory.streams import redis as streams_redis
 from aiopurgatory.web import aiohttp, inspector
 
-MODULES: list[ModuleType] = [aiopurgatory, bus, journal, metrics, operations, testing, timer, web]
-MODULES += [postgres, redis, aiohttp, inspector]
+MODULES: list[ModuleType] = [aiopurgatory, bus, journal, metrics, operations, streams, testing, timer, web]
+MODULES += [postgres, redis, streams_postgres, streams_redis, aiohttp, inspector]
 #: They are no class or function, and the page on the journal explains them.
 CONSTANTS = {"COMPILED", "OPERATIONS", "STATISTICS", "SCHEMA_VERSION"}
 ROOT = Path(__file__).parents[1]
@@ -85,8 +87,10 @@ def test_public_method_has_docstring_and_signature(name: str, found: Any) -> Non
 def test_public_name_has_docstring_that_explains_its_fields(name: str, found: Any) -> None:
     said = inspect.getdoc(found) or ""
     assert said
-    fields = [field.name for field in dataclasses.fields(found)] if dataclasses.is_dataclass(found) else []
+    fields = [each.name for each in dataclasses.fields(found)] if dataclasses.is_dataclass(found) else []
     for field in getattr(found, "_fields", fields):
+        if field.startswith("_"):
+            continue
         assert re.search(rf"^ *{field}: ", said, re.MULTILINE), f"{name}.{field} is not explained"
 
 

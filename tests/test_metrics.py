@@ -435,10 +435,13 @@ async def test_scrape_shows_what_a_log_says(metrics: Metrics, registry: Collecto
             "log_appended_events_total{log=runs}": 2,
         }
         store.is_down = True
-        await log.append("chat", "three")
+        late = log.follow("news")
+        waiting = asyncio.ensure_future(anext(late))
         await until(lambda: "log_store_down{log=runs}" in scraped(registry))
         store.is_down = False
-        assert (await anext(listener)).data == "three"
+        await log.append("news", "three")
+        assert (await waiting).data == "three"
+        await late.aclose()
         assert "log_store_down{log=runs}" not in scraped(registry)
         await listener.aclose()
     assert scraped(registry) == {}
@@ -504,8 +507,8 @@ async def main():
             await asyncio.sleep(1.3)
             print("ready", flush=True)
             await asyncio.to_thread(sys.stdin.readline)
-            await log.append("chat", "two")
-            await anext(listener)
+            await log.append("news", "two")
+            await anext(log.follow("news"))
     await purgatory.aclose()
 
 asyncio.run(main())

@@ -40,7 +40,7 @@ class Polling(Protocol):
     def statistics(self) -> PollStatistics: ...
 
 
-class LogStatistics(Protocol):
+class LogSnapshot(Protocol):
     """The statistics of an EventLog, as far as they are exported."""
 
     @property
@@ -56,12 +56,12 @@ class LogStatistics(Protocol):
 class Log(Protocol):
     """An EventLog."""
 
-    def statistics(self) -> LogStatistics: ...
+    def statistics(self) -> LogSnapshot: ...
 
 
 #: What metrics are read from, and what it says of itself.
 Subject = Purgatory | Bus | Polling | Log
-Snapshot = Statistics | BusStatistics | PollStatistics | LogStatistics
+Snapshot = Statistics | BusStatistics | PollStatistics | LogSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _reasons(statistics: PollStatistics) -> Values:
     return [((reason,), count) for reason, count in statistics.refused.items()]
 
 
-def _down(statistics: LogStatistics) -> Values:
+def _down(statistics: LogSnapshot) -> Values:
     return [((), float(statistics.error is not None))]
 
 

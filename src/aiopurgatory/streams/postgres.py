@@ -18,7 +18,7 @@ from ..bus.postgres import PostgresBus, PostgresEngine
 from ..errors import PurgatoryError
 from .event import StoreDownError
 from .log import EventLog, LogOptions, require_name
-from .store import NEWEST, Commit, Notify, Page, Row
+from .store import NEWEST, Commit, Notify, Page, Row, Store
 from .wakeups import WakeUps, wake_up
 
 
@@ -137,7 +137,7 @@ _OUTAGES: Final = (
 _SWEEP: Final = 60.0
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """The store of a PostgresLog."""
 
     def __init__(

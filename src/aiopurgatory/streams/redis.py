@@ -16,7 +16,7 @@ from ..bus.redis import RedisBus
 from ..bus.redis_server import RedisServer
 from .commands import Commands, OtherLifeError
 from .log import EventLog, LogOptions
-from .store import NEWEST, Commit, Notify, Page, Row
+from .store import NEWEST, Commit, Notify, Page, Row, Store
 from .wakeups import WakeUps, wake_up
 
 
@@ -96,7 +96,7 @@ return answer
 """
 
 
-class RedisStore:
+class RedisStore(Store):
     """The store of a RedisLog."""
 
     def __init__(self, url: str, name: str, bus: RedisBus | None, heartbeat: float, timeout: float) -> None:
