@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -168,19 +169,15 @@ class Scenario:
         self.begin_task(self.write_it(self.logs[worker % WORKERS], text))
 
     async def write_it(self, log: EventLog, text: str) -> None:
-        try:
+        with suppress(EndedError, StoreDownError):
             self.acknowledge(MANY, await log.append(MANY, text, id=text), text)
-        except (EndedError, StoreDownError):
-            pass
 
     def end(self, topic: int, worker: int) -> None:
         self.begin_task(self.end_it(TOPICS[topic % len(TOPICS)], self.logs[worker % WORKERS]))
 
     async def end_it(self, topic: str, log: EventLog) -> None:
-        try:
+        with suppress(EndedError, StoreDownError):
             await log.end(topic, "ended")
-        except (EndedError, StoreDownError):
-            pass
 
     def listen(self, topic: int, worker: int, after: int | None) -> None:
         known = self.ids[after % len(self.ids)] if after is not None and self.ids else None
