@@ -25,6 +25,9 @@ PIECES = ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" '
         ("wait=0", 0.0),
         ("wait=" + "9" * 400, math.inf),
         ("wait=5" + ", x" * 1_000, 5.0),
+        ("x, " * 99 + "wait=5", 5.0),
+        ("x, " * 100 + "wait=5", None),
+        ('"x,", ' * 99 + "wait=5", 5.0),
         ("wait=5" + ", x" * 10_000, None),
         ("respond-async, wait=10", 10.0),
         ("wait=10, respond-async", 10.0),
@@ -73,6 +76,10 @@ def test_wait_preference_follows_rfc_7240(prefer: str, seconds: float | None) ->
         ('"7-gzip", "8;gzip", W/"9--gzip", "a-br"', ["7", "8", "9", "a"]),
         ('"', []),
         ('""', [""]),
+        ('"a""b"c', ["a", "b", "c"]),
+        (' ,, "a" ,\t, W/"b", ', ["a", "b"]),
+        (', "a"' * 101 + ', "b"', ["a"] * 100),
+        ('"' + "a" * 8_000 + '"', ["a" * 8_000]),
     ],
 )
 def test_entity_tags_are_taken_out_of_their_quotes(field: str, tags: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The request of a poll or a stream, with its headers Prefer (RFC 7240) and If-None-Match (RFC 9110).
 
-Clients may be hostile: each expression below takes time linear in the length of the header.
+Clients may be hostile: each expression below takes time linear in the length of the header, and only MAX_PARTS
+parts of it are read.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable
 from functools import lru_cache
+from itertools import islice
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..errors import PurgatoryError
@@ -19,19 +21,25 @@ K = TypeVar("K", bound=Hashable)
 ANY: Final[tuple[str, ...]] = ("*",)
 #: The most characters of a header, all its lines together. A longer one is ignored.
 MAX_FIELD: Final = 8_192
+#: The most preferences, or entity tags, of a header that are read.
+MAX_PARTS: Final = 100
 #: The most characters of a Prefer whose wait is cached.
 MAX_KEPT: Final = 40
 
-# Unambiguous: at each character, only one part can match. So a match that fails tries nothing twice.
-_QUOTED = r'"(?:[^"\\]|\\.)*"'
+# Unambiguous: at each character, only one part can match. So a match that fails tries nothing twice, and what is
+# possessive (*+) loses no match.
+_QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 #: The value of the first ``wait`` in a list, in which only a quoted string may have commas. An unclosed quote ends it.
 _WAIT = re.compile(
-    rf'(?:(?:[^",]|{_QUOTED})*,)*?\s*+wait\s*+=((?:[^",;]|{_QUOTED})*)(?=[,;]|\Z)', re.IGNORECASE | re.DOTALL
+    rf'(?:[^",]*+(?:{_QUOTED}[^",]*+)*+,){{0,{MAX_PARTS - 1}}}?'
+    rf'\s*+wait\s*+=([^",;]*+(?:{_QUOTED}[^",;]*+)*+)(?=[,;]|\Z)',
+    re.IGNORECASE | re.DOTALL,
 )
 _WHOLE_SECONDS = re.compile(r'[0-9]+|"(?:\\?[0-9])+"')
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
-_ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))')
+#: An entity tag, or all that separates it from the next: a search would be slower.
+_ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))|[\s,]++')
 #: What Apache, HAProxy and others append to the ETag of an answer that they compress.
 _COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
 
@@ -43,7 +51,8 @@ class WaitError(PurgatoryError):
 def wait_preference(prefer: str) -> float | None:
     """Return the seconds of ``Prefer: wait=10``; None if it has no valid wait.
 
-    As RFC 7240 demands, values that cannot be parsed are ignored, and so is every ``wait`` but the first.
+    As RFC 7240 demands, values that cannot be parsed are ignored, and so is every ``wait`` but the first. Only the
+    first MAX_PARTS preferences are read.
     """
     if len(prefer) <= MAX_KEPT:
         return _short(prefer)
@@ -71,15 +80,16 @@ def wait_in_query(text: str) -> float:
 
 
 def entity_tags(if_none_match: str) -> tuple[str, ...]:
-    """Return the entity tags, weak or strong, without their quotes; ANY for ``*``. Accepts tags without quotes.
+    """Return the first MAX_PARTS entity tags, weak or strong, without their quotes; ANY for ``*``.
 
-    Removes the suffix that a proxy adds to a tag when it compresses an answer.
+    Accepts tags without quotes. Removes the suffix that a proxy adds to a tag when it compresses an answer.
     """
     if len(if_none_match) > MAX_FIELD:
         return ()
     if if_none_match.strip() == "*":
         return ANY
-    return tuple([_COMPRESSED.sub("", quoted or bare) for quoted, bare in _ENTITY_TAG.findall(if_none_match)])
+    tags = (tag[tag.lastindex] for tag in _ENTITY_TAG.finditer(if_none_match) if tag.lastindex)
+    return tuple([_COMPRESSED.sub("", tag) for tag in islice(tags, MAX_PARTS)])
 
 
 @lru_cache(1_000)

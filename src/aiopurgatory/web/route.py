@@ -43,7 +43,8 @@ class LongPollRoute(Generic[K]):
     BaseHTTPMiddleware, which is cancelled first, 500.
 
     A poll is answered 413 if its request has a body in more than 64 parts: servers report a disconnect only after the
-    body. Prefer and If-None-Match are ignored if longer than 8,192 bytes, all lines together.
+    body. Prefer and If-None-Match are ignored if longer than 8,192 bytes, all lines together. Only the first 100
+    preferences and entity tags are read.
 
     With an EventLog, the answer is a JSON array of the events after the client's, each with ``id``, ``name``, ``data``
     and ``is_end``. Its ETag is the id to send next, as If-None-Match, or in the query as ``after``. 204: the topic has
