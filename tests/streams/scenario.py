@@ -199,7 +199,16 @@ class Scenario:
 
     def outage(self, seconds: float) -> None:
         self.server.is_down = True
-        asyncio.get_running_loop().call_later(seconds, setattr, self.server, "is_down", False)
+        asyncio.get_running_loop().call_later(seconds, self.come_up)
+
+    def come_up(self) -> None:
+        self.server.is_down = False
+        self.tell_all(0.2)
+
+    def tell_all(self, seconds: float) -> None:
+        """Each bus notices within so many seconds that it may have lost messages."""
+        for store in self.stores:
+            asyncio.get_running_loop().call_later(self.random.random() * seconds, store.notice)
 
     def partition(self, worker: int, seconds: float) -> None:
         store = self.stores[worker % WORKERS]
@@ -208,22 +217,39 @@ class Scenario:
 
     def rejoin(self, store: SimulatedStore) -> None:
         store.is_down = store.is_deaf = False
-        store.notify_all()
+        store.notice()
 
     def copy(self) -> None:
         self.snapshots.append(self.server.snapshot())
 
-    def fail_over(self, snapshot: int) -> None:
+    def fail_over(self, snapshot: int, seconds: float) -> None:
         self.lost_at = asyncio.get_running_loop().time()
         self.server.fail_over(self.snapshots[snapshot % len(self.snapshots)])
-        for store in self.stores:
-            store.is_deaf or store.notify_all()
+        self.tell_all(seconds)
+
+    def lose(self, before: int, lost: int, after: int, seconds: float) -> None:
+        """Copy the server, lose what is written next, and write more."""
+        self.begin_task(self.lose_some(before, lost, after, seconds))
+
+    async def lose_some(self, before: int, lost: int, after: int, seconds: float) -> None:
+        await self.write_some(before)
+        copied = len(self.snapshots)
+        self.copy()
+        await self.write_some(lost)
+        self.fail_over(copied, seconds)
+        await self.write_some(after)
+
+    async def write_some(self, count: int) -> None:
+        for number in range(count):
+            self.append(0)
+            self.append(len(self.producers) - 1)
+            self.write(number)
+        await asyncio.sleep(0.3)
 
     def delete(self, topic: int) -> None:
         self.lost_at = asyncio.get_running_loop().time()
         self.server.delete(TOPICS[topic % len(TOPICS)])
-        for store in self.stores:
-            store.is_deaf or store.notify_all()
+        self.tell_all(0.1)
 
     def suspend(self, seconds: float) -> None:
         """The machine sleeps: but not again within a lease, or readers cannot tell that a producer lives."""
@@ -239,12 +265,11 @@ class Scenario:
         """Heal everything, end every topic, and check what the listeners got."""
         await asyncio.sleep(1.0)
         self.server.is_down = False
-        for store in self.stores[:WORKERS]:
+        for store in self.stores:
             store.faults.clear()
-            self.rejoin(store)
-        for store in self.stores[WORKERS:]:
-            store.faults.clear()
-            store.notify_all()
+            if store in self.stores[:WORKERS]:
+                self.rejoin(store)
+            store.notice()
         await asyncio.sleep(3 * LEASE)
         for producer in self.producers:
             producer.task.cancel()
@@ -252,8 +277,7 @@ class Scenario:
         there = [topic for topic in TOPICS if self.server.truth.get(topic)]
         for topic in there:
             await self.end_it(topic, self.logs[0])
-        for store in self.stores:
-            store.notify_all()
+        self.tell_all(0.1)
         await asyncio.sleep(2 * LEASE)
         for listener in self.listeners:
             if listener.topic in there:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from copy import deepcopy
 from random import Random
 from typing import Any
@@ -81,8 +82,8 @@ class SimulatedStore:
         self.is_down = False
         self.is_deaf = False
 
-    async def open(self, notify: Notify, notify_all: Any) -> None:
-        self._notify, self.notify_all = notify, notify_all
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
+        self._notify, self._notify_all = notify, notify_all
 
     async def aclose(self) -> None:
         self._notify = None
@@ -108,6 +109,11 @@ class SimulatedStore:
         if fault == "reply lost":
             raise StoreDownError("the reply was lost")
         return page
+
+    def notice(self) -> None:
+        """Messages may have been lost."""
+        if self._notify is not None and not self.is_deaf:
+            self._notify_all()
 
     def hear(self, topic: str, change: Change | None) -> None:
         if self._notify is not None and not self.is_deaf:

@@ -34,7 +34,12 @@ FAULTY = [
     step("partition", small, st.floats(0.01, 2 * LEASE)),
     step("suspend", st.floats(0.01, 2 * LEASE)),
 ]
-LOSSY = [step("copy"), step("fail_over", small), step("delete", small)]
+LOSSY = [
+    step("copy"),
+    step("fail_over", small, st.floats(0.0, 1.0)),
+    step("delete", small),
+    step("lose", small, small, small, st.floats(0.0, 1.0)),
+]
 
 thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

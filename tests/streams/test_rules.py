@@ -1,0 +1,550 @@
+"""The rules of a log, without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiopurgatory.streams import Change, Commit, EndedError, GoneError, Page, TopicExistsError
+from aiopurgatory.streams.rules import (
+    BLOCKS,
+    MAX_GENERATIONS,
+    MAX_WRITER_IDS,
+    PAUSE,
+    RENEWAL,
+    Appending,
+    Beginning,
+    Block,
+    Decide,
+    IdGeneration,
+    Keep,
+    Renewing,
+    State,
+    Suspicion,
+    changed,
+    kept,
+    number_in,
+    place,
+    state_of,
+)
+
+KEEP = Keep(1_000, 1 << 20, 1e6)
+
+
+class Topic:
+    """A topic on a server that loses nothing by itself."""
+
+    def __init__(self, server: str = "a") -> None:
+        self.page = Page("", "", 0.0, 100.0, server, [])
+        self.rows: dict[int, str] = {}
+
+    @property
+    def state(self) -> State:
+        state = state_of(self.page)
+        assert state is not None
+        return state
+
+    def write(self, decide: Decide) -> str:
+        write = decide(self.page, state_of(self.page))
+        if write.commit is not None:
+            self.make(write.commit)
+        return write.id
+
+    def make(self, commit: Commit) -> None:
+        assert (commit.expected, commit.server) == (self.page.version, self.page.server)
+        assert commit.version not in ("", self.page.version)
+        assert [number for number, _ in commit.rows] == [len(self.rows) + 1 + at for at in range(len(commit.rows))]
+        self.rows.update(commit.rows)
+        self.page = replace(self.page, version=commit.version, state=commit.state)
+
+    def append(self, data: str = "x", producer: str = "", count: int = 0, **more: object) -> str:
+        return self.write(Appending(data, None, KEEP, producer, count, **more))  # type: ignore[arg-type]
+
+    def live_on(self, server: str) -> None:
+        self.page = replace(self.page, server=server)
+
+    def data(self) -> list[str]:
+        return [self.state.event(row).data for row in self.rows.items()]
+
+
+def run(producer: str = "p", events: int = 0) -> Topic:
+    topic = Topic()
+    topic.write(Beginning(producer, 15.0, False))
+    for count in range(1, events + 1):
+        topic.append(str(count), producer, count)
+    return topic
+
+
+def many(events: int) -> Topic:
+    topic = Topic()
+    for number in range(1, events + 1):
+        topic.append(str(number))
+    return topic
+
+
+def end(producer: str = "", count: int = 0, reason: str = "done") -> Appending:
+    return Appending(reason, None, KEEP, producer, count, is_end=True)
+
+
+# S1: ids
+
+
+def test_ids_are_numbered_without_gaps() -> None:
+    topic = many(3)
+    epoch = topic.state.epoch
+    assert topic.append() == f"{epoch}-4"
+    assert [topic.state.id_of(number) for number in (1, 2, 3)] == [f"{epoch}-1", f"{epoch}-2", f"{epoch}-3"]
+    assert len(epoch) == 8
+
+
+def test_epochs_of_two_topics_differ() -> None:
+    assert many(1).state.epoch != many(1).state.epoch
+
+
+def test_events_after_a_restart_have_a_generation() -> None:
+    topic = many(2)
+    before = topic.state.id_of(2)
+    topic.live_on("b")
+    third = topic.append()
+    epoch, tag = third.rpartition("-")[0].split(".")
+    assert (epoch, len(tag)) == (topic.state.epoch, 4)
+    assert third.endswith("-3")
+    assert topic.state.id_of(2) == before
+    assert topic.append() == f"{epoch}.{tag}-4"
+
+
+def test_ids_of_lost_events_are_gone_for_ever() -> None:
+    topic = many(10)
+    ids = [topic.state.id_of(number) for number in range(1, 11)]
+    # The replica that is the server now has eight events.
+    topic.page = replace(topic.page, state=replace(topic.state, last=8).text(), server="b")
+    topic.rows = {number: topic.rows[number] for number in range(1, 9)}
+    for _ in range(5):
+        assert [place(topic.state, each) for each in ids[:8]] == list(range(1, 9))
+        for each in ids[8:]:
+            with pytest.raises(GoneError):
+                place(topic.state, each)
+        topic.append()
+    assert topic.state.id_of(9) != ids[8]
+
+
+def test_generations_are_bounded_and_older_ids_are_gone() -> None:
+    topic = many(1)
+    first = topic.state.id_of(1)
+    for server in range(MAX_GENERATIONS + 3):
+        topic.live_on(f"server {server}")
+        last = topic.append()
+    assert len(topic.state.generations) == MAX_GENERATIONS
+    assert place(topic.state, last) == topic.state.last
+    with pytest.raises(GoneError) as gone:
+        place(topic.state, first)
+    assert place(topic.state, gone.value.after) == 0
+
+
+@given(st.lists(st.sampled_from(["append", "restart"]), max_size=30))
+def test_place_finds_every_id_that_was_given(steps: list[str]) -> None:
+    topic, ids, lives = many(0), {}, 0
+    for step in steps:
+        if step == "restart":
+            lives += 1
+            topic.live_on(str(lives))
+        else:
+            made = topic.append()
+            ids[made] = len(topic.rows)
+    if len(ids) and len(topic.state.generations) < MAX_GENERATIONS:
+        assert {each: place(topic.state, each) for each in ids} == ids
+        assert {each: number_in(each) for each in ids} == ids
+        assert list(ids) == [topic.state.id_of(number) for number in ids.values()]
+
+
+# S2, S8: where to go on
+
+
+def state(**fields: object) -> State:
+    return replace(State("epoch123", "a", producer="p", lease=15.0), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("after", "number"),
+    [
+        ("epoch123-4", 4),
+        ("epoch123-7", 7),
+        ("epoch123.g2-8", 8),
+        ("epoch123.g2-9", 9),
+        ("epoch123-3", None),  # dropped
+        (None, None),  # the beginning of the run was dropped
+        ("epoch123-8", None),  # lost with the first life of the server
+        ("epoch123.g2-10", None),  # not there yet, or lost
+        ("epoch123.g3-8", None),
+        ("epoch124-4", None),
+        ("", None),
+        ("4", None),
+        ("epoch123-", None),
+        ("epoch123-x", None),
+        ("epoch123-٤", None),
+        ("epoch123-4 ", None),
+        ("epoch123-4\n", None),
+        ("epoch123-9999999999999999", None),
+        ("epoch123.-8", None),
+        ("EPOCH123-4", None),
+    ],
+)
+def test_place_finds_an_id_or_says_it_is_gone(after: str | None, number: int | None) -> None:
+    generations = (IdGeneration("", 0), IdGeneration("g2", 7))
+    kept_from_5 = state(last=9, blocks=(Block(5, 10, 0.0),), generations=generations)
+    if number is not None:
+        assert place(kept_from_5, after) == number
+    else:
+        with pytest.raises(GoneError, match="are gone; the oldest kept is next") as gone:
+            place(kept_from_5, after)
+        assert gone.value.after == "epoch123-4"
+        assert place(kept_from_5, gone.value.after) == 4
+
+
+def test_place_without_id_begins_with_the_first_event() -> None:
+    assert place(run(events=3).state, None) == 0
+    assert place(run(events=0).state, None) == 0
+    trimmed = state(producer="", lease=0.0, last=9, blocks=(Block(5, 10, 0.0),))
+    assert place(trimmed, None) == 4
+
+
+def test_place_after_no_event_is_the_beginning() -> None:
+    topic = run()
+    assert place(topic.state, topic.state.id_of(0)) == 0
+
+
+# S3: idempotence
+
+
+def test_append_repeated_by_its_producer_adds_nothing() -> None:
+    topic = run()
+    first = topic.append("x", "p", 1)
+    assert topic.append("x", "p", 1) == first
+    assert topic.data() == ["x"]
+
+
+def test_append_repeated_after_another_end_has_its_own_id() -> None:
+    topic = run(events=1)
+    made = topic.append("x", "p", 2)
+    ended = topic.write(end())
+    assert topic.append("x", "p", 2) == made != ended
+
+
+def test_end_repeated_by_its_producer_adds_nothing() -> None:
+    topic = run(events=1)
+    made = topic.write(end("p", 2))
+    assert topic.write(end("p", 2)) == made
+    assert topic.data() == ["1", "done"]
+
+
+def test_append_with_a_known_id_adds_nothing() -> None:
+    topic = many(1)
+    made = topic.append("x", writer_id="mine")
+    topic.append("y", writer_id="other")
+    assert topic.append("x", writer_id="mine") == made
+    topic.write(end())
+    assert topic.append("x", writer_id="mine") == made
+    assert topic.data() == ["1", "x", "y", "done"]
+
+
+def test_ids_of_writers_are_forgotten_after_64_others() -> None:
+    topic = many(1)
+    made = topic.append("x", writer_id="mine")
+    for number in range(MAX_WRITER_IDS - 1):
+        topic.append(writer_id=str(number))
+    assert topic.append("x", writer_id="mine") == made
+    topic.append(writer_id="one more")
+    assert topic.append("x", writer_id="mine") != made
+    assert len(topic.state.writer_ids) == MAX_WRITER_IDS
+
+
+# S4, S5: one run, one end
+
+
+def test_topic_has_one_run_for_ever() -> None:
+    topic = run("p")
+    with pytest.raises(TopicExistsError, match="the topic exists: resume=True takes it over"):
+        topic.write(Beginning("q", 15.0, False))
+    topic.write(end("p", 1))
+    for resume in (False, True):
+        with pytest.raises(EndedError, match="the run has ended: done; a topic has one run, for ever"):
+            topic.write(Beginning("q", 15.0, resume))
+
+
+def test_begin_repeated_by_its_producer_changes_nothing() -> None:
+    topic = run("p", 2)
+    version = topic.page.version
+    assert topic.write(Beginning("p", 15.0, False)) == topic.state.id_of(2)
+    assert topic.page.version == version
+
+
+def test_take_over_fences_the_former_producer() -> None:
+    topic = run("p", 2)
+    assert topic.write(Beginning("q", 7.0, True)) == topic.state.id_of(2)
+    assert (topic.state.producer, topic.state.lease) == ("q", 7.0)
+    for decide in (Appending("x", None, KEEP, "p", 3), end("p", 3), Renewing("p")):
+        with pytest.raises(EndedError, match="another producer has taken this run over"):
+            topic.write(decide)
+    assert topic.append("3", "q", 1) == topic.state.id_of(3)
+
+
+def test_topic_of_many_writers_has_no_run() -> None:
+    for resume in (False, True):
+        with pytest.raises(TopicExistsError, match="the topic exists: many write to it"):
+            many(1).write(Beginning("p", 15.0, resume))
+    with pytest.raises(TopicExistsError, match="the topic has a run: only its producer appends"):
+        run().append()
+
+
+def test_nothing_comes_after_the_end() -> None:
+    for topic in (run("p", 1), many(1)):
+        topic.write(end())
+        for decide in (
+            Appending("x", None, KEEP),
+            Appending("x", None, KEEP, "p", 2),
+            end(),
+            end("p", 2),
+            Renewing("p"),
+        ):
+            with pytest.raises(EndedError, match="the topic has ended: done"):
+                topic.write(decide)
+
+
+def test_end_of_an_unknown_topic_keeps_a_run_from_beginning() -> None:
+    topic = Topic()
+    topic.write(end(reason="cancelled"))
+    with pytest.raises(EndedError, match="the run has ended: cancelled"):
+        topic.write(Beginning("p", 15.0, False))
+
+
+def test_producer_of_a_lost_topic_is_told() -> None:
+    for decide in (Appending("x", None, KEEP, "p", 1), end("p", 1), Renewing("p")):
+        with pytest.raises(EndedError, match="the topic of this run is not there any more"):
+            Topic().write(decide)
+
+
+def test_event_is_the_end_or_has_its_name_and_data() -> None:
+    topic = Topic()
+    topic.write(Appending("a\nb\n", "token", KEEP))
+    topic.write(Appending("", None, KEEP))
+    topic.write(end(reason="failed"))
+    events = [topic.state.event(row) for row in topic.rows.items()]
+    assert [(event.data, event.name, event.is_end) for event in events] == [
+        ("a\nb\n", "token", False),
+        ("", None, False),
+        ("failed", "end", True),
+    ]
+
+
+# S6: leases
+
+
+def test_suspicion_ends_a_run_after_a_pause() -> None:
+    topic, suspicion = run(), Suspicion()
+    assert suspicion.look(replace(topic.page, idle=5.0), topic.state, 0.0) == 10.0
+    expired = replace(topic.page, idle=15.0)
+    assert suspicion.look(expired, topic.state, 10.0) == pytest.approx(15.0 * PAUSE)
+    assert suspicion.look(expired, topic.state, 10.1) == pytest.approx(15.0 * PAUSE - 0.1)
+    assert suspicion.look(expired, topic.state, 10.0 + 15.0 * PAUSE) == 0.0
+
+
+def test_suspicion_begins_anew_after_a_commit() -> None:
+    topic, suspicion = run(), Suspicion()
+    suspicion.look(replace(topic.page, idle=15.0), topic.state, 0.0)
+    topic.write(Renewing("p"))
+    assert suspicion.look(topic.page, topic.state, 1.0) == 15.0
+    assert suspicion.look(replace(topic.page, idle=16.0), topic.state, 100.0) == pytest.approx(15.0 * PAUSE)
+
+
+@pytest.mark.parametrize("change", ["version", "server", "outage"])
+def test_suspicion_begins_anew_after_an_outage(change: str) -> None:
+    topic, suspicion = run(), Suspicion()
+    expired = replace(topic.page, idle=15.0)
+    suspicion.look(expired, topic.state, 0.0)
+    if change == "outage":
+        suspicion.forget()
+    else:
+        expired = replace(expired, **{change: "another"})
+    assert suspicion.look(expired, topic.state, 100.0) == pytest.approx(15.0 * PAUSE)
+
+
+def test_suspicion_has_nothing_to_look_at_without_a_living_run() -> None:
+    ended = run()
+    ended.write(end())
+    for topic in (ended, many(1)):
+        assert Suspicion().look(replace(topic.page, idle=1e9), topic.state, 0.0) == inf
+
+
+def test_renewal_comes_within_the_pause() -> None:
+    assert RENEWAL < PAUSE
+    topic = run(events=2)
+    before = topic.page
+    assert topic.write(Renewing("p")) == ""
+    assert topic.page.version != before.version
+    assert topic.state == state_of(before)
+
+
+# retention
+
+
+def appended(
+    keep: Keep, sizes: list[int], gaps: list[float]
+) -> list[tuple[tuple[Block, ...], list[tuple[int, float]]]]:
+    """The blocks after each event, and all events: their sizes and times."""
+    blocks: tuple[Block, ...] = ()
+    events, now, found = [], 0.0, []
+    for number, (size, gap) in enumerate(zip(sizes, gaps, strict=True), 1):
+        now += gap
+        blocks = kept(blocks, Block(number, size, now), keep)
+        events.append((size, now))
+        found.append((blocks, events[:]))
+    return found
+
+
+keeps = st.builds(Keep, st.integers(1, 60), st.integers(1, 4_000), st.floats(1.0, 100.0))
+sizes_and_gaps = st.lists(st.tuples(st.integers(0, 500), st.sampled_from([0.0, 0.1, 1.0, 7.0, 200.0])), max_size=150)
+
+
+@settings(max_examples=300)
+@given(keeps, sizes_and_gaps)
+def test_kept_is_within_the_bounds(keep: Keep, made: list[tuple[int, float]]) -> None:
+    for blocks, events in appended(keep, [size for size, _ in made], [gap for _, gap in made]):
+        first, last = blocks[0].first, len(events)
+        held = events[first - 1 :]
+        now = events[-1][1]
+        assert 1 <= first <= last
+        assert len(held) <= keep.events
+        assert sum(size for size, _ in held) <= keep.size or len(held) == 1
+        assert now - held[0][1] <= keep.seconds
+        assert sum(block.size for block in blocks) == sum(size for size, _ in held)
+        assert [block.first for block in blocks] == sorted({block.first for block in blocks})
+
+
+@settings(max_examples=300)
+@given(keeps, sizes_and_gaps)
+def test_kept_drops_a_sixteenth_at_most(keep: Keep, made: list[tuple[int, float]]) -> None:
+    before = 1
+    for blocks, events in appended(keep, [size for size, _ in made], [gap for _, gap in made]):
+        first = blocks[0].first
+        if first > before:  # what was dropped had to be, or is in one block with what had to be
+            count, now = len(events) - first + 1, events[-1][1]
+            size = sum(size for size, _ in events[first - 1 :])
+            newest_dropped = events[first - 2]
+            assert (
+                count >= keep.events * (1 - 1 / BLOCKS)
+                or size + newest_dropped[0] > keep.size * (1 - 1 / BLOCKS)
+                or now - newest_dropped[1] >= keep.seconds * (1 - 1 / BLOCKS)
+            )
+        before = first
+
+
+@given(keeps, st.integers(1, 300))
+def test_kept_has_few_blocks(keep: Keep, count: int) -> None:
+    found = appended(keep, [1] * count, [0.01] * count)
+    assert all(len(blocks) <= 4 * BLOCKS + 3 for blocks, _ in found)
+
+
+def test_kept_drops_whole_blocks_of_events() -> None:
+    keep = Keep(160, 1 << 20, 1e6)
+    firsts = [blocks[0].first for blocks, _ in appended(keep, [1] * 400, [0.0] * 400)]
+    assert sorted(set(firsts)) == list(range(1, 242, 10))
+    assert firsts[159:171] == [1] + [11] * 10 + [21]
+
+
+def test_kept_clock_that_goes_back_drops_nothing() -> None:
+    keep = Keep(100, 1 << 20, 10.0)
+    blocks = kept(kept((), Block(1, 1, 1_000.0), keep), Block(2, 1, 5.0), keep)
+    assert blocks[0].first == 1
+
+
+def test_append_tells_the_store_what_to_drop() -> None:
+    topic, keep = Topic(), Keep(3, 1 << 20, 1e6)
+    firsts = []
+    for _ in range(6):
+        write = Appending("x", None, keep)(topic.page, state_of(topic.page))
+        assert write.commit is not None
+        firsts.append(write.commit.first)
+        topic.make(write.commit)
+    assert firsts == [1, 1, 1, 2, 3, 4]
+
+
+def test_a_block_is_a_sixteenth_rounded_up() -> None:
+    for events in (1, 15, 16, 17, 33, 160):
+        blocks: tuple[Block, ...] = ()
+        for number in range(1, events + 1):
+            blocks = kept(blocks, Block(number, 0, 0.0), Keep(events, 1 << 20, 1e6))
+        assert len(blocks) == ceil(events / ceil(events / BLOCKS))
+
+
+# changes, states as text
+
+words = st.text("abcdefghijklmnop", min_size=1, max_size=8)
+numbers = st.integers(0, 10**15 - 1)
+states = st.builds(
+    State,
+    words,
+    st.text(max_size=10),
+    numbers,
+    st.lists(st.builds(IdGeneration, words, numbers), min_size=1, max_size=4).map(tuple),
+    st.lists(st.builds(Block, numbers, numbers, st.floats(0, 1e9)), max_size=4).map(tuple),
+    words,
+    st.floats(0.1, 1e6),
+    numbers,
+    st.none() | words,
+    st.lists(st.tuples(st.text(min_size=1, max_size=8), numbers), max_size=4).map(tuple),
+)
+
+
+@given(states)
+def test_state_survives_as_text(state: State) -> None:
+    assert state_of(Page("1", state.text(), 0.0, 0.0, "", [])) == state
+
+
+def test_state_as_text_leaves_defaults_out() -> None:
+    assert State("abc", "s").text() == '{"epoch":"abc","server":"s"}'
+
+
+@given(st.lists(st.sampled_from(["append", "renew", "end"]), max_size=20))
+def test_changed_is_what_a_read_would_find(steps: list[str]) -> None:
+    topic, count = run(), 0
+    known = topic.state
+    for step in steps:
+        if known.end is not None:
+            break
+        decides = {"renew": Renewing("p"), "end": end("p", count + 1)}
+        decide = decides.get(step, Appending("x", None, KEEP, "p", count + 1))
+        commit = decide(topic.page, topic.state).commit
+        assert commit is not None
+        assert commit.is_plain
+        topic.make(commit)
+        count = topic.state.count
+        known = changed(known, Change(commit.expected, commit.version, commit.rows))
+        assert (known.last, known.end, known.first) == (topic.state.last, topic.state.end, topic.state.first)
+        assert place(known, None) == 0
+
+
+def test_commits_that_change_more_are_not_plain() -> None:
+    topic = Topic()
+    assert not _commit(topic, Appending("x", None, KEEP)).is_plain
+    assert not _commit(topic, Beginning("p", 15.0, False)).is_plain
+    topic = run()
+    assert not _commit(topic, Beginning("q", 15.0, True)).is_plain
+    topic.live_on("b")
+    assert not _commit(topic, Renewing("p")).is_plain
+    assert not _commit(topic, Appending("x", None, KEEP, "p", 1)).is_plain
+
+
+def _commit(topic: Topic, decide: Decide) -> Commit:
+    commit = decide(topic.page, state_of(topic.page)).commit
+    assert commit is not None
+    return commit
+
+
+def test_versions_never_come_twice() -> None:
+    topic = run()
+    versions = {_commit(topic, Renewing("p")).version for _ in range(100)}
+    assert len(versions) == 100
