@@ -40,7 +40,7 @@ class Polling(Protocol):
     def statistics(self) -> PollStatistics: ...
 
 
-class LogSnapshot(Protocol):
+class LogFigures(Protocol):
     """The statistics of an EventLog, as far as they are exported."""
 
     @property
@@ -56,12 +56,12 @@ class LogSnapshot(Protocol):
 class Log(Protocol):
     """An EventLog."""
 
-    def statistics(self) -> LogSnapshot: ...
+    def statistics(self) -> LogFigures: ...
 
 
 #: What metrics are read from, and what it says of itself.
 Subject = Purgatory | Bus | Polling | Log
-Snapshot = Statistics | BusStatistics | PollStatistics | LogSnapshot
+Snapshot = Statistics | BusStatistics | PollStatistics | LogFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _reasons(statistics: PollStatistics) -> Values:
     return [((reason,), count) for reason, count in statistics.refused.items()]
 
 
-def _down(statistics: LogSnapshot) -> Values:
+def _down(statistics: LogFigures) -> Values:
     return [((), float(statistics.error is not None))]
 
 
