@@ -78,6 +78,11 @@ class Commands:
                 except (OSError, exceptions.RedisError, ReplicaError) as exc:
                     self._disconnect()
                     self._fail(batch, exc)
+                except Exception as exc:  # a mistake: whoever calls next would wait for ever
+                    self._disconnect()
+                    for _, _, answer in batch:
+                        if not answer.done():
+                            answer.set_exception(exc)
         finally:
             self._disconnect()
             self._fail(batch + self._waiting, ConnectionError("the log was closed"))
@@ -90,7 +95,7 @@ class Commands:
         for life, command, answer in batch:
             if life in (None, self._life):
                 sent.append((_packed(command), answer))
-            else:
+            elif not answer.done():  # its task may have been cancelled while this connected
                 answer.set_exception(OtherLifeError())
         await connection.send_packed_command(b"".join([packed for packed, _ in sent]), check_health=False)
         for _, answer in sent:
