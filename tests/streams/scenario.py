@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -314,6 +315,8 @@ class Scenario:
 
 def run_scenario(seed: int, steps: list[Step], **options: Any) -> None:
     """Play *steps* in virtual time. Raises: AssertionError: a rule is broken."""
+
+    random.seed(seed)  # of pauses
 
     async def main() -> None:
         await Scenario(seed, **options).play(steps)

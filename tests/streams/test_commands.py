@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("redis")
 
-from aiopurgatory.bus.redis_server import RedisServer  # noqa: E402
-from aiopurgatory.streams import commands  # noqa: E402
-from aiopurgatory.streams.commands import Commands, OtherLifeError  # noqa: E402
+from aiopurgatory.bus.redis_server import RedisServer
+from aiopurgatory.streams import commands
+from aiopurgatory.streams.commands import Commands, OtherLifeError
 
 
 class Connection:
