@@ -119,7 +119,8 @@ class State:
     def text(self) -> str:
         """Return it as JSON: without what has its default, since it goes over the wire with each event."""
         blocks = ",".join([f"[{first},{size},{began!r}]" for first, size, began in self.blocks])
-        parts = [f'{{"epoch":"{self.epoch}","server":"{self.server}","last":{self.last},"blocks":[{blocks}]']
+        server = _ENCODER.encode(self.server)
+        parts = [f'{{"epoch":"{self.epoch}","server":{server},"last":{self.last},"blocks":[{blocks}]']
         if self.producer:
             parts.append(f'"producer":"{self.producer}","lease":{self.lease!r},"count":{self.count}')
         if len(self.generations) > 1 or self.generations[0].tag:
