@@ -65,7 +65,8 @@ async def listen_often(address: str) -> None:
                 assert time.monotonic() < end
                 await asyncio.sleep(0.05)
         whole = asyncio.gather(*(listen(client, answer) for _ in range(20)))
-        after, pieces = "", []
+        after = ""
+        pieces: list[list[str]] = []
         while not pieces or pieces[-1][0] != "event: end":
             found = await listen(client, answer, after, most=20)
             pieces += found
