@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil, inf
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -368,7 +369,8 @@ def test_suspicion_begins_anew_after_an_outage(change: str) -> None:
     if change == "outage":
         suspicion.forget()
     else:
-        expired = replace(expired, **{change: "another"})
+        others: dict[str, Any] = {change: "another"}
+        expired = replace(expired, **others)
     assert suspicion.look(expired, topic.state, 100.0) == pytest.approx(15.0 * PAUSE)
 
 
@@ -515,7 +517,7 @@ def test_changed_is_what_a_read_would_find(steps: list[str]) -> None:
     for step in steps:
         if known.end is not None:
             break
-        decides = {"renew": Renewing("p"), "end": end("p", count + 1)}
+        decides: dict[str, Decide] = {"renew": Renewing("p"), "end": end("p", count + 1)}
         decide = decides.get(step, Appending("x", None, KEEP, "p", count + 1))
         commit = decide(topic.page, topic.state).commit
         assert commit is not None
