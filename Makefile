@@ -108,8 +108,8 @@ test-pipeline: $(READY)  ## run the slow pipeline tests: a cluster whose worker 
 test-attacks: $(READY) programs  ## test long polls and event streams under hostile clients, on real servers
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest tests/web/attacks $(ARGS)
 
-test-chaos: $(READY) programs  ## test buses while servers are killed, stopped and cut off: 5 minutes
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus $(ARGS)
+test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 10 minutes
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams $(ARGS)
 
 test-broker: $(READY)  ## test the example broker under crowds, noise and churn: a minute
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from math import ceil
 from typing import Any, Final, final
 from urllib.parse import unquote_plus
@@ -111,15 +112,17 @@ class LogResponder:
             wait = desk.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
             after = request.since or _only_tag(request)
             position = await self._place.position(request, after)
-            events = await position.next()
-            if wait > 0 and not events and not position.is_over:
-                at, timeout = position, desk.policy.timeout(wait)
-                poll = LongPoll(
-                    request.resource, lambda _: at.turn(), at.turn(), timeout, request.client, request.group
-                )
+            turn = position.turn
+            version: Callable[[Any], str] = lambda _: turn()  # noqa: E731
+            left = desk.policy.timeout(wait) if wait > 0 else 0.0
+            until = asyncio.get_running_loop().time() + left
+            while not (events := await position.next()) and not position.is_over and left > 0:
+                if poll is not None:
+                    desk.leave(poll)
+                poll = LongPoll(request.resource, version, turn(), left, request.client, request.group)
                 desk.park_poll(poll, request.keys, request.receive)
-                await poll
-                events = await position.next()
+                await poll  # it also ends when the topic is there, but has nothing new
+                left = until - asyncio.get_running_loop().time()
             answer = _answer(request, position, events)
             if preferred is not None:
                 answer.raw_headers.append((b"preference-applied", b"wait=%d" % ceil(wait)))

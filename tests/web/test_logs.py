@@ -1,0 +1,259 @@
+"""Event streams and long polls of an event log, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.streams import EventLog, MemoryLog, Run
+from aiopurgatory.streams.memory import MemoryStore
+from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
+
+from .eventsource import Client, Event
+from .polls import Counters
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    async with MemoryLog(unknown_timeout=0.1, keep_events=32) as log:
+        yield log
+        assert (log.purgatory.num_delayed, log.statistics().topics) == (0, 0)
+
+
+@pytest.fixture
+async def run(log: EventLog) -> AsyncIterator[Run]:
+    async with log.run("n") as run:
+        yield run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 what changes it knows of no event
+            await asyncio.sleep(0.001)
+
+
+async def got(client: Client, count: int) -> list[Event]:
+    await until(lambda: len(client.events) >= count)
+    return client.events
+
+
+async def left(client: Client) -> None:
+    client.leave()
+    await client.ended()
+
+
+class Poll:
+    """A long poll of *app*, and its answer."""
+
+    def __init__(self, app: Any, query: str = "", topic: str = "n", **headers: str) -> None:
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": f"/{topic}",
+            "query_string": query.encode(),
+            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+        }
+        self.status, self.body, self.headers = 0, b"", dict[bytes, bytes]()
+        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    async def events(self) -> list[dict[str, Any]]:
+        await self.task
+        assert self.status == 200, (self.status, self.body)
+        found: list[dict[str, Any]] = json.loads(self.body)
+        return found
+
+    @property
+    def etag(self) -> str:
+        return self.headers[b"etag"].decode()
+
+    async def _receive(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], dict(message["headers"])
+        else:
+            self.body += message["body"]
+
+
+# streams
+
+
+async def test_stream_has_each_event_with_its_id_and_name(log: EventLog, run: Run) -> None:
+    first = await run.append("a\nb", "token")
+    client = Client(EventRoute(log))
+    assert await got(client, 1) == [Event("token", first, "a\nb")]
+    second = await run.append("c")
+    assert (await got(client, 2))[1:] == [Event("message", second, "c")]
+    await left(client)
+
+
+async def test_stream_ends_with_the_run_and_then_there_is_204(log: EventLog) -> None:
+    async with log.run("n") as run:
+        await run.append("a")
+        client = Client(EventRoute(log))
+        await got(client, 1)
+    await client.ended()
+    assert client.complete
+    assert client.events[-1].kind == "end"
+    assert client.events[-1].data == "done"
+    again = Client(EventRoute(log), last_event_id=client.events[-1].id)
+    await again.ended()
+    assert (again.status, again.events) == (204, [])
+
+
+async def test_stream_resumes_after_the_last_id(log: EventLog, run: Run) -> None:
+    ids = [await run.append(str(number)) for number in range(3)]
+    client = Client(EventRoute(log), last_event_id=ids[1])
+    assert await got(client, 1) == [Event("message", ids[2], "2")]
+    await left(client)
+
+
+async def test_stream_says_gone_with_an_empty_id_then_what_is_kept(log: EventLog, run: Run) -> None:
+    ids = [await run.append(str(number)) for number in range(50)]
+    client = Client(EventRoute(log), last_event_id=ids[0])
+    first, *rest = await got(client, 31)
+    assert (first.kind, first.id) == ("gone", "")
+    assert [event.id for event in rest] == ids[-len(rest) :]
+    assert 30 <= len(rest) <= 32
+    await left(client)
+
+
+async def test_stream_of_an_unknown_topic_waits_then_404(log: EventLog) -> None:
+    client = Client(EventRoute(log), "nobody")
+    await client.ended()
+    assert client.status == 404
+
+
+async def test_stream_may_come_before_its_topic(log: EventLog) -> None:
+    client = Client(EventRoute(log))
+    await asyncio.sleep(0.01)
+    assert client.status == 0
+    await log.append("n", "a")
+    assert [event.data for event in await got(client, 1)] == ["a"]
+    await left(client)
+
+
+@pytest.mark.parametrize("topic", ["", "x" * 201, "a\0"])
+async def test_stream_of_what_can_be_no_topic_is_404(log: EventLog, topic: str) -> None:
+    client = Client(EventRoute(log), topic)
+    await client.ended()
+    assert client.status == 404
+
+
+async def test_stream_sends_heartbeats_between_events(log: EventLog, run: Run) -> None:
+    await run.append("a")
+    client = Client(EventRoute(log, policy=Policy(heartbeat=0.02)))
+    await until(lambda: client.comments >= 2)
+    await run.append("b")
+    assert [event.data for event in await got(client, 2)] == ["a", "b"]
+    await left(client)
+
+
+async def test_stream_that_is_not_read_loses_its_place(log: EventLog, run: Run) -> None:
+    client = Client(EventRoute(log, policy=Policy(stall=0.05)))
+    client.reads.clear()
+    await run.append("a")
+    await client.ended()
+    assert log.purgatory.statistics().expired == 1
+
+
+async def test_stream_ends_when_the_log_closes(log: EventLog, run: Run) -> None:
+    await run.append("a")
+    client = Client(EventRoute(log))
+    await got(client, 1)
+    log.purgatory.close()
+    await client.ended()
+    assert client.complete
+    assert len(client.retries) == 2
+    refused = Client(EventRoute(log))
+    await refused.ended()
+    assert refused.status == 503
+
+
+async def test_stream_is_refused_above_the_groups_limit(log: EventLog, run: Run) -> None:
+    route: EventRoute[str] = EventRoute(log, policy=Policy(max_per_group=1), group=lambda scope: "all")
+    await run.append("a")
+    client, refused = Client(route), Client(route)
+    await refused.ended()
+    assert (refused.status, refused.headers["refused"]) == (503, "group")
+    await got(client, 1)
+    await left(client)
+
+
+async def test_stream_whose_topic_cannot_be_read_ends(monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run) -> None:
+    async def fail(*_: object) -> None:
+        raise ValueError("broken")
+
+    await run.append("a")
+    monkeypatch.setattr(MemoryStore, "read", fail)
+    client = Client(EventRoute(log))
+    await client.ended()
+    assert (client.status, client.headers["refused"]) == (503, "source")
+
+
+async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters: Counters) -> None:
+    polling = LongPolling(purgatory, counters)
+    with pytest.raises(TypeError, match="policy must be left out"):
+        EventRoute(polling, policy=Policy())
+    with pytest.raises(TypeError, match="policy must be left out"):
+        LongPollRoute(polling, policy=Policy())
+
+
+# polls
+
+
+async def test_poll_has_the_events_that_are_there(log: EventLog, run: Run) -> None:
+    ids = [await run.append(str(number), "token") for number in range(2)]
+    poll = Poll(LongPollRoute(log))
+    assert await poll.events() == [
+        {"id": each, "name": "token", "data": str(number), "is_end": False} for number, each in enumerate(ids)
+    ]
+    assert poll.etag == f'"{ids[-1]}"'
+
+
+async def test_poll_waits_for_the_next_event(log: EventLog, run: Run) -> None:
+    first = await run.append("a")
+    poll = Poll(LongPollRoute(log), f"after={first}")
+    await until(lambda: log.purgatory.num_delayed == 1)
+    await run.append("b")
+    assert [event["data"] for event in await poll.events()] == ["b"]
+
+
+async def test_poll_whose_wait_is_over_has_nothing(log: EventLog, run: Run) -> None:
+    first = await run.append("a")
+    by_query = Poll(LongPollRoute(log), f"wait=0.01&after={first}")
+    assert await by_query.events() == []
+    by_header = Poll(LongPollRoute(log), "wait=0.01", if_none_match=f'"{first}"')
+    await by_header.task
+    assert (by_header.status, by_header.etag) == (304, f'"{first}"')
+
+
+async def test_poll_after_the_end_is_204(log: EventLog) -> None:
+    async with log.run("n") as run:
+        await run.append("a")
+    (_, end) = await Poll(LongPollRoute(log)).events()
+    assert (end["name"], end["data"], end["is_end"]) == ("end", "done", True)
+    last = Poll(LongPollRoute(log), f"after={end['id']}")
+    await last.task
+    assert (last.status, last.body) == (204, b"")
+
+
+async def test_poll_of_gone_events_is_410_and_says_where_to_go_on(log: EventLog, run: Run) -> None:
+    ids = [await run.append(str(number)) for number in range(50)]
+    poll = Poll(LongPollRoute(log), f"after={ids[0]}")
+    await poll.task
+    assert poll.status == 410
+    after = poll.etag.strip('"')
+    assert [event["id"] for event in await Poll(LongPollRoute(log), f"after={after}").events()] == ids[18:]
+
+
+async def test_poll_of_an_unknown_topic_is_404(log: EventLog) -> None:
+    poll = Poll(LongPollRoute(log), topic="nobody")
+    await poll.task
+    assert poll.status == 404
