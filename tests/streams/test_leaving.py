@@ -1,0 +1,397 @@
+"""However a listener leaves, its place is free again."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+import anyio
+import pytest
+
+from aiopurgatory import PurgatoryClosedError
+from aiopurgatory.streams import Event, EventLog, Follow, GoneError, MemoryLog, NotFoundError
+from aiopurgatory.testing import check_invariants
+from aiopurgatory.testing.settling import settle
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    """A log with a topic of two events. At the end, nothing may be left of listeners, but its own tasks."""
+    async with MemoryLog() as log:
+        await log.append("x", "a")
+        await log.append("x", "b")
+        before = asyncio.all_tasks()
+        yield log
+        await settle(lambda: True)
+        assert_empty(log)
+        left = [task for task in asyncio.all_tasks() - before if not task.done()]
+        assert [task for task in left if task is not asyncio.current_task()] == []
+
+
+def assert_empty(log: EventLog) -> None:
+    found = log.statistics()
+    assert (found.listeners, found.topics, found.window_bytes) == (0, 0, 0)
+    check_invariants(log.purgatory)
+
+
+async def left(log: EventLog) -> None:
+    """Wait a moment, and assert that nobody follows."""
+    await settle(lambda: True)
+    assert_empty(log)
+
+
+async def waiting(log: EventLog) -> None:
+    """Let a consumer take both events, and wait."""
+    await settle(lambda: True)
+    assert log.statistics().listeners == 1
+
+
+async def consume(log: EventLog) -> list[str]:
+    return [event.data async for event in log.follow("x")]
+
+
+# by itself
+
+
+async def test_break_frees_the_place(log: EventLog) -> None:
+    async for event in log.follow("x"):
+        assert event.data == "a"
+        break
+    await left(log)
+
+
+async def test_return_frees_the_place(log: EventLog) -> None:
+    async def first() -> str:
+        async for event in log.follow("x"):
+            return event.data
+        raise AssertionError
+
+    assert await first() == "a"
+    await left(log)
+
+
+async def test_exception_in_the_body_frees_the_place(log: EventLog) -> None:
+    async def fail() -> None:
+        async for _ in log.follow("x"):
+            raise LookupError
+
+    with pytest.raises(LookupError) as raised:
+        await fail()
+    raised.value.__traceback__ = None  # it has the frame, and the frame the iterator
+    del raised
+    gc.collect()
+    await left(log)
+
+
+async def test_exception_in_a_with_block_frees_the_place(log: EventLog) -> None:
+    async def fail() -> None:
+        async with log.follow("x") as events:
+            await anext(events)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await fail()
+    assert_empty(log)  # at once, whoever keeps the exception
+
+
+async def test_end_frees_the_place_before_the_last_event_is_taken(log: EventLog) -> None:
+    await log.end("x")
+    events = log.follow("x")
+    await anext(events)
+    assert_empty(log)
+    assert [event.data async for event in events] == ["b", "done"]
+
+
+@pytest.mark.parametrize(("topic", "after", "error"), [("x", "gone-1", GoneError), ("y", None, NotFoundError)])
+async def test_error_frees_the_place(topic: str, after: str | None, error: type[Exception]) -> None:
+    async with MemoryLog(unknown_timeout=0) as log:
+        await log.append("x", "a")
+        events = log.follow(topic, after)
+        with pytest.raises(error):
+            await anext(events)
+        assert_empty(log)
+
+
+# cancelled
+
+
+async def test_cancelled_while_waiting_frees_the_place(log: EventLog) -> None:
+    task = asyncio.create_task(consume(log))
+    await waiting(log)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert_empty(log)
+
+
+async def test_cancelled_while_busy_frees_the_place(log: EventLog) -> None:
+    async def work() -> None:
+        async for _ in log.follow("x"):
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await waiting(log)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    del task
+    await left(log)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_cancelled_at_any_moment_frees_the_place(log: EventLog, turns: int) -> None:
+    task = asyncio.create_task(consume(log))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await left(log)
+
+
+async def test_cancelled_before_the_log_has_started_frees_the_place() -> None:
+    for turns in range(6):
+        log = MemoryLog()
+        task = asyncio.create_task(consume(log))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await left(log)
+        await log.aclose()
+
+
+async def test_timeout_frees_the_place_and_loses_nothing(log: EventLog) -> None:
+    events, got = log.follow("x"), []
+    for number in range(4):
+        with suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout(0.02):
+                    got.append((await anext(events)).data)
+        assert_empty(log)
+        await log.append("x", str(number))
+    await log.end("x")
+    got += [event.data async for event in events]
+    assert got == ["a", "b", "0", "1", "2", "3", "done"]
+
+
+async def test_wait_for_frees_the_place_and_loses_nothing(log: EventLog) -> None:
+    events = log.follow("x")
+    assert [(await anext(events)).data, (await anext(events)).data] == ["a", "b"]
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(events), 0.01)
+        assert_empty(log)
+    await log.append("x", "c")
+    assert (await asyncio.wait_for(anext(events), 5)).data == "c"
+    await events.aclose()
+
+
+async def test_cancelled_by_anyio_frees_the_place(log: EventLog) -> None:
+    with anyio.move_on_after(0.02) as scope:
+        await consume(log)
+    assert scope.cancelled_caught
+    assert_empty(log)
+
+
+async def test_cancelled_by_anyio_while_cleaning_up_frees_the_place(log: EventLog) -> None:
+    async def follow() -> None:
+        try:
+            await consume(log)
+        finally:
+            await anyio.sleep(60)  # cancelled, too
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(follow)
+        await anyio.sleep(0.02)
+        assert log.statistics().listeners == 5
+        group.cancel_scope.cancel()
+    assert_empty(log)
+
+
+async def test_run_cancelled_by_anyio_writes_its_end(log: EventLog) -> None:
+    async def produce() -> None:
+        async with log.run("run") as run:
+            await run.append("a")
+            await anyio.sleep(60)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(produce)
+        await anyio.sleep(0.02)
+        group.cancel_scope.cancel()
+    assert [event.data async for event in log.follow("run")] == ["a", "cancelled"]
+
+
+# closed
+
+
+async def test_aclose_frees_the_place(log: EventLog) -> None:
+    events = log.follow("x")
+    await anext(events)
+    assert log.statistics().listeners == 1
+    await events.aclose()
+    assert_empty(log)
+    await events.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await anext(events)
+
+
+async def test_aclose_before_the_first_event_ends_it(log: EventLog) -> None:
+    events = log.follow("x")
+    await events.aclose()
+    assert [event async for event in events] == []
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_aclose_by_another_task_ends_the_iteration(log: EventLog, turns: int) -> None:
+    events = log.follow("x")
+    task = asyncio.create_task(collect(events))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await events.aclose()
+    assert len(await task) <= 2
+    await left(log)
+
+
+async def collect(events: Follow) -> list[Event]:
+    return [event async for event in events]
+
+
+async def test_aclosing_frees_the_place(log: EventLog) -> None:
+    async with aclosing(log.follow("x")) as events:
+        async for _ in events:
+            break
+    assert_empty(log)
+
+
+async def test_next_by_two_tasks_is_refused(log: EventLog) -> None:
+    events = log.follow("x")
+    await anext(events)
+    await anext(events)
+    first = asyncio.create_task(anext(events))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="another task waits for the next event; follow"):
+        await anext(events)
+    await log.append("x", "c")
+    assert (await first).data == "c"
+    await events.aclose()
+
+
+async def test_closed_log_frees_every_place() -> None:
+    log = MemoryLog()
+    await log.append("x", "a")
+    tasks = [asyncio.create_task(consume(log)) for _ in range(3)]
+    await settle(lambda: True)
+    await log.aclose()
+    for task in tasks:
+        with pytest.raises(PurgatoryClosedError):
+            await task
+    assert_empty(log)
+
+
+# abandoned
+
+
+async def test_garbage_frees_the_place(log: EventLog) -> None:
+    events = log.follow("x")
+    await anext(events)
+    del events
+    await left(log)
+
+
+async def test_garbage_in_a_cycle_frees_the_place(log: EventLog) -> None:
+    class Holder:
+        pass
+
+    holder: Any = Holder()
+    holder.itself, holder.events = holder, log.follow("x")
+    await anext(holder.events)
+    del holder
+    gc.collect()
+    await left(log)
+
+
+async def test_garbage_collected_in_another_thread_frees_the_place(log: EventLog) -> None:
+    held = [log.follow("x")]
+    await anext(held[0])
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    await left(log)
+
+
+async def test_generator_around_it_frees_the_place(log: EventLog) -> None:
+    async def lines() -> AsyncIterator[str]:
+        async for event in log.follow("x"):
+            yield event.data
+
+    async for line in lines():
+        assert line == "a"
+        break
+    gc.collect()
+    await left(log)
+    async with aclosing(lines()) as around:  # type: ignore[type-var]
+        await anext(around)
+        assert log.statistics().listeners == 1
+    await left(log)
+
+
+async def test_generator_around_a_with_block_frees_the_place(log: EventLog) -> None:
+    async def lines() -> AsyncIterator[str]:
+        async with log.follow("x") as events:
+            async for event in events:
+                yield event.data
+
+    async for _ in lines():
+        break
+    await left(log)
+
+
+async def test_task_that_nobody_keeps_does_not_lose_its_place(log: EventLog) -> None:
+    got: list[str] = []
+
+    async def listen() -> None:
+        async for event in log.follow("x"):
+            got.append(event.data)
+
+    asyncio.create_task(listen())  # noqa: RUF006
+    await waiting(log)
+    gc.collect()
+    await log.end("x")
+    await settle(lambda: True)
+    assert got == ["a", "b", "done"]
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_closed_loop_leaves_no_warning(is_waiting: bool, recwarn: pytest.WarningsRecorder) -> None:
+    log = MemoryLog()
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)  # pending tasks are destroyed
+    events = log.follow("x")
+
+    async def begin(events: Follow) -> None:
+        await log.append("x", "a")
+        await anext(events)
+
+    loop.run_until_complete(begin(events))
+    task = loop.create_task(anext(events)) if is_waiting else None  # type: ignore[arg-type]
+    loop.run_until_complete(asyncio.sleep(0.01))
+    tasks = asyncio.all_tasks(loop)
+    loop.close()
+    for each in tasks:
+        each._log_destroy_pending = False  # type: ignore[attr-defined]
+    del events, task, tasks
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn.list] == []
+
+
+@pytest.fixture(autouse=True)
+def no_garbage() -> None:
+    """What earlier tests have left must not end in the middle of a test."""
+    gc.collect()
