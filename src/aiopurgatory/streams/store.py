@@ -65,7 +65,10 @@ class Commit:
 class Change:
     """What a wake-up may tell of a commit: who knows the topic at version *expected* need not read it.
 
-    Args: as for Commit.
+    Args:
+        expected: the version that it changes.
+        version: the new version.
+        rows: the events that it has added.
     """
 
     expected: str
