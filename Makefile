@@ -16,7 +16,7 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workers demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-attacks \
+.PHONY: help setup demo demo-workers demo-streams demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-attacks \
 	test-chaos test-broker test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
 	bench-smoke clean
 
@@ -28,11 +28,14 @@ setup: $(READY)  ## create the virtual environment .venv with the interpreted li
 demo: $(READY) $(FASTEST_READY)  ## run a real server with 2,000 concurrent long polls: about 30 s
 	@$(FASTEST) $(BIN)/python examples/demo.py
 
-# It needs one of these two programs.
-demo-workers: PROGRAMS := initdb redis-server
-demo-workers: PACKAGES := postgresql redis-server
+# They need one of these two programs.
+demo-workers demo-streams: PROGRAMS := initdb redis-server
+demo-workers demo-streams: PACKAGES := postgresql redis-server
 demo-workers: $(READY) $(FASTEST_READY) programs  ## run long polls in three workers that share a bus on PostgreSQL or Redis: 40 s
 	@$(FASTEST) $(BIN)/python examples/demo_workers.py $(ARGS)
+
+demo-streams: $(READY) $(FASTEST_READY) programs  ## run resumable event streams while a worker and the server are killed: 40 s
+	@$(FASTEST) $(BIN)/python examples/demo_streams.py $(ARGS)
 
 demo-broker: $(READY) $(FASTEST_READY)  ## run Kafka's own clients against the example broker: 30 s
 	@$(FASTEST) $(BIN)/python examples/demo_broker.py $(ARGS)

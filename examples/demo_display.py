@@ -12,9 +12,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
-from demo_load import Clients, tame_collector
+from demo_load import Clients, Tally, tame_collector
 from longpoll_server import new_event_loop
 from rich.console import Console
 from rich.live import Live
@@ -29,13 +29,21 @@ Row = tuple[str, str, str, bool]
 console = Console(highlight=False)
 
 
+class Shown(Protocol):
+    """What a Progress shows: *polls* clients, for so many seconds."""
+
+    polls: int
+    seconds: float
+    tally: Tally
+
+
 class Progress:
     """The display during a run: updated in place or, without a terminal, a line now and then.
 
     Args: parked: returns how many polls are parked.
     """
 
-    def __init__(self, load: Clients, parked: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, load: Shown, parked: Callable[[], Awaitable[int]]) -> None:
         self.load = load
         self._ask_parked = parked
         self.parked = self.peak = 0

@@ -47,10 +47,10 @@ WOKEN = 0.5
 
 
 @contextlib.contextmanager
-def server_process(engine: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a database, and workers on *port*, within the block."""
+def server_process(script: str, engine: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run *script*, which starts a database, and workers on *port*, within the block."""
     # Ctrl-C does not reach their process group. They stop when the stdin of the first one is closed.
-    command = [sys.executable, str(Path(__file__).with_name("demo_workers_server.py")), engine, str(port)]
+    command = [sys.executable, str(Path(__file__).with_name(script)), engine, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as process:
         yield process
 
@@ -72,7 +72,7 @@ async def run(engine: Engine, name: str, polls: int, seconds: float) -> bool:
     port = free_port()
     console.print(f"Starting a private {engine.name} and {WORKERS} workers. Ctrl-C ends them.")
     async with AsyncExitStack() as stack:
-        process = stack.enter_context(server_process(name, port))
+        process = stack.enter_context(server_process("demo_workers_server.py", name, port))
         await until_served(port, process)
         async with asyncio.timeout(PATIENCE):
             publishers = await connect_to_all(stack, port, WORKERS)
@@ -126,19 +126,24 @@ def report(load: WorkersLoad, peak: int, runs: str) -> bool:
     return verdict(rows, runs)
 
 
+def installed(wanted: list[str]) -> str:
+    """Return the first engine of *wanted* that is installed. Exits if there is none."""
+    for name in wanted:
+        if ENGINES[name].is_installed:
+            return name
+    names = " nor ".join(ENGINES[name].name for name in wanted)
+    sys.exit(
+        f"{'neither ' if len(wanted) > 1 else 'no '}{names} is installed; `make programs` does that, by apt as root"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Long polls in several worker processes.")
     parser.add_argument("--engine", choices=ENGINES, help="default: postgres if it is installed, else redis")
     parser.add_argument("--polls", type=int, default=300, help="polls at once (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=30, help="duration of the load (default: %(default)s)")
     options = parser.parse_args()
-    wanted = [options.engine] if options.engine else list(ENGINES)
-    name = next((name for name in wanted if ENGINES[name].is_installed), None)
-    if name is None:
-        names = " nor ".join(ENGINES[name].name for name in wanted)
-        sys.exit(
-            f"{'neither ' if len(wanted) > 1 else 'no '}{names} is installed; `make programs` does that, by apt as root"
-        )
+    name = installed([options.engine] if options.engine else list(ENGINES))
     allow_open_files(options.polls + 100)
     return exit_code(partial(run, ENGINES[name], name, options.polls, options.seconds))
 

@@ -32,12 +32,14 @@ def parsed(event: object) -> Id:
     return tuple(map(int, str(event).split("-")))
 
 
-async def connect_to_all(stack: AsyncExitStack, port: int, count: int) -> dict[int, Connection]:
+async def connect_to_all(
+    stack: AsyncExitStack, port: int, count: int, line: str = "GET /topics/0?wait=0"
+) -> dict[int, Connection]:
     """Return a connection to each of *count* workers, by process id. The kernel chooses which worker accepts one."""
     found: dict[int, Connection] = {}
     while len(found) < count:
         connection = await stack.enter_async_context(Connection(port))
-        answer = await connection.request("GET /topics/0?wait=0", expected=(200,))
+        answer = await connection.request(line, expected=(200,))
         found.setdefault(int(answer.fields["worker"]), connection)
         await asyncio.sleep(0.01)
     return found

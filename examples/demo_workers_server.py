@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,9 +45,14 @@ ENGINES = {
 def create_app() -> ASGIApp:
     """The example's app, in a worker process."""
     app: ASGIApp = importlib.import_module(os.environ[EXAMPLE]).app
+    return named(app)
+
+
+def named(app: ASGIApp) -> ASGIApp:
+    """Return *app* with the process id in each answer."""
     worker = (b"worker", b"%d" % os.getpid())
 
-    async def named(scope: Scope, receive: Receive, send: Send) -> None:
+    async def named_app(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], worker]
@@ -54,29 +60,32 @@ def create_app() -> ASGIApp:
 
         await app(scope, receive, send_named)
 
-    return named
+    return named_app
+
+
+def run_workers(app: str, port: str, env: dict[str, str], told: Callable[[], object] = lambda: None) -> None:
+    """Run *app* in worker processes until stdin is closed. Args: told: called at each byte on stdin."""
+    command = [sys.executable, "-m", "uvicorn", "--workers", str(WORKERS), "--port", port, "--log-level", "warning"]
+    command += ["--app-dir", str(Path(__file__).parent), "--factory", app]
+    uvicorn = subprocess.Popen(command, env=os.environ | env, stdin=subprocess.DEVNULL)
+
+    def listen() -> None:
+        while os.read(0, 1):  # until the parent closes its end of the pipe, or ends
+            told()
+        uvicorn.terminate()
+
+    # Not earlier: a server interrupted during its start could leave files behind.
+    threading.Thread(target=listen, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: uvicorn.terminate())
+    uvicorn.wait()
 
 
 def main() -> None:
     engine, port = ENGINES[sys.argv[1]], sys.argv[2]
     with engine.server() as server:
         print(f"{engine.name}: {server.url()} in {server.folder}; removed at the end", flush=True)
-        command = [sys.executable, "-m", "uvicorn", "--workers", str(WORKERS), "--port", port, "--log-level", "warning"]
-        command += ["--app-dir", str(Path(__file__).parent), "--factory", "demo_workers_server:create_app"]
-        uvicorn = subprocess.Popen(
-            command,
-            env=os.environ | {EXAMPLE: engine.example, engine.variable: server.url()},
-            stdin=subprocess.DEVNULL,
-        )
-        # Not earlier: a server interrupted during its start could leave files behind.
-        threading.Thread(target=stop_with_parent, args=(uvicorn,), daemon=True).start()
-        signal.signal(signal.SIGTERM, lambda *_: uvicorn.terminate())
-        uvicorn.wait()
-
-
-def stop_with_parent(uvicorn: subprocess.Popen[bytes]) -> None:
-    os.read(0, 1)  # until the parent closes its end of the pipe, or ends
-    uvicorn.terminate()
+        env = {EXAMPLE: engine.example, engine.variable: server.url()}
+        run_workers("demo_workers_server:create_app", port, env)
 
 
 if __name__ == "__main__":
