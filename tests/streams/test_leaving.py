@@ -274,7 +274,7 @@ async def test_next_by_two_tasks_is_refused(log: EventLog) -> None:
     events = log.follow("x")
     await anext(events)
     await anext(events)
-    first = asyncio.create_task(anext(events))  # type: ignore[arg-type]
+    first = asyncio.create_task(anext(events))
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="another task waits for the next event; follow"):
         await anext(events)
@@ -380,7 +380,7 @@ def test_closed_loop_leaves_no_warning(is_waiting: bool, recwarn: pytest.Warning
         await anext(events)
 
     loop.run_until_complete(begin(events))
-    task = loop.create_task(anext(events)) if is_waiting else None  # type: ignore[arg-type]
+    task = loop.create_task(anext(events)) if is_waiting else None
     loop.run_until_complete(asyncio.sleep(0.01))
     tasks = asyncio.all_tasks(loop)
     loop.close()

@@ -66,7 +66,7 @@ async def test_run_is_followed_until_its_end(log: EventLog, topic: str) -> None:
     early = asyncio.create_task(collect(log, topic))
     await until_following(log, 1)
     async with log.run(topic) as run:
-        assert run.last_id is None
+        assert not run.last_id
         first = await run.append("a", "token")
         assert run.last_id == first
         second = await run.append("b\r\nc\n")
@@ -757,7 +757,7 @@ async def test_log_started_in_a_closed_loop_has_no_old_listeners() -> None:
     def run_in_another_loop() -> None:
         with asyncio.Runner() as runner:
             runner.run(log.append("x", "a"))
-            runner.run(anext(log.follow("x")))  # type: ignore[arg-type]
+            runner.run(anext(log.follow("x")))
 
     await asyncio.to_thread(run_in_another_loop)
     assert await take(log, "x", 1) == ["a"]
