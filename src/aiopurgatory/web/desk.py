@@ -30,6 +30,7 @@ from .places import Places
 from .policy import Policy
 from .poll import Linger, LongPoll, Newcomers
 from .signals import on_stop_signal
+from .stream import EventStream
 
 
 @final
@@ -132,7 +133,7 @@ class Desk:
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
 
-    def open_stream(self, stream: LongPoll[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
+    def open_stream(self, stream: EventStream[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
         """Park *stream* until close_stream(), and listen for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError, or what its try_complete() raises: it is not open.
@@ -146,10 +147,11 @@ class Desk:
             self.close_stream(stream)
             raise
 
-    def close_stream(self, stream: LongPoll[Any]) -> None:
+    def close_stream(self, stream: EventStream[Any]) -> None:
         """Release the place of *stream*."""
         self.streams -= 1
         self.leave(stream)
+        stream.stop_counting()
 
     # answers
 

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Any, Final, Generic, final
 
-from ..core.kit import Outcome
-from ..errors import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryFullError
-from ..streams import EventLog
-from ..waits import until_ended
-from .answer import NO_STORE, Answer
+from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
-from .desk import Desk
-from .logs import LogDesk, LogFeed, after_in_query
-from .places import ReplacedError
-from .policy import Policy
-from .poll import UnreadBodyError
-from .polling import LongPolling, responder_of
+from .delivery import Delivery
 from .prefer import K, PollRequest
 from .route import joined, path_parameter, send_answer
-from .source import ReadFailedError
-from .stream import EventStream, StateFeed, gone, replaced, retry
+from .streamed import Streamable, streamed_by
 
-_HEADERS: Final = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
-]
 _BODY: Final = "http.response.body"
-#: What ends a stream before its first event.
-_REFUSALS: Final = (GoneError, NotFoundError, ReadFailedError, UnreadBodyError, PurgatoryClosedError)
-_HEARTBEAT: Final = b":\n\n"
 
 
 @final
@@ -91,8 +73,7 @@ class EventRoute(Generic[K]):
     *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
 
     Args:
-        polling: a LongPolling, whose source, purgatory and policy count; or an EventLog.
-        policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
+        polling: a LongPolling, which has the source, the purgatory and the policy.
         resource: what to stream; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
@@ -103,7 +84,7 @@ class EventRoute(Generic[K]):
 
     def __init__(
         self,
-        polling: LongPolling[K] | EventLog,
+        polling: Streamable[K],
         *,
         policy: Policy | None = None,
         resource: Callable[[Scope], K] = path_parameter,
@@ -112,15 +93,7 @@ class EventRoute(Generic[K]):
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
     ) -> None:
-        self._streams: _StateStreams[K] | _LogStreams
-        if isinstance(polling, EventLog):
-            self._streams = _LogStreams(polling, policy)
-            since = since or after_in_query
-        else:
-            if policy is not None:
-                raise TypeError("policy must be left out here: the LongPolling has one")
-            self._streams = _StateStreams(polling)
-        self._desk = self._streams.desk
+        self._streamed = streamed_by(polling)
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
 
@@ -131,21 +104,27 @@ class EventRoute(Generic[K]):
             await send_answer(Answer(405, b"", [(b"allow", b"GET")]), send)
             return
         request = self._request(scope, receive)
+        delivery = await Delivery.enter(self._streamed, request)
+        # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
         try:
-            stream, feed = await self._streams.open(request)
-        except (GoneError, NotFoundError, PurgatoryFullError, PurgatoryClosedError) as exc:
-            await send_answer(self._desk.refuse(exc), send)
-            return
-        try:
-            last = await self._serve(stream, feed, send)
+            try:
+                answer = await delivery.begin(request.keys, receive)
+            except asyncio.CancelledError:
+                answer = delivery.stopped()
+            if not delivery.is_open:
+                await send_answer(answer, send)
+                return
+            try:
+                last = await delivery.go_on(lambda: _send_events(delivery, answer, send))
+            except asyncio.CancelledError:
+                last = delivery.last_words()
         finally:
-            self._desk.close_stream(stream)
-            stream.stop_counting()
-            feed.close()
-        if isinstance(last, Answer):
-            await send_answer(last, send)
-        elif last is not None:
-            await self._send_last(last, send)
+            delivery.close()
+        if last is not None:
+            # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
+            with suppress(TimeoutError, asyncio.CancelledError):
+                async with asyncio.timeout(self._streamed.desk.policy.stall):
+                    await deliver(send, {"type": _BODY, "body": last})
 
     def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
         last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
@@ -161,118 +140,14 @@ class EventRoute(Generic[K]):
             receive,
         )
 
-    async def _serve(self, stream: EventStream[K], feed: StateFeed[K] | LogFeed, send: Send) -> Answer | bytes | None:
-        """Send events until *stream* ends. Returns: what to send last; None: nothing."""
-        desk = self._desk
-        try:
-            first = await until_ended(stream, feed.first)
-            failure = stream.exception() if first is None else None
-            if first is None and not isinstance(failure, ReplacedError):  # a client learns that from an event
-                raise failure or ReadFailedError("the source did not answer in time")
-        except _REFUSALS as exc:
-            return desk.refuse(exc)
-        except asyncio.CancelledError:  # otherwise the server stops
-            if not stream.left:
-                return desk.refuse(PurgatoryClosedError("the server stops"))
-            desk.count(499)
-            return Answer(499, b"", [])  # nobody reads it
-        if first == b"" and feed.is_over:  # S5: EventSource stops for good
-            desk.count(204)
-            return Answer(204, b"", [NO_STORE])
-        desk.count(200)
-        if first is None:
-            return Answer(200, self._why_ended(stream) or b"", list(_HEADERS))
-        last = await self._last_words(stream, lambda: self._send_events(stream, feed, retry(desk.policy) + first, send))
-        return b"" if feed.is_over and stream.outcome is Outcome.COMPLETED else last
 
-    async def _send_events(
-        self, stream: EventStream[K], feed: StateFeed[K] | LogFeed, events: bytes, send: Send
-    ) -> None:
-        if not await deliver(send, {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}):
-            stream.leave()
-            return
-        while True:
-            if not await deliver(send, {"type": _BODY, "body": events or _HEARTBEAT, "more_body": True}):
-                stream.leave()
-                return
-            if feed.is_over:
-                stream.force_complete()
-                return
-            if not await stream.news(feed.seen):
-                return
-            events = await feed.next(feed.version)
-
-    async def _send_last(self, last: bytes, send: Send) -> None:
-        # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
-        with suppress(TimeoutError, asyncio.CancelledError):
-            async with asyncio.timeout(self._desk.policy.stall):
-                await deliver(send, {"type": _BODY, "body": last})
-
-    async def _last_words(self, stream: EventStream[K], sending: Callable[[], Awaitable[None]]) -> bytes | None:
-        """Send events until *stream* ends. Returns: what to send last; None: nothing, since nobody reads it."""
-        try:
-            await until_ended(stream, sending)
-            return self._why_ended(stream)
-        except asyncio.CancelledError:
-            return None if stream.left else retry(self._desk.policy)
-        except (GoneError, NotFoundError) as exc:
-            return gone(exc)
-        except ReadFailedError:
-            return retry(self._desk.policy)
-
-    def _why_ended(self, stream: EventStream[K]) -> bytes | None:
-        failure = stream.exception()
-        match failure:
-            case None:  # the client did not read, or the source did not answer in time, or the stream is old
-                return None if stream.expired and not stream.is_reading else retry(self._desk.policy)
-            case PurgatoryClosedError() | UnreadBodyError():
-                return retry(self._desk.policy)
-            case ReplacedError():
-                return replaced(failure)
-            case GoneError() | NotFoundError():
-                return gone(failure)
-        raise failure
-
-
-class _StateStreams(Generic[K]):
-    """Opens streams of the source of *polling*."""
-
-    def __init__(self, polling: LongPolling[K]) -> None:
-        responder = responder_of(polling)
-        self.desk: Final = responder.desk
-        self._reader = responder.reader
-
-    async def open(self, request: PollRequest[K]) -> tuple[EventStream[K], StateFeed[K]]:
-        """Park a stream. Raises: PurgatoryFullError, PurgatoryClosedError, or what Source.version() raises."""
-        if self.desk.loop is not asyncio.get_running_loop():
-            await self.desk.enter()
-        stream = _parked(self.desk, request, self._reader.peek)
-        return stream, StateFeed(self._reader, stream, request.since)
-
-
-class _LogStreams:
-    """Opens streams of *log*."""
-
-    def __init__(self, log: EventLog, policy: Policy | None) -> None:
-        self._place = LogDesk(log, policy)
-        self.desk: Final = self._place.desk
-
-    async def open(self, request: PollRequest[Any]) -> tuple[EventStream[Any], LogFeed]:
-        """Park a stream. Raises: PurgatoryFullError, PurgatoryClosedError, NotFoundError."""
-        position = await self._place.position(request, request.since)
-        try:
-            stream = _parked(self.desk, request, lambda _: position.turn())
-        except BaseException:
-            position.leave()
-            raise
-        return stream, LogFeed(position, stream)
-
-
-def _parked(desk: Desk, request: PollRequest[K], version: Callable[[K], str] | None) -> EventStream[K]:
-    stream = EventStream(desk.purgatory, request.resource, version, desk.policy, request.client, request.group)
-    try:
-        desk.open_stream(stream, request.keys, request.receive)
-    except BaseException:
-        stream.stop_counting()
-        raise
-    return stream
+async def _send_events(delivery: Delivery[K], answer: Answer, send: Send) -> None:
+    """Send *answer*, and events until there are no more, or the client has disconnected."""
+    start = {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
+    chunk: bytes | None = answer.body
+    is_there = await deliver(send, start)
+    while is_there and chunk is not None:
+        is_there = await deliver(send, {"type": _BODY, "body": chunk, "more_body": True})
+        chunk = await delivery.next() if is_there else None
+    if not is_there:
+        delivery.leave()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Final, Generic, Self, SupportsIndex
+from typing import Final, Self, SupportsIndex
 
 from ..arguments import require_text
 from ..core.kit import Observer
@@ -18,6 +18,7 @@ from .prefer import Fields, K, PollRequest
 from .reader import Reader
 from .responder import Responder
 from .source import AsyncSource, Source
+from .streamed import States, Streamable
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -47,7 +48,7 @@ class LongPollStatistics:
     refused: dict[str, int]
 
 
-class LongPolling(Generic[K]):
+class LongPolling(Streamable[K]):
     """Answers each poll of *source* as soon as there is something new or its wait is over.
 
         polling = LongPolling(purgatory, source)
@@ -110,6 +111,7 @@ class LongPolling(Generic[K]):
         policy = Policy() if policy is None else policy
         self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
         self._kept: Final = reader.kept
+        super().__init__(States(self._desk, reader))
         self._responder: Final = Responder(self._desk, reader, media_type.encode("latin-1"))
 
     @property

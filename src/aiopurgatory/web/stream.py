@@ -1,28 +1,45 @@
-"""Event streams: their operation, the events of a source, and how events are written."""
+"""The operation of event streams, and where it gets its events from."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Hashable
-from functools import lru_cache
+from collections.abc import Callable
 from math import inf
-from random import randint
-from typing import Final, Generic
+from typing import Protocol
 
 from ..core.kit import NO_CHECK, Undecided, is_due, loop_of, mark_retrieved, owner_of
-from ..errors import GoneError, NotFoundError
 from ..purgatory import Purgatory
-from .places import ReplacedError
 from .policy import Policy
 from .poll import LongPoll
-from .prefer import K
-from .reader import Reader
+from .prefer import K, PollRequest
+from .sse import HEARTBEAT
 
-#: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
-_A_DAY: Final = 24 * 60 * 60 * 1000
-#: Line ends; ``bytes.splitlines()`` would drop the last one.
-_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+
+class EventFeed(Protocol):
+    """The events of one stream.
+
+    Attributes:
+        version: the id of the last event: the client resumes from it. None: it has none.
+        seen: the stream reads again once its version function returns something else than this.
+        is_over: no event will follow. The stream sends what it has, and ends.
+    """
+
+    version: str | None
+    seen: str
+    is_over: bool
+
+    async def next(self, after: str | None, /) -> bytes:
+        """Read the next events, and set the attributes. Returns: the events as text, or nothing if there are none yet.
+
+        Cancelled if the stream ends meanwhile, as when its client disconnects.
+
+        Args: after: what *version* is.
+
+        Raises:
+            GoneError, NotFoundError: there are no events for this client, and no others to go on with.
+            ReadFailedError: they cannot be read now.
+        """
+        ...
 
 
 class EventStream(LongPoll[K]):
@@ -33,8 +50,8 @@ class EventStream(LongPoll[K]):
     is too old, it completes.
 
     Args:
-        version: Source.version, or None if the source is asynchronous. Then, a check after a read has begun causes
-            another read.
+        version: returns something else than ``EventFeed.seen`` if there is news, as Source.version does. None: that has
+            to be awaited; then, a check after a read has begun causes another read.
         policy: has its times.
     """
 
@@ -54,16 +71,10 @@ class EventStream(LongPoll[K]):
     )
 
     def __init__(
-        self,
-        purgatory: Purgatory,
-        resource: K,
-        version: Callable[[K], str] | None,
-        policy: Policy,
-        client: Hashable,
-        group: Hashable,
+        self, request: PollRequest[K], version: Callable[[K], str] | None, purgatory: Purgatory, policy: Policy
     ) -> None:
-        super().__init__(resource, version, "", policy.stall, client, group)
-        mark_retrieved(self)  # its task gets a failure in run(); until then, nothing awaits it
+        super().__init__(request.resource, version, "", policy.stall, request.client, request.group)
+        mark_retrieved(self)  # its task gets a failure; until then, nothing awaits it
         self._purgatory, self._heartbeat, self._stall = purgatory, policy.heartbeat, policy.stall
         self._is_async = version is None
         #: Whether a check came since the last read began.
@@ -85,61 +96,43 @@ class EventStream(LongPoll[K]):
 
     def try_complete(self) -> bool:
         self._is_checked = True
-        woken = self._woken
-        is_check = not is_due(self)
+        is_check, woken = not is_due(self), self._woken
         if woken is None or woken.done():  # an event is being sent
             if is_check:
                 self._call_for_read()
-        elif not is_check or self.has_news():
-            if is_check:
-                self._call_for_read()
-            else:
-                self._check = NO_CHECK
-            self._purgatory.reschedule(self, self._stall)
-            woken.set_result(None)
+            return False
+        if is_check:
+            if not self._has_news():
+                return False
+            self._call_for_read()
+        else:
+            self._check = NO_CHECK
+        self._purgatory.reschedule(self, self._stall)
+        woken.set_result(None)
         return False
 
-    def has_news(self) -> bool:
-        """Whether to read: the version has changed, or a check may tell of that."""
-        return self._is_checked if self._is_async else self._version(self.resource) != self._seen
-
-    def begin_read(self) -> None:
-        """Called before its task reads the source: the read may miss later changes."""
+    async def read(self, feed: EventFeed) -> bytes:
+        """Return the next events of *feed*, or nothing if there are none yet."""
+        # The read may miss later changes.
         self.is_reading, self._is_checked = True, False
         self.check, self._check = (self._check or NO_CHECK) if self._seen else NO_CHECK, 0
-        owner = owner_of(self)
-        self._calls = None if owner is None else owner.take_calls(self)
-
-    def decide(self, is_news: bool) -> None:
-        """The version was read: the checks that led to that had an effect if it *is_news*."""
-        if self._calls is not None:
-            self._calls.decide(is_news)
-            self._calls = None
-
-    def end_read(self) -> None:
-        """The event is read, too."""
+        self._take_calls()
+        events = await feed.next(feed.version)
+        self._decide(bool(events))
         self.is_reading = False
+        return events
 
-    def stop_counting(self) -> None:
-        """Checks that it has not read for had no effect."""
-        self.decide(False)
-        self.begin_read()
-        self.decide(False)
-        self.end_read()
+    async def next(self, feed: EventFeed) -> bytes | None:
+        """Wait for the next events of *feed*, or until a heartbeat is due. Returns: None if this is too old, or over.
 
-    def _call_for_read(self) -> None:
-        owner = owner_of(self)
-        if owner is not None:
-            self._check = max(self._check, owner.call_for_read(self))
-
-    async def news(self, seen: str) -> bool:
-        """Wait until the version is not *seen*, or until a heartbeat is due. Returns: False if this is too old."""
+        Called when the last events have been sent.
+        """
         left = self._end - loop_of(self._purgatory).time()
-        if left <= 0:
+        if left <= 0 or feed.is_over:
             self.force_complete()
-            return False
-        self._seen = seen
-        if self.has_news():
+            return None
+        self._seen = feed.seen
+        if self._has_news():
             self._purgatory.reschedule(self, self._stall)
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
         else:
@@ -147,82 +140,29 @@ class EventStream(LongPoll[K]):
             self._purgatory.reschedule(self, min(self._heartbeat, left))
             self._woken = woken = asyncio.get_running_loop().create_future()
             await woken
-        return True
+        return await self.read(feed) or HEARTBEAT
 
+    def stop_counting(self) -> None:
+        """Checks that it has not read for had no effect."""
+        self._decide(False)
+        self._take_calls()
+        self._decide(False)
 
-class StateFeed(Generic[K]):
-    """The events of a stream of states: each has the newest one.
+    def _has_news(self) -> bool:
+        """Whether to read: the version has changed, or a check may tell of that."""
+        return self._is_checked if self._is_async else self._version(self.resource) != self._seen
 
-    Args: stream: is told of each read. after: the client's version, or None.
-    """
+    def _call_for_read(self) -> None:
+        owner = owner_of(self)
+        if owner is not None:
+            self._check = max(self._check, owner.call_for_read(self))
 
-    __slots__ = ("_reader", "_stream", "is_over", "seen", "version")
+    def _take_calls(self) -> None:
+        owner = owner_of(self)
+        self._calls = None if owner is None else owner.take_calls(self)
 
-    def __init__(self, reader: Reader[K], stream: EventStream[K], after: str | None) -> None:
-        self._reader, self._stream = reader, stream
-        #: The version of the last event: its id.
-        self.version = after
-        #: What version() returned last. It may lag behind that of the last event.
-        self.seen = ""
-        #: Whether no event will follow.
-        self.is_over = False
-
-    async def next(self, after: str | None) -> bytes:
-        """Read the state. Returns: the events for a client at version *after*; none if that is the newest.
-
-        Raises:
-            GoneError, NotFoundError: there is no state, not even from scratch.
-            ReadFailedError: an AsyncSource has raised.
-        """
-        stream, body = self._stream, self._reader.body
-        stream.begin_read()
-        self.seen = version = await self._reader.version(stream.resource, stream.check)
-        stream.decide(version != after)
-        events = b""
-        if version != after:
-            try:
-                version, found = await body(stream.resource, after, version, stream.check)
-                events = b"" if version == after else event(version, found)
-            except GoneError as exc:
-                version, found = await body(stream.resource, None, version, stream.check)
-                events = gone(exc) + event(version, found)
-        self.version = version
-        stream.end_read()
-        return events
-
-    async def first(self) -> bytes:
-        """Read the state for the first time, as next() does."""
-        return await self.next(self.version)
-
-    def close(self) -> None:
-        """Nothing is to be closed."""
-
-
-def retry(policy: Policy) -> bytes:
-    """Have the client reconnect after a random time within ``Policy.retry_after``."""
-    low, high = policy.retry_after
-    return b"retry: %d\n\n" % randint(low * 1000, high * 1000)
-
-
-def replaced(exc: ReplacedError) -> bytes:
-    """The event of a stream that a newer one has replaced."""
-    return b"retry: %d\nevent: replaced\n%b" % (_A_DAY, _data(_bytes(exc)))
-
-
-@lru_cache(1)
-def event(version: str, body: bytes) -> bytes:
-    """The last event is cached: many streams send the same."""
-    return b"id: %b\n%b" % (version.encode(), _data(body))
-
-
-def gone(exc: GoneError | NotFoundError) -> bytes:
-    """With an empty id, so that the client does not resume from its version when it reconnects."""
-    return b"event: gone\nid:\n%b" % _data(_bytes(exc))
-
-
-def _data(text: bytes) -> bytes:
-    return b"data: %b\n\n" % b"\ndata: ".join(_LINE_END.split(text))
-
-
-def _bytes(exc: BaseException) -> bytes:
-    return str(exc).encode(errors="replace")
+    def _decide(self, is_news: bool) -> None:
+        """The checks that led to a read had an effect if there *is_news*."""
+        if self._calls is not None:
+            self._calls.decide(is_news)
+            self._calls = None

@@ -1,0 +1,134 @@
+"""The delivery of one event stream, from its request to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Final, Generic, Self, final
+
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError
+from ..waits import until_ended
+from .answer import NO_STORE, REFUSALS, Answer
+from .asgi import Receive
+from .places import ReplacedError
+from .poll import UnreadBodyError
+from .prefer import K, PollRequest
+from .source import ReadFailedError
+from .sse import gone, replaced, retry
+from .streamed import Streamed
+
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    NO_STORE,
+    (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
+]
+
+
+@final
+class Delivery(Generic[K]):
+    """Opens a stream, and brings its events.
+
+    Make it by enter(), and call begin(). While it is open, call next(), within go_on(). At the end, call close().
+    """
+
+    __slots__ = ("_desk", "_feed", "_stream", "is_open")
+
+    def __init__(self, streamed: Streamed[K], request: PollRequest[K]) -> None:
+        self._desk = streamed.desk
+        self._stream, self._feed = streamed.open(request)
+        #: Whether the stream has a place.
+        self.is_open = False
+
+    @classmethod
+    async def enter(cls, streamed: Streamed[K], request: PollRequest[K]) -> Self:
+        """Make a delivery, and open its desk before if it is closed: the purgatory has no clock until it is started."""
+        if streamed.desk.loop is not asyncio.get_running_loop():
+            await streamed.desk.enter()
+        return cls(streamed, request)
+
+    async def begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
+        """Open the stream, and read its first events. Returns: the answer; if is_open, more is to follow.
+
+        If it raises, it is not open.
+
+        Args: keys, receive: as for LongPolling.answer().
+        """
+        try:
+            return await self._begin(keys, receive)
+        except REFUSALS as exc:
+            self.close()
+            return self._desk.refuse(exc)
+        except BaseException:
+            self.close()
+            raise
+
+    async def _begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
+        desk, stream, feed = self._desk, self._stream, self._feed
+        desk.open_stream(stream, keys, receive)
+        self.is_open = True
+        first = await until_ended(stream, lambda: stream.read(feed))
+        if first is None:  # it has ended
+            if stream.cancelled():
+                return self.stopped()
+            failure = stream.exception()
+            if not isinstance(failure, ReplacedError):  # a client learns that from an event
+                raise failure or ReadFailedError("the source did not answer in time")
+            first = replaced(failure)
+            self.close()
+        elif not first and feed.is_over:  # EventSource reconnects after any other status
+            self.close()
+            desk.count(204)
+            return Answer(204, b"", [NO_STORE])
+        else:
+            first = retry(desk.policy) + first
+        desk.count(200)
+        return Answer(200, first, list(_HEADERS))
+
+    def stopped(self) -> Answer:
+        """The answer if begin() was cancelled: by the server, or since the client has disconnected."""
+        self.close()
+        if not self._stream.left:
+            return self._desk.refuse(PurgatoryClosedError("the server stops"))
+        self._desk.count(499)
+        return Answer(499, b"", [])  # nobody reads it
+
+    async def next(self) -> bytes | None:
+        """Wait for events, or a heartbeat. Called when the last ones have been sent. Returns: None at the end."""
+        return await self._stream.next(self._feed)
+
+    async def go_on(self, call: Callable[[], Awaitable[object]]) -> bytes | None:
+        """Await *call()* until the stream ends. Returns: what to send last; None: nothing, since nobody reads it."""
+        try:
+            await until_ended(self._stream, call)
+            return self.last_words()
+        except (GoneError, NotFoundError) as exc:
+            return gone(exc)
+        except ReadFailedError:
+            return retry(self._desk.policy)
+
+    def last_words(self) -> bytes | None:
+        """What to send last. Raises: what the source has raised."""
+        stream = self._stream
+        if stream.left:
+            return None
+        failure = stream.exception() if stream.done() and not stream.cancelled() else None
+        match failure:
+            case None if stream.expired and not stream.is_reading:  # the client did not read
+                return None
+            case None | PurgatoryClosedError() | UnreadBodyError():
+                return b"" if self._feed.is_over else retry(self._desk.policy)
+            case ReplacedError():
+                return replaced(failure)
+            case GoneError() | NotFoundError():
+                return gone(failure)
+        raise failure
+
+    def leave(self) -> None:
+        """The client has disconnected."""
+        self._stream.leave()
+
+    def close(self) -> None:
+        """Release the place of the stream."""
+        if self.is_open:
+            self.is_open = False
+            self._desk.close_stream(self._stream)
