@@ -60,11 +60,14 @@ class Reader:
         self.seen = ""
         self.is_over = False
 
+    def close(self) -> None:
+        pass
+
     async def next(self, after: str | None, /) -> bytes:
         await asyncio.sleep(0)
         log = self._log
         if log.failure is not None:
-            raise log.failure
+            raise type(log.failure)(*log.failure.args)  # a new one: what is raised keeps its frames
         start, found = int(after or "0"), b""
         if start < log.trimmed:
             found, start = gone(GoneError(f"{start} is gone")), log.trimmed
@@ -181,5 +184,5 @@ async def test_feed_that_fails_later_ends_the_stream(log: Log) -> None:
 
 
 async def test_something_else_than_what_can_be_streamed_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^polling must be a LongPolling, got 7$"):
-        EventRoute(7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^polling must be a LongPolling or an EventLog, got 7$"):
+        EventRoute(7)  # type: ignore[call-overload]

@@ -44,9 +44,12 @@ class Position:
         turn = -1 if self._tail is None else self._tail.turn
         return f"{turn}.{self._number}" if self.seen == -1 else str(turn)
 
-    def is_unknown(self) -> bool:
-        """Whether the topic is not there yet."""
-        return self._tail is not None and self._tail.state is None
+    async def until_known(self) -> None:
+        """Wait until the topic is there, or until next() raises."""
+        while (
+            (tail := self._tail) is not None and tail.state is None and tail.error is None and not self._is_late(tail)
+        ):
+            await asyncio.shield(tail.next_change())
 
     def has_news(self) -> bool:
         """Whether next() may return events, or raise."""
@@ -98,8 +101,12 @@ class Position:
         """Raises: NotFoundError: the unknown topic was waited for long enough (S9), or was deleted."""
         if self._lineage is not None:
             raise NotFoundError("the topic is not there any more")
-        if tail.is_absent and asyncio.get_running_loop().time() >= self._until:
+        if self._is_late(tail):
             raise NotFoundError("there is no such topic")
+
+    def _is_late(self, tail: Tail) -> bool:
+        """Whether the unknown topic was waited for long enough (S9)."""
+        return tail.is_absent and asyncio.get_running_loop().time() >= self._until
 
     def _settle(self, state: State) -> None:
         """Find the id in *state*. Raises: GoneError."""

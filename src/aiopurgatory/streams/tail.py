@@ -78,6 +78,7 @@ class Tail:
         #: Whether the next read turns the listeners, whatever it finds.
         self._is_owed = False
         self._woken: asyncio.Future[None] | None = None
+        self._next: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def join(self, after: str | None) -> float:
@@ -211,8 +212,17 @@ class Tail:
         self.window.clear()
         self.last, self._id = state.last, state.id_of(state.last)
 
+    def next_change(self) -> asyncio.Future[None]:
+        """Return a future that is done when the turn changes. Many may await it: shield it."""
+        if self._next is None:
+            self._next = self._loop.create_future()
+        return self._next
+
     def _change(self) -> None:
         self.turn += 1
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
         self._purgatory.notify(self.topic)
 
     def _wake(self) -> None:

@@ -129,6 +129,7 @@ class Delivery(Generic[K]):
 
     def close(self) -> None:
         """Release the place of the stream."""
+        self._feed.close()
         if self.is_open:
             self.is_open = False
             self._desk.close_stream(self._stream)

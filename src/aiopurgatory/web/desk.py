@@ -38,7 +38,7 @@ class Desk:
     """Parks clients in *purgatory*, refuses them, and counts both.
 
     Args:
-        polling: the object that observers are told of.
+        polling: the object that observers are told of; None: they are not told.
         name: labels the statistics; None: the purgatory's.
         observers: are told, as are those of the purgatory.
         stop_signals: whether stop signals close it.
@@ -95,7 +95,7 @@ class Desk:
             self._handover = Handover(turn_budget_of(self.purgatory))
         if self._stop_signals:
             on_stop_signal(self.close)
-        if self.purgatory.is_open:
+        if self.purgatory.is_open and self._polling is not None:
             tell_opened(self.purgatory, self._polling, self._observers)
 
     def close(self) -> None:
@@ -110,7 +110,8 @@ class Desk:
     def _leave_loop(self) -> None:
         if self.loop is not None:
             self.loop = None
-            tell_closed(self.purgatory, self._polling, self._observers)
+            if self._polling is not None:
+                tell_closed(self.purgatory, self._polling, self._observers)
 
     # places
 

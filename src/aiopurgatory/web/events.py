@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import Any, Final, Generic, final
+from typing import Any, Final, Generic, final, overload
 
+from ..arguments import require
+from ..streams import EventLog
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
 from .delivery import Delivery
+from .logs import LogStreams, after_in_query
+from .policy import Policy
 from .prefer import K, PollRequest
 from .route import joined, path_parameter, send_answer
-from .streamed import Streamable, streamed_by
+from .streamed import Streamable, Streamed, streamed_by
 
 _BODY: Final = "http.response.body"
 
@@ -65,7 +69,7 @@ class EventRoute(Generic[K]):
     The stream of an EventLog has the log's own events, each once, in order, with its id, and its name if it has one.
     The last is ``end``, with the reason. A client that reconnects after it is answered 204: EventSource stops for good.
     A topic that does not exist yet is waited for, then the answer is 404. If events that the client has not seen are
-    not kept any more, it gets an event ``gone`` with an empty id, then what is kept. *keys* do not apply.
+    not kept any more, it gets an event ``gone`` with an empty id, then what is kept.
 
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event, and after ``stall`` its own task keeps waiting for a client that does not read.
@@ -73,7 +77,8 @@ class EventRoute(Generic[K]):
     *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
 
     Args:
-        polling: a LongPolling, which has the source, the purgatory and the policy.
+        polling: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
+        policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
         resource: what to stream; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
@@ -82,18 +87,48 @@ class EventRoute(Generic[K]):
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
     """
 
+    @overload
+    def __init__(
+        self: EventRoute[str],
+        polling: EventLog,
+        *,
+        policy: Policy | None = None,
+        resource: Callable[[Scope], str] = ...,
+        since: Callable[[Scope], str | None] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         polling: Streamable[K],
         *,
+        resource: Callable[[Scope], K] = ...,
+        since: Callable[[Scope], str | None] | None = None,
+        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        polling: Streamable[Any] | EventLog,
+        *,
         policy: Policy | None = None,
-        resource: Callable[[Scope], K] = path_parameter,
+        resource: Callable[[Scope], Any] = path_parameter,
         since: Callable[[Scope], str | None] | None = None,
         keys: Callable[[Scope], Iterable[Hashable]] | None = None,
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
     ) -> None:
-        self._streamed = streamed_by(polling)
+        if isinstance(polling, EventLog):
+            require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
+            self._streamed: Streamed[K] = LogStreams(polling, policy)
+            since = since or after_in_query
+        else:
+            require(policy is None, "policy", "left out here: the LongPolling has one", policy)
+            self._streamed = streamed_by(polling)
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group
 

@@ -21,77 +21,65 @@ from .poll import LongPoll
 from .prefer import MAX_FIELD, PollRequest, entity_tags, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
 from .source import ReadFailedError
-from .stream import EventStream, gone
+from .sse import gone
+from .stream import EventFeed, EventStream
+from .streamed import Streamed
 
 _JSON: Final = (b"content-type", b"application/json")
 #: The most characters of a topic. Longer ones cannot exist.
 _MAX_TOPIC: Final = 200
 
 
-class LogDesk:
-    """Where the clients of *log* wait, for one route. Args: policy: None: the default one."""
+@final
+class LogStreams(Streamed[Any]):
+    """The events of *log*. Args: policy: None: the default one."""
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
+        super().__init__(_desk_of(log, policy))
         self._log = log
-        self.desk: Final = Desk(self, log.purgatory, policy or Policy(), None, (), stop_signals=True)
 
-    async def position(self, request: PollRequest[Any], after: str | None) -> Position:
-        """Return the position of a client in its topic.
-
-        Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; what ``EventLog.start()`` raises.
-        """
-        topic = request.resource
-        if not isinstance(topic, str) or not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
-            raise NotFoundError("there is no such topic")
-        position = await position_in(self._log, topic, after)
-        if self.desk.loop is not asyncio.get_running_loop():
-            await self.desk.enter()
-        return position
+    def open(self, request: PollRequest[Any]) -> tuple[EventStream[Any], EventFeed]:
+        feed = LogFeed(self._log, request.resource, request.since)
+        stream = EventStream(request, lambda _: feed.turn(), self.desk.purgatory, self.desk.policy)
+        return stream, feed
 
 
 @final
 class LogFeed:
-    """The events of a stream of a log. Args: stream: is told of each read."""
+    """Each event has the log's own id. Args: after: the id of the last event that the client has."""
 
-    __slots__ = ("_position", "_stream", "is_over", "seen", "version")
+    __slots__ = ("_log", "_position", "_topic", "is_over", "seen", "version")
 
-    def __init__(self, position: Position, stream: EventStream[Any]) -> None:
-        self._position, self._stream = position, stream
-        self.version = position.id
+    def __init__(self, log: EventLog, topic: Any, after: str | None) -> None:
+        self._log, self._topic = log, topic
+        self._position: Position | None = None
+        self.version = after
         self.seen = ""
         self.is_over = False
 
-    async def first(self) -> bytes:
-        """Wait until the topic is there. Returns: the events that are there."""
-        events = await self.next(self.version)
-        while not events and self._position.is_unknown():
-            await self._stream.news(self.seen)
-            events = await self.next(self.version)
-        return events
+    def turn(self) -> str:
+        """Return what differs from *seen* if there is something to read."""
+        return "" if self._position is None else self._position.turn()
 
-    async def next(self, after: str | None) -> bytes:
-        """Return the next events; none: there is no newer one yet.
-
-        Raises: NotFoundError: there is no such topic. ReadFailedError: it cannot be read.
-        """
-        position, stream = self._position, self._stream
-        stream.begin_read()
+    async def next(self, after: str | None, /) -> bytes:
+        position = self._position
+        if position is None:
+            position = self._position = await _position(self._log, self._topic, after)
+            await position.until_known()
         self.seen = position.turn()
         try:
             events = b"".join([event.sse() for event in await position.next()])
         except GoneError as exc:  # S8
             position.go_on(exc)
-            events = gone(exc)
-            self.seen = ""
+            self.seen, events = "", gone(exc)
         except StoreError as exc:
             raise ReadFailedError(str(exc)) from exc
-        stream.decide(bool(events))
-        stream.end_read()
         self.version, self.is_over = position.id, position.is_over
         return events
 
     def close(self) -> None:
-        self._position.leave()
+        if self._position is not None:
+            self._position.leave()
 
 
 @final
@@ -99,8 +87,8 @@ class LogResponder:
     """Answers long polls of *log*."""
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
-        self._place = LogDesk(log, policy)
-        self.desk: Final = self._place.desk
+        self._log = log
+        self.desk: Final = _desk_of(log, policy)
 
     async def respond(self, request: PollRequest[Any]) -> Answer:
         """Answer with the events after the client's; 204: there will be none."""
@@ -111,7 +99,9 @@ class LogResponder:
             preferred = wait_preference(request.prefer) if request.prefer and request.wait is None else None
             wait = desk.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
             after = request.since or _only_tag(request)
-            position = await self._place.position(request, after)
+            if desk.loop is not asyncio.get_running_loop():
+                await desk.enter()
+            position = await _position(self._log, request.resource, after)
             turn = position.turn
             version: Callable[[Any], str] = lambda _: turn()  # noqa: E731
             left = desk.policy.timeout(wait) if wait > 0 else 0.0
@@ -147,6 +137,21 @@ class LogResponder:
             poll = None  # what is raised keeps this frame
         desk.count(answer.status)
         return answer
+
+
+def _desk_of(log: EventLog, policy: Policy | None) -> Desk:
+    """Where the clients of one route wait."""
+    return Desk(None, log.purgatory, policy or Policy(), None, (), stop_signals=True)
+
+
+async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
+    """Return the position of a client in *topic*.
+
+    Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; what ``EventLog.start()`` raises.
+    """
+    if not isinstance(topic, str) or not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
+        raise NotFoundError("there is no such topic")
+    return await position_in(log, topic, after)
 
 
 def _only_tag(request: PollRequest[Any]) -> str | None:

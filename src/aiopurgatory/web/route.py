@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, Final, Generic, final
+from typing import Any, Final, Generic, final, overload
 from urllib.parse import unquote_plus
 
+from ..arguments import require
 from ..errors import PurgatoryClosedError
 from ..streams import EventLog
 from .answer import Answer
@@ -64,12 +65,36 @@ class LongPollRoute(Generic[K]):
     Cost: a parked poll takes about 1.6 kB on top of what the server and the framework need for a request.
     """
 
+    @overload
     def __init__(
-        self,
-        polling: LongPolling[K] | EventLog,
+        self: LongPollRoute[str],
+        polling: EventLog,
         *,
         policy: Policy | None = None,
-        resource: Callable[[Scope], K] = path_parameter,
+        resource: Callable[[Scope], str] = ...,
+        since: Callable[[Scope], str | None] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        polling: LongPolling[K],
+        *,
+        resource: Callable[[Scope], K] = ...,
+        since: Callable[[Scope], str | None] | None = None,
+        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        polling: LongPolling[Any] | EventLog,
+        *,
+        policy: Policy | None = None,
+        resource: Callable[[Scope], Any] = path_parameter,
         since: Callable[[Scope], str | None] | None = None,
         keys: Callable[[Scope], Iterable[Hashable]] | None = None,
         client: Callable[[Scope], Hashable] | None = None,
@@ -77,11 +102,11 @@ class LongPollRoute(Generic[K]):
     ) -> None:
         self._responder: Responder[K] | LogResponder
         if isinstance(polling, EventLog):
+            require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
             self._responder = LogResponder(polling, policy)
             since = since or after_in_query
         else:
-            if policy is not None:
-                raise TypeError("policy must be left out here: the LongPolling has one")
+            require(policy is None, "policy", "left out here: the LongPolling has one", policy)
             self._responder = responder_of(polling)
         self._resource, self._since, self._keys = resource, since, keys
         self._client, self._group = client, group

@@ -41,6 +41,10 @@ class EventFeed(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """The stream has ended. Idempotent."""
+        ...
+
 
 class EventStream(LongPoll[K]):
     """A stream of events: one operation from its start to its end, so that it keeps its place between two events.

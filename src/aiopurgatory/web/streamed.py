@@ -34,7 +34,7 @@ class Streamable(Generic[K]):
 def streamed_by(what: Streamable[K]) -> Streamed[K]:
     """What an EventRoute of *what* streams. Raises: TypeError: *what* is of another kind."""
     if not isinstance(what, Streamable):
-        raise TypeError(f"polling must be a LongPolling, got {what!r}")
+        raise TypeError(f"polling must be a LongPolling or an EventLog, got {what!r}")
     return what._streamed
 
 
@@ -78,3 +78,6 @@ class StateFeed(Generic[K]):
                 events = gone(exc) + event(version, found)
         self.version = version
         return events
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
