@@ -56,6 +56,27 @@ async def test_notify_all_spares_those_ended_meanwhile(clock: ManualClock) -> No
         assert [op.tries for op in ops] == [3] * 9 + [2]
 
 
+async def test_notify_all_tries_a_single_op(purgatory: Purgatory) -> None:
+    (op,) = watch_ready(purgatory, 1)
+    purgatory.notify_all()
+    await turns(5)
+    assert op.outcome is Outcome.COMPLETED
+
+
+async def test_notify_all_cut_off_by_close_is_not_resumed(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock, turn_budget=1e-9)
+    async with purgatory:
+        ops = [purgatory.watch(Op(60.0), [number]) for number in range(10)]
+        purgatory.notify_all()
+        while ops[0].tries < 3:
+            await turns(1)
+        assert ops[9].tries == 2
+    async with purgatory:
+        ops = [purgatory.watch(Op(60.0), [number]) for number in range(10)]
+        await turns(40)
+        assert [op.tries for op in ops] == [2] * 10
+
+
 async def test_notify_all_with_nobody_is_harmless(purgatory: Purgatory) -> None:
     purgatory.notify_all()
     Purgatory().notify_all()
