@@ -138,6 +138,27 @@ async def test_reschedule_to_none_and_back() -> None:
         assert not timeout.expired()
 
 
+@pytest.mark.parametrize("way", ["timeout", "timeout_at", "reschedule"])
+async def test_timeout_fires_at_its_deadline_late_in_the_day(way: str) -> None:
+    clock = ManualClock(start=100.0)
+    async with Purgatory(clock=clock) as purgatory:
+
+        async def sleep() -> None:
+            seconds = 5.0 if way == "timeout" else 1.0
+            timeout = purgatory.timeout_at(105.0) if way == "timeout_at" else purgatory.timeout(seconds)
+            async with timeout:
+                if way == "reschedule":
+                    timeout.reschedule(105.0)
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(sleep())
+        await asyncio.sleep(0)
+        await clock.advance(4.999)
+        assert not task.done()
+        await clock.advance(0.001)
+        assert isinstance(task.exception(), TimeoutError)
+
+
 @pytest.mark.parametrize("delay", ["1", True, b"1", [], 1j])
 async def test_delay_must_be_a_number(delay: object) -> None:
     purgatory = Purgatory()
