@@ -1,0 +1,623 @@
+"""A server that is down, slow or broken: what listeners and producers see of it. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiopurgatory import PurgatoryClosedError
+from aiopurgatory.streams import (
+    Commit,
+    EndedError,
+    EventLog,
+    GoneError,
+    NotFoundError,
+    Page,
+    StoreDownError,
+    StoreError,
+    TopicExistsError,
+)
+from aiopurgatory.streams.run import PARTING
+from aiopurgatory.streams.tail import PAUSES as READ_PAUSES
+from aiopurgatory.testing.settling import settle
+
+from .simulated import SimulatedServer, SimulatedStore
+from .virtual import play
+
+LEASE = 3.0
+
+
+class World:
+    """A server, and a log on it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.server = SimulatedServer()
+        self.store = SimulatedStore(self.server, Random(1))
+        self.log = EventLog(self.store, **options)
+        self.others: list[EventLog] = []
+
+    def another(self, **options: Any) -> EventLog:
+        """A log in another process."""
+        self.others.append(EventLog(SimulatedStore(self.server, Random(2)), **options))
+        return self.others[-1]
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def listen(
+        self, topic: str = "x", after: str | None = None, log: EventLog | None = None
+    ) -> asyncio.Task[list[str]]:
+        return asyncio.create_task(data_of(log or self.log, topic, after))
+
+    def outage(self, seconds: float) -> None:
+        self.server.is_down = True
+        asyncio.get_running_loop().call_later(seconds, setattr, self.server, "is_down", False)
+
+
+async def data_of(log: EventLog, topic: str, after: str | None = None) -> list[str]:
+    return [event.data async for event in log.follow(topic, after)]
+
+
+def in_virtual_time(**options: Any) -> Callable[[Callable[[World], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Run an async test in virtual time, with a World. Args: options: of its log."""
+
+    def decorate(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        async def run() -> None:
+            before = asyncio.all_tasks()
+            world = World(**options)
+            await world.log.start()
+            await test(world)
+            await settle(lambda: True)
+            found = world.log.statistics()
+            assert (found.listeners, found.topics, found.window_bytes) == (0, 0, 0)
+            for log in (world.log, *world.others):
+                await log.aclose()
+            await settle(lambda: True)
+            left = asyncio.all_tasks() - before - {asyncio.current_task()}
+            assert [task for task in left if not task.done()] == []
+
+        def played() -> None:
+            play(run())
+
+        played.__name__, played.__doc__ = test.__name__, test.__doc__
+        return played
+
+    return decorate
+
+
+# listeners
+
+
+@in_virtual_time()
+async def test_down_at_the_first_read_is_waited_for(world: World) -> None:
+    await world.log.append("x", "a")
+    world.outage(60.0)
+    began, listener = world.now(), world.listen()
+    await asyncio.sleep(1.0)
+    assert world.log.statistics().error == "the server is down"
+    await asyncio.sleep(61.0 + 1.5 * READ_PAUSES[1])
+    await world.log.end("x")
+    assert await listener == ["a", "done"]
+    assert world.log.statistics().error is None
+    assert world.now() - began < 70.0
+
+
+@in_virtual_time(unknown_timeout=5.0)
+async def test_outage_does_not_make_a_topic_unknown(world: World) -> None:
+    await world.log.append("x", "a")
+    world.outage(30.0)
+    known, unknown = world.listen("x"), world.listen("y")
+    await asyncio.sleep(29.0)
+    late = world.listen("z")
+    assert not known.done()
+    assert not unknown.done()
+    await asyncio.sleep(4.5)  # the server is back since 3.5 s
+    assert isinstance(unknown.exception(), NotFoundError)
+    assert not late.done()
+    await asyncio.sleep(3.0)
+    assert isinstance(late.exception(), NotFoundError)
+    await world.log.end("x")
+    assert await known == ["a", "done"]
+
+
+@in_virtual_time(window_bytes=0)
+async def test_down_while_reading_older_events_is_waited_for(world: World) -> None:
+    ids = [await world.log.append("x", str(number)) for number in range(5)]
+    first = world.listen(after=ids[-1])
+    await asyncio.sleep(1.0)
+    world.outage(20.0)
+    behind = [world.listen(after=ids[1]) for _ in range(3)]
+    await asyncio.sleep(25.0)
+    await world.log.end("x")
+    assert await first == ["done"]
+    assert [await each for each in behind] == [["2", "3", "4", "done"]] * 3
+
+
+@in_virtual_time(window_bytes=0)
+async def test_older_events_come_after_a_broken_connection(world: World) -> None:
+    """Though nothing else happens in the topic."""
+    ids = [await world.log.append("x", str(number)) for number in range(5)]
+    first = world.listen(after=ids[-1])
+    await asyncio.sleep(1.0)
+    world.outage(0.1)
+    got: list[str] = []
+
+    async def listen() -> None:
+        async for event in world.log.follow("x", ids[0]):
+            got.append(event.data)
+
+    behind = asyncio.create_task(listen())
+    await asyncio.sleep(1.0)
+    assert got == ["1", "2", "3", "4"]
+    for task in (first, behind):
+        task.cancel()
+
+
+@pytest.mark.parametrize("close", ["aclose", "purgatory"])
+def test_closing_does_not_wait_for_older_events(close: str) -> None:
+    @in_virtual_time(window_bytes=0)
+    async def test(world: World) -> None:
+        ids = [await world.log.append("x", str(number)) for number in range(5)]
+        first = world.listen(after=ids[-1])
+        await asyncio.sleep(1.0)
+        world.outage(60.0)
+        behind = [world.listen(after=ids[1]) for _ in range(3)]
+        await asyncio.sleep(5.0)
+        began = world.now()
+        if close == "aclose":
+            await world.log.aclose()
+        else:
+            world.log.purgatory.close()
+        for task in (first, *behind):
+            with pytest.raises(PurgatoryClosedError):
+                await task
+        assert world.now() - began < 0.1
+
+    test()
+
+
+@in_virtual_time()
+async def test_tail_in_an_outage_serves_a_listener_that_comes(world: World) -> None:
+    await world.log.append("x", "a")
+    world.outage(10.0)
+    first = world.listen()
+    await asyncio.sleep(5.0)
+    second = world.listen()
+    await asyncio.sleep(10.0)
+    await world.log.end("x")
+    assert await first == await second == ["a", "done"]
+
+
+@in_virtual_time(unknown_timeout=5.0)
+async def test_deleted_topic_ends_its_listeners(world: World) -> None:
+    await world.log.append("x", "a")
+    listeners = [world.listen() for _ in range(3)]
+    await asyncio.sleep(1.0)
+    world.server.delete("x")
+    world.store.notice()
+    await asyncio.sleep(0.1)
+    for listener in listeners:
+        with pytest.raises(NotFoundError, match="the topic is not there any more"):
+            await listener
+
+
+@in_virtual_time(unknown_timeout=5.0)
+async def test_topic_that_comes_again_is_another(world: World) -> None:
+    last = await world.log.append("x", "a")
+    world.server.delete("x")
+    assert await world.another().append("x", "b") != last
+    with pytest.raises(GoneError) as gone:
+        await data_of(world.log, "x", last)
+    await world.log.end("x")
+    assert await data_of(world.log, "x", gone.value.after) == ["b", "done"]
+
+
+# broken
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.CRITICAL + 1, "aiopurgatory")
+    return caplog
+
+
+def break_reads(world: World, patch: pytest.MonkeyPatch, after: int = 0) -> None:
+    """Let reads of events after the number *after* fail."""
+    read = world.store.read
+
+    async def broken(topic: str, number: int, rows: int, size: int) -> Page:
+        if number >= after:
+            raise LookupError("a corrupt row")
+        return await read(topic, number, rows, size)
+
+    patch.setattr(world.store, "read", broken)
+
+
+def test_error_in_a_tail_ends_its_listeners(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        await world.log.append("x", "a")
+        listeners = [world.listen() for _ in range(3)]
+        await asyncio.sleep(1.0)
+        break_reads(world, monkeypatch)
+        world.store.notice()
+        await asyncio.sleep(0.1)
+        errors = [listener.exception() for listener in listeners]
+        for error in errors:
+            assert isinstance(error, StoreError)
+            assert not isinstance(error, StoreDownError)
+            assert "a corrupt row" in str(error)
+        assert len({id(error) for error in errors}) == 3  # each has a traceback of its own
+        assert "the topic 'x' cannot be read; its listeners end" in caplog.text
+        monkeypatch.undo()
+        again = world.listen()  # the next one gets a new tail
+        await asyncio.sleep(1.0)
+        await world.log.end("x")
+        assert await again == ["a", "done"]
+
+    test()
+
+
+def test_error_in_a_tail_with_a_listener_that_is_busy(
+    monkeypatch: pytest.MonkeyPatch, quiet: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        await world.log.append("x", "a")
+        busy = world.log.follow("x")
+        await anext(busy)
+        break_reads(world, monkeypatch)
+        world.store.notice()
+        await asyncio.sleep(1.0)
+        assert world.log.statistics().window_bytes == 0
+        monkeypatch.undo()
+        other = world.listen()
+        await asyncio.sleep(1.0)
+        with pytest.raises(StoreError):
+            await anext(busy)
+        assert world.log.statistics().listeners == 1
+        await world.log.end("x")
+        assert await other == ["a", "done"]
+
+    test()
+
+
+def test_error_while_reading_older_events_ends_these_listeners(
+    monkeypatch: pytest.MonkeyPatch, quiet: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time(window_bytes=0)
+    async def test(world: World) -> None:
+        ids = [await world.log.append("x", str(number)) for number in range(5)]
+        first = world.listen(after=ids[-1])
+        await asyncio.sleep(1.0)
+        break_reads(world, monkeypatch, 2)
+        behind = [world.listen(after=ids[1]) for _ in range(3)]
+        await asyncio.sleep(1.0)
+        for listener in behind:
+            with pytest.raises(StoreError, match="a corrupt row"):
+                await listener
+        assert not first.done()
+        first.cancel()
+
+    test()
+
+
+def test_error_in_a_commit_is_raised_and_the_next_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        async def broken(topic: str, commit: Commit, keep: float) -> Page:
+            raise LookupError("a full disk")
+
+        await world.log.append("x", "a")
+        monkeypatch.setattr(world.store, "commit", broken)
+        with pytest.raises(StoreError, match=r"the store has failed: .*a full disk") as raised:
+            await world.log.append("x", "b")
+        assert isinstance(raised.value.__cause__, LookupError)
+        monkeypatch.undo()
+        await world.log.append("x", "c")
+        await world.log.end("x")
+        assert await data_of(world.log, "x") == ["a", "c", "done"]
+
+    test()
+
+
+# producers
+
+
+@in_virtual_time()
+async def test_append_waits_through_an_outage(world: World) -> None:
+    async with world.log.run("x", lease=LEASE) as run:
+        await run.append("a")
+        world.outage(LEASE * 0.9)
+        await run.append("b")
+    assert await data_of(world.log, "x") == ["a", "b", "done"]
+
+
+@in_virtual_time()
+async def test_append_gives_up_after_the_lease(world: World) -> None:
+    async with world.log.run("x", lease=LEASE) as run:
+        await run.append("a")
+        world.outage(LEASE * 2)
+        began = world.now()
+        with pytest.raises(StoreDownError, match="the server is down"):
+            await run.append("b")
+        assert LEASE * 0.5 < world.now() - began <= LEASE
+        await asyncio.sleep(LEASE * 1.5)
+        await run.append("c")  # nobody has listened, so it goes on
+    assert await data_of(world.log, "x") == ["a", "c", "done"]
+
+
+@in_virtual_time()
+async def test_appends_that_queue_give_up_together(world: World) -> None:
+    await world.log.append("x", "a")
+    world.outage(100.0)
+    began = world.now()
+    appends = [asyncio.create_task(world.log.append("x", str(number), timeout=5.0)) for number in range(20)]
+    await asyncio.wait(appends)
+    assert all(isinstance(append.exception(), StoreDownError) for append in appends)
+    assert world.now() - began < 6.0
+
+
+@in_virtual_time()
+async def test_append_without_patience_tries_once(world: World) -> None:
+    world.outage(10.0)
+    began = world.now()
+    with pytest.raises(StoreDownError):
+        await world.log.append("x", "a", timeout=0)
+    assert world.now() - began < 0.1
+    await asyncio.sleep(10.0)
+    await asyncio.gather(*(world.log.append("x", str(number), timeout=0) for number in range(5)))
+    await world.log.end("x")
+    assert sorted(await data_of(world.log, "x")) == [*map(str, range(5)), "done"]
+
+
+@pytest.mark.parametrize("fault", ["reply lost", "not made"])
+def test_append_repeated_by_the_log_adds_one_event(fault: str) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        async with world.log.run("x", lease=LEASE) as run:
+            for number in range(10):
+                world.store.faults = [fault] * (number % 3)
+                await run.append(str(number))
+            world.store.faults = [fault]
+        assert await data_of(world.log, "x") == [*map(str, range(10)), "done"]
+
+    test()
+
+
+@in_virtual_time()
+async def test_run_begins_once_though_the_reply_is_lost(world: World) -> None:
+    world.store.faults = ["reply lost"]
+    async with world.log.run("x", lease=LEASE) as run:
+        await run.append("a")
+    assert await data_of(world.log, "x") == ["a", "done"]
+
+
+@in_virtual_time()
+async def test_run_that_could_not_begin_is_entered_again(world: World) -> None:
+    run = world.log.run("x", lease=LEASE)
+    world.store.faults = ["reply lost"] * 50
+    world.outage(LEASE * 1.1)
+    with pytest.raises(StoreDownError):
+        await run.__aenter__()
+    world.store.faults.clear()
+    await asyncio.sleep(LEASE)
+    async with run:
+        await run.append("a")
+        with pytest.raises(TopicExistsError):
+            await world.another().run("x").__aenter__()
+    assert await data_of(world.log, "x") == ["a", "done"]
+
+
+@in_virtual_time()
+async def test_living_run_survives_any_outage(world: World) -> None:
+    listener = world.listen()
+    async with world.log.run("x", lease=LEASE) as run:
+        await run.append("a")
+        for seconds in (1.0, 2.9, 3.1, 4.0, 7.3, 30.0):
+            world.outage(seconds)
+            await asyncio.sleep(seconds + 2 * LEASE)
+            world.store.notice()
+        await run.append("b")
+    assert await listener == ["a", "b", "done"]
+
+
+@in_virtual_time()
+async def test_dead_run_is_abandoned_after_the_lease_and_a_third(world: World) -> None:
+    run = await world.another().run("x", lease=LEASE).__aenter__()
+    await run.append("a")
+    began, listener = world.now(), world.listen()
+    assert run._renewing is not None
+    run._renewing.cancel()
+    assert await listener == ["a", "abandoned"]
+    assert LEASE * 4 / 3 <= world.now() - began + 0.1 < LEASE * 1.5
+    assert world.log.statistics().abandoned == 1
+
+
+@in_virtual_time()
+async def test_dead_run_is_abandoned_once_by_many_readers(world: World) -> None:
+    logs = [world.another() for _ in range(5)]
+    run = await world.another().run("x", lease=LEASE).__aenter__()
+    listeners = [world.listen(log=log) for log in logs]
+    await asyncio.sleep(LEASE)
+    assert run._renewing is not None
+    run._renewing.cancel()
+    assert [await listener for listener in listeners] == [["abandoned"]] * 5
+    assert sum(log.statistics().abandoned for log in logs) == 1
+
+
+# leaving a run in an outage
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+def test_run_left_in_an_outage_does_not_keep_its_task(how: str) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        async def produce() -> None:
+            async with world.log.run("x", lease=LEASE) as run:
+                await run.append("a")
+                world.outage(LEASE * 0.8)
+                if how == "failed":
+                    raise LookupError
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(produce())
+        await asyncio.sleep(0.5)
+        began = world.now()
+        task.cancel() if how == "cancelled" else None
+        with suppress(LookupError, asyncio.CancelledError):
+            await task
+        assert world.now() - began <= PARTING
+        assert world.server.is_down
+        assert await data_of(world.log, "x") == ["a", how]  # it was written in the background
+
+    test()
+
+
+@in_virtual_time()
+async def test_run_done_in_an_outage_waits_for_its_end(world: World) -> None:
+    async with world.log.run("x", lease=LEASE) as run:
+        await run.append("a")
+        world.outage(LEASE * 0.8)
+    assert not world.server.is_down
+    assert await data_of(world.log, "x") == ["a", "done"]
+
+
+def test_run_done_in_a_long_outage_raises(caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        async def produce() -> None:
+            async with world.log.run("x", lease=LEASE) as run:
+                await run.append("a")
+                world.outage(LEASE * 3)
+
+        began = world.now()
+        with pytest.raises(StoreDownError):
+            await produce()
+        assert world.now() - began < LEASE * 1.1
+        assert "the run 'x' is done, and its listeners learn it by the lease: the server is down" in caplog.text
+        await asyncio.sleep(LEASE * 2)
+        assert await data_of(world.log, "x") == ["a", "abandoned"]
+
+    test()
+
+
+@in_virtual_time()
+async def test_closed_log_writes_the_ends_of_cancelled_runs(world: World) -> None:
+    async def produce(topic: str) -> None:
+        async with world.log.run(topic) as run:
+            await run.append("a")
+            await asyncio.sleep(60)
+
+    tasks = [asyncio.create_task(produce(f"x{number}")) for number in range(5)]
+    await asyncio.sleep(0.5)
+    for task in tasks:
+        task.cancel()
+        asyncio.get_running_loop().call_soon(task.cancel)
+    await asyncio.sleep(0)
+    await world.log.aclose()
+    other = world.another()
+    assert [await data_of(other, f"x{number}") for number in range(5)] == [["a", "cancelled"]] * 5
+
+
+@in_virtual_time()
+async def test_closed_log_in_an_outage_waits_for_a_second(world: World) -> None:
+    async def produce() -> None:
+        async with world.log.run("x") as run:
+            await run.append("a")
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(produce())
+    await asyncio.sleep(0.5)
+    world.outage(100.0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    began = world.now()
+    await world.log.aclose()
+    assert world.now() - began <= PARTING
+
+
+@in_virtual_time()
+async def test_closed_log_ends_an_append_in_an_outage(world: World) -> None:
+    await world.log.start()
+    world.outage(100.0)
+    append = asyncio.create_task(world.log.append("x", "a"))
+    await asyncio.sleep(3.0)
+    await world.log.aclose()
+    began = world.now()
+    with pytest.raises(PurgatoryClosedError):
+        await append
+    assert world.now() - began <= 1.0
+
+
+def test_run_ended_by_another_stops_renewing() -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        async with world.log.run("x", lease=LEASE) as run:
+            await world.another().end("x", "stopped")
+            await asyncio.sleep(LEASE)
+            assert run._renewing is not None
+            assert run._renewing.done()
+            with pytest.raises(EndedError):
+                await run.append("a")
+
+    test()
+
+
+# retention
+
+
+@in_virtual_time(keep_seconds=100.0)
+async def test_event_is_as_old_as_its_append(world: World) -> None:
+    """Not as old as what its writer knew before."""
+    await world.log.append("x", "old")
+    await asyncio.sleep(90.0)
+    await world.log.append("x", "new")
+    await asyncio.sleep(50.0)
+    await world.log.append("x", "newest")
+    await world.log.end("x")
+    assert await data_of(world.log, "x") == ["new", "newest", "done"]
+
+
+@in_virtual_time(keep_seconds=60.0)
+async def test_old_topics_are_forgotten(world: World) -> None:
+    for number in range(20):
+        await world.log.append(f"x{number}", "a")
+        await asyncio.sleep(10.0)
+    assert len(world.server._topics) <= 7
+
+
+@in_virtual_time()
+async def test_writers_of_topics_are_bounded(world: World) -> None:
+    for number in range(1_200):
+        await world.log.append(f"x{number}", "a")
+    assert len(world.log._writers) == 1_000
+    await world.log.append("x0", "b")
+    await world.log.end("x0")
+    assert await data_of(world.log, "x0") == ["a", "b", "done"]
+
+
+@in_virtual_time(unknown_timeout=1.0)
+async def test_nothing_is_left_of_topics_that_are_gone(world: World) -> None:
+    for number in range(50):
+        topic = f"x{number}"
+        listeners = [world.listen(topic), world.listen(f"unknown {number}")]
+        await world.log.append(topic, "a")
+        await world.log.end(topic)
+        assert await listeners[0] == ["a", "done"]
+        with suppress(NotFoundError):
+            await listeners[1]
+    tails = world.log._tails
+    assert tails is not None
+    await settle(lambda: True)
+    assert not tails._tails
+    assert not tails._older
+    assert not tails._tasks._tasks
+    assert not tails.windows._turn
