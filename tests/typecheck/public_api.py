@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, assert_type
 
-from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, Statistics
+from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, PurgatoryClosedError, Statistics
 from aiopurgatory.operations import (
     Feed,
     Generation,
@@ -18,6 +18,23 @@ from aiopurgatory.operations import (
     WatermarkWait,
     fetch,
     produce,
+)
+from aiopurgatory.streams import (
+    Change,
+    Commit,
+    EndedError,
+    Event,
+    EventLog,
+    Follow,
+    GoneError,
+    LogStatistics,
+    MemoryLog,
+    NotFoundError,
+    Page,
+    Run,
+    Store,
+    StoreDownError,
+    StoreError,
 )
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
@@ -128,3 +145,53 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     assert_type(
         Heartbeats(purgatory, "x", timeout=1.0, on_missed=barrier.leave, excused=barrier.is_waiting), Heartbeats[str]
     )
+
+
+async def streams(store: Store) -> None:
+    async with MemoryLog(name="answers", keep_events=100, max_listeners=10, observers=[Printer()]) as log:
+        assert_type(log, MemoryLog)
+        assert_type(log.statistics(), LogStatistics)
+        assert_type(log.purgatory, Purgatory)
+        async with log.run("answers/7", lease=5.0, resume=True) as run:
+            assert_type(run, Run)
+            assert_type(await run.append("text", "token"), str)
+            assert_type(run.last_id, str | None)
+            await run.end("stopped")
+        assert_type(await log.append("chat", "hello", id="order 7", timeout=1.0), str)
+        assert_type(await log.end("chat", "closed"), str)
+        assert_type(await log.last_id("chat"), str | None)
+        async for event in log.follow("answers/7", after=None):
+            assert_type(event, Event)
+            assert_type((event.id, event.data, event.name, event.is_end), tuple[str, str, str | None, bool])
+            assert_type(event.sse(), bytes)
+        async with log.follow("chat") as events:
+            assert_type(events, Follow)
+            assert_type(await anext(events), Event)
+            await events.aclose()
+        try:
+            await anext(log.follow("chat", "k3f9xq2p-17"))
+        except GoneError as exc:
+            assert_type(exc.after, str | None)
+        except (NotFoundError, EndedError, StoreDownError, StoreError, PurgatoryClosedError):
+            pass
+    other: EventLog = EventLog(store, keep_bytes=1 << 20, keep_seconds=3_600, window_bytes=0, unknown_timeout=1)
+    async with other.lifespan():
+        await other.aclose()
+
+
+class EmptyStore:
+    """A store, by its shape."""
+
+    async def open(self, notify: Callable[[str, Change | None], object], notify_all: Callable[[], object]) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
+        return Page("", "", 0.0, 0.0, "", [])
+
+    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+        return Page(commit.version, commit.state, 0.0, 0.0, commit.server, [])
+
+
+def stores() -> Store:
+    return EmptyStore()

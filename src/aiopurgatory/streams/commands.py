@@ -90,7 +90,7 @@ class Commands:
     async def _exchange(self, batch: list[Waiting]) -> None:
         if self._connection is None:
             await self._connect()
-        connection = self._connection
+        connection: Any = self._connection
         sent = []
         for life, command, answer in batch:
             if life in (None, self._life):

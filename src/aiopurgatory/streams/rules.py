@@ -72,6 +72,9 @@ class IdGeneration(NamedTuple):
     before: int
 
 
+_FIRST: Final = (IdGeneration("", 0),)
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What is known of a topic. Stores keep it as text.
@@ -92,7 +95,7 @@ class State:
     epoch: str
     server: str
     last: int = 0
-    generations: tuple[IdGeneration, ...] = (IdGeneration("", 0),)
+    generations: tuple[IdGeneration, ...] = _FIRST
     blocks: tuple[Block, ...] = ()
     producer: str = ""
     lease: float = 0.0
@@ -123,7 +126,7 @@ class State:
         parts = [f'{{"epoch":"{self.epoch}","server":{server},"last":{self.last},"blocks":[{blocks}]']
         if self.producer:
             parts.append(f'"producer":"{self.producer}","lease":{self.lease!r},"count":{self.count}')
-        if len(self.generations) > 1 or self.generations[0].tag:
+        if self.generations != _FIRST:
             parts.append(f'"generations":{_ENCODER.encode(self.generations)}')
         if self.end is not None:
             parts.append(f'"end":{_ENCODER.encode(self.end)}')

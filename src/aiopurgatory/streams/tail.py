@@ -172,9 +172,10 @@ class Tail:
             self._jump(state)
             is_changed = True
         elif page.rows:
-            for row in page.rows:
-                self.window.add(event := state.event(row))
-            self.last, self._id = page.rows[-1][0], event.id
+            events = [state.event(row) for row in page.rows]
+            for event in events:
+                self.window.add(event)
+            self.last, self._id = page.rows[-1][0], events[-1].id
             is_changed = True
         elif self.last != state.last:  # S2: none of what comes next is there
             self._jump(state)
