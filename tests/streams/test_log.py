@@ -365,6 +365,21 @@ async def test_data_comes_as_it_was(log: EventLog, topic: str, data: str) -> Non
     ]
 
 
+@pytest.mark.parametrize("character", ["a", "é", "😀", "\x01", '"', "\\", "\u2028"])
+@pytest.mark.parametrize("length", [960, 999, 1_001])
+async def test_event_of_any_length_reaches_the_listeners(
+    log: EventLog, topic: str, character: str, length: int
+) -> None:
+    """A short one travels with its wake-up, and PostgreSQL's have 8,000 bytes at most."""
+    topic = f"{topic} {character * (190 - len(topic))}".replace("\x01", "😀")
+    listener = asyncio.create_task(data_of(log, topic))
+    async with log.run(topic) as run:
+        await run.append("begin")
+        await until_following(log, 1)
+        await run.append(character * length)
+    assert await listener == ["begin", character * length, "done"]
+
+
 # S9
 
 
