@@ -25,8 +25,9 @@ from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullErr
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
-from aiopurgatory.streams import EventLog, MemoryLog, Page, StoreDownError
+from aiopurgatory.streams import Commit, EventLog, MemoryLog, Page, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
+from aiopurgatory.streams.store import Notify
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 
 ROOT = Path(__file__).parents[1]
@@ -406,10 +407,23 @@ async def test_bus_that_cannot_connect_is_gone_from_the_scrape(metrics: Metrics,
 class FragileStore(MemoryStore):
     is_down = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.back: Callable[[], object] | None = None
+
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
+        await super().open(notify, notify_all)
+        self.back = notify_all
+
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         if self.is_down:
             raise StoreDownError("cannot use the store")
         return await super().read(topic, after, rows, size)
+
+    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+        if self.is_down:
+            raise StoreDownError("cannot use the store")
+        return await super().commit(topic, commit, keep)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -445,6 +459,18 @@ async def test_scrape_shows_what_a_log_says(metrics: Metrics, registry: Collecto
         assert "log_store_down{log=runs}" not in scraped(registry)
         await listener.aclose()
     assert scraped(registry) == {}
+
+
+async def test_scrape_shows_an_outage_to_writers_until_it_ends(metrics: Metrics, registry: CollectorRegistry) -> None:
+    store = FragileStore()
+    async with EventLog(store, observers=[metrics]) as log:
+        store.is_down = True
+        with pytest.raises(StoreDownError):
+            await log.append("chat", "one", timeout=0.0)
+        assert scraped(registry)["log_store_down{log=events}"] == 1
+        assert store.back is not None
+        store.back()  # the bus is connected again
+        assert "log_store_down{log=events}" not in scraped(registry)
 
 
 async def test_scrape_counts_abandoned_runs(metrics: Metrics, registry: CollectorRegistry) -> None:

@@ -191,7 +191,7 @@ LOG: Final = (
         subject="log",
         gauge=True,
     ),
-    Family("log_store_down", "Event logs that cannot read their server now", _down, subject="log", gauge=True),
+    Family("log_store_down", "Event logs that could not use their server last", _down, subject="log", gauge=True),
     Family("log_reads", "Reads of the server for listeners", _plain("reads"), subject="log"),
     Family("log_appended_events", "Events appended, the ends of topics included", _plain("appended"), subject="log"),
     Family("log_abandoned_runs", "Runs ended because their producers were lost", _plain("abandoned"), subject="log"),

@@ -22,6 +22,7 @@ from .run import PARTING, Run
 from .store import NEWEST, Commit, Store, asked
 from .tails import Tails
 from .tasks import Tasks
+from .watched import WatchedStore
 from .writer import Writer
 
 #: The most topics whose state is remembered for append().
@@ -53,7 +54,7 @@ class LogStatistics:
         reads: reads of the store.
         appended: events appended here.
         abandoned: runs that this process has ended as abandoned.
-        error: why the server could not be read last; None: it could.
+        error: why the server could not be used last; None: it could, or it is back since.
     """
 
     name: str
@@ -116,7 +117,7 @@ class EventLog:
         require_seconds("unknown_timeout", unknown_timeout, 0.0, 1e6)
         if max_listeners is not None:
             require_int("max_listeners", max_listeners, 1)
-        self._store = store
+        self._store: Final = WatchedStore(store)
         self._keep = Keep(keep_events, keep_bytes, keep_seconds)
         self._window_bytes, self._unknown_timeout = window_bytes, unknown_timeout
         self.purgatory: Final = Purgatory(name, max_pending=max_listeners, observers=observers)
@@ -211,7 +212,7 @@ class EventLog:
             reads=0 if tails is None else tails.reads,
             appended=self._appended,
             abandoned=0 if tails is None else tails.abandoned,
-            error=None if tails is None or tails.down is None else str(tails.down),
+            error=None if tails is None else self._store.error,
         )
 
     # writing

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, final
 
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from .event import Event, StoreDownError
+from .event import Event
 from .rules import Appending, Keep, State, state_of
 from .store import Change, Page, Store, asked
 from .tail import Tail
@@ -49,8 +49,6 @@ class Tails:
         self._turns: Final = asyncio.Semaphore(MAX_READS)
         #: Tails still to be called, because everything is.
         self._uncalled: list[Tail] = []
-        #: Why the server could not be read last; None: it could.
-        self.down: StoreDownError | None = None
         self.reads = self.abandoned = 0
 
     def __len__(self) -> int:
@@ -100,13 +98,7 @@ class Tails:
     async def read(self, topic: str, after: int) -> Page:
         """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
         self.reads += 1
-        try:
-            page = await asked(self._store.read(topic, after, MAX_ROWS, MAX_SIZE))
-        except StoreDownError as exc:
-            self.down = exc
-            raise
-        self.down = None
-        return page
+        return await asked(self._store.read(topic, after, MAX_ROWS, MAX_SIZE))
 
     async def older(self, topic: str, after: int) -> Older | None:
         """Read events for a listener that is behind; all at the same place share the read (S10).

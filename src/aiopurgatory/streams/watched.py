@@ -1,0 +1,46 @@
+"""A store that remembers whether its server could be used."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import final
+
+from .event import StoreDownError
+from .store import Commit, Notify, Page, Store
+
+
+@final
+class WatchedStore(Store):
+    """Passes everything on to *store*."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: Why the server could not be read, or written to, last; None: it could, or it is back since.
+        self.error: str | None = None
+
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
+        self.error = None
+
+        def back() -> None:
+            self.error = None
+            notify_all()
+
+        await self._store.open(notify, back)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
+        return await self._watched(self._store.read(topic, after, rows, size))
+
+    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
+        return await self._watched(self._store.commit(topic, commit, keep))
+
+    async def _watched(self, answer: Awaitable[Page]) -> Page:
+        try:
+            page = await answer
+        except StoreDownError as exc:
+            self.error = str(exc)
+            raise
+        self.error = None
+        return page
