@@ -15,6 +15,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from aiopurgatory import Purgatory
+from aiopurgatory.streams import MemoryLog
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling
 from aiopurgatory.web.inspector import Inspector, view
@@ -222,6 +223,21 @@ async def test_page_shows_buses_and_what_is_wrong_with_them(page: Page) -> None:
         await asyncio.to_thread(page.until, "#buses tbody", lambda text: "connected" in text and "down" not in text)
         assert await asyncio.to_thread(page.problems) == []
         await asyncio.to_thread(page.driver.get, "about:blank")
+
+
+async def test_page_shows_an_event_log(page: Page) -> None:
+    async with MemoryLog(name="runs") as log, serve(Inspector([log])) as port:
+        await log.append("chat", "hello")
+        listener = log.follow("chat")
+        await anext(listener)
+        await asyncio.to_thread(page.open, port)
+        await asyncio.to_thread(page.until, "#logs tbody", lambda text: "no outage" in text)
+        cells = "return [...document.querySelectorAll('#logs td')].map(cell => cell.textContent)"
+        size = log.statistics().window_bytes
+        assert await asyncio.to_thread(page.run, cells) == ["no outage", "1", "1", f"{size} bytes", "1", "1", "0"]
+        assert await asyncio.to_thread(page.problems) == []
+        await asyncio.to_thread(page.driver.get, "about:blank")
+        await listener.aclose()
 
 
 async def test_page_finds_a_key(page: Page) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
+from aiopurgatory.streams import MemoryLog
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling
 from aiopurgatory.web.inspector import Inspector
@@ -81,8 +82,32 @@ async def test_purgatories_and_pollings_are_shown_side_by_side() -> None:
 
 @pytest.mark.parametrize("wrong", ["fetch", LongPolling, Counters(), None])
 def test_anything_else_is_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="purgatories must be instances of Purgatory or LongPolling, got"):
+    with pytest.raises(TypeError, match="purgatories must be instances of Purgatory, LongPolling or EventLog, got"):
         Inspector([Purgatory(), wrong])
+
+
+# event logs
+
+
+async def test_log_is_shown_with_its_listeners() -> None:
+    async with MemoryLog(name="runs") as log, serve(Inspector([log])) as port:
+        found = await state(port)
+        assert (found["purgatories"], found["log"]["topics"], found["log"]["error"]) == (["runs"], 0, None)
+        await log.append("chat", "hello")
+        listener = log.follow("chat")
+        await anext(listener)
+        found = await state(port, found["cursor"])
+        while found["log"]["listeners"] == 0:
+            found = await state(port, found["cursor"])
+        assert (found["log"]["topics"], found["log"]["appended"], found["statistics"]["pending"]) == (1, 1, 1)
+        assert found["log"]["window_bytes"] > 0
+        assert [row["kind"] for row in found["oldest"]] == ["Listener"]
+        await listener.aclose()
+
+
+async def test_purgatory_alone_has_no_log() -> None:
+    async with Purgatory("a") as purgatory, serve(Inspector([purgatory])) as port:
+        assert (await state(port))["log"] is None
 
 
 # buses

@@ -1,12 +1,13 @@
 """The inspector: an ASGI app with the live page of one or more purgatories, its long polls, and a search.
 
     app.mount("/purgatory", Inspector([purgatory]))  # or [polling], which also shows how its polls were answered
-    app.mount("/purgatory", Inspector([polling], buses=[bus]))
+    app.mount("/purgatory", Inspector([polling, log], buses=[bus]))
 
 The page shows the timing wheels as rings, with the fill of their buckets and the position of their hands. It charts the
 pending operations and their outcomes over the last five minutes in which a page was open. It lists the most watched
-keys and the oldest operations, the answers of a LongPolling, and the state of each bus. It can find a key. It cannot
-change anything. All of it is of one process, and the page names that: with several workers, a reload may show another.
+keys and the oldest operations, the answers of a LongPolling, the topics and listeners of an event log, and the state of
+each bus. It can find a key. It cannot change anything. All of it is of one process, and the page names that: with
+several workers, a reload may show another.
 
 It has no authentication; mount it behind your app's own, for instance with Starlette:
 
@@ -39,6 +40,7 @@ from starlette.routing import Route
 
 from ...bus import Bus
 from ...purgatory import Purgatory
+from ...streams import EventLog
 from ..asgi import listen
 from ..policy import Policy
 from ..poll import MAX_MESSAGES
@@ -75,8 +77,9 @@ class Inspector:
     """An ASGI app with the live page of one or more purgatories, to be mounted.
 
     Args:
-        purgatories: what to show. For a LongPolling, its purgatory and the answers to its polls are shown. Each must
-            run in the event loop that serves the page. It may be started later, closed, and started again.
+        purgatories: what to show. For a LongPolling, its purgatory and the answers to its polls are shown. For an
+            EventLog, its purgatory, in which each listener is an operation, and its statistics. Each must run in the
+            event loop that serves the page. It may be started later, closed, and started again.
         buses: buses to show beside them.
         show_keys: show keys as they are. False (default): show a hash of each instead, which does not reveal the key.
             A key keeps its hash as long as this object lives, and a search by the key still finds it.
@@ -86,7 +89,7 @@ class Inspector:
             allows every host.
 
     Raises:
-        TypeError: an item is not a purgatory, a LongPolling or a bus, or *allowed_hosts* is one str.
+        TypeError: an item is not a purgatory, a LongPolling, an EventLog or a bus, or *allowed_hosts* is one str.
         ValueError: there is no purgatory or no host, or a host could never match.
 
     Cost: nothing while no page is open. Otherwise, per second and purgatory, a snapshot of its statistics and, if they
@@ -95,7 +98,7 @@ class Inspector:
 
     def __init__(
         self,
-        purgatories: Iterable[Purgatory | LongPolling[Any]],
+        purgatories: Iterable[Purgatory | LongPolling[Any] | EventLog],
         *,
         buses: Iterable[Bus] = (),
         show_keys: bool = False,
@@ -103,8 +106,8 @@ class Inspector:
     ) -> None:
         shown, beside = list(purgatories), list(buses)
         for each in shown:
-            if not isinstance(each, Purgatory | LongPolling):
-                raise TypeError(f"purgatories must be instances of Purgatory or LongPolling, got {each!r}")
+            if not isinstance(each, Purgatory | LongPolling | EventLog):
+                raise TypeError(f"purgatories must be instances of Purgatory, LongPolling or EventLog, got {each!r}")
         if not shown:
             raise ValueError("purgatories must name at least one purgatory, got none")
         for bus in beside:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from ...bus import Bus
 from ...core.kit import loop_of
 from ...purgatory import Purgatory
+from ...streams import EventLog
 from ..polling import LongPolling
 from .names import Names
 from .snapshot import Row, take_clock, take_figures, take_hands, take_keys
@@ -37,9 +38,10 @@ class View:
     It follows the purgatory through closing and starting again, in this event loop or the next.
     """
 
-    def __init__(self, shown: Purgatory | LongPolling[Any], buses: Sequence[Bus], names: Names) -> None:
+    def __init__(self, shown: Purgatory | LongPolling[Any] | EventLog, buses: Sequence[Bus], names: Names) -> None:
         self.polling = shown if isinstance(shown, LongPolling) else None
-        self.purgatory = shown.purgatory if isinstance(shown, LongPolling) else shown
+        self.log = shown if isinstance(shown, EventLog) else None
+        self.purgatory = shown if isinstance(shown, Purgatory) else shown.purgatory
         self.buses = buses
         self.names = names
         self.run = secrets.token_hex(4)  # distinguishes this view's versions from an earlier process's
@@ -74,7 +76,8 @@ class View:
         """Take a snapshot, if anything has changed since the last one."""
         self.was_open, self.began_at = self.purgatory.is_open, time.monotonic()
         polling = None if self.polling is None else asdict(self.polling.statistics())
-        figures = take_figures(self.purgatory) | {"polling": polling}
+        log = None if self.log is None else asdict(self.log.statistics())
+        figures = take_figures(self.purgatory) | {"polling": polling, "log": log}
         buses = [asdict(bus.statistics()) for bus in self.buses]
         if figures != self.figures:
             keys = await take_keys(self.purgatory, self.names)
