@@ -60,7 +60,7 @@ NOT_BY_DEFAULT := tests/benchmarks/test_smoke.py tests/benchmarks/test_broker_pe
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves or start their own processes: once is enough.
 SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/pipeline tests/test_conftest.py $(addprefix tests/web/,inspector \
-	proxies test_crowds.py test_events_browser.py test_events_served.py test_servers.py)
+	proxies test_crowds.py test_events_browser.py test_events_served.py test_logs_browser.py test_servers.py)
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -38,28 +41,44 @@ def test_script_resumes_each_answer(store: str, monkeypatch: pytest.MonkeyPatch)
     assert third.endswith("'data: stopped']")
 
 
+@contextmanager
+def served(folder: Path, app: str, env: Mapping[str, str]) -> Iterator[str]:
+    """The address of three workers."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "--workers", "3", "--port", str(port), "--log-level", "warning"]
+    workers = subprocess.Popen([*command, "--app-dir", str(folder), app], env=env)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        workers.terminate()
+        assert workers.wait(20) == 0
+
+
 @pytest.mark.slow
 @needs_redis
 def test_answer_is_followed_in_each_of_three_workers() -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--workers", "3", "--port", str(port), "--log-level", "warning"]
+    with Redis() as redis, served(EXAMPLES, "llm_stream:app", ENV | {"REDIS_URL": redis.url()}) as address:
+        asyncio.run(listen_often(address, "/answers", 201))
+
+
+@pytest.mark.slow
+@needs_redis
+def test_service_of_the_page_is_followed_in_each_worker(tmp_path: Path) -> None:
+    page = (EXAMPLES.parent / "docs" / "streams.md").read_text()
+    (service,) = re.findall(r'^```python title="answers.py"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)
     with Redis() as redis:
-        env = ENV | {"REDIS_URL": redis.url()}
-        served = subprocess.Popen([*command, "--app-dir", str(EXAMPLES), "llm_stream:app"], env=env)
-        try:
-            asyncio.run(listen_often(f"http://127.0.0.1:{port}"))
-        finally:
-            served.terminate()
-            assert served.wait(20) == 0
+        (tmp_path / "answers.py").write_text(service.replace("redis://127.0.0.1", redis.url()))
+        with served(tmp_path, "answers:app", ENV) as address:
+            asyncio.run(listen_often(address, "/answers/7", 61))
 
 
-async def listen_often(address: str) -> None:
+async def listen_often(address: str, asked: str, events: int) -> None:
     limits = httpx.Limits(max_keepalive_connections=0)  # the kernel chooses a worker for each
     async with httpx.AsyncClient(base_url=address, timeout=20.0, limits=limits) as client:
         end = time.monotonic() + 20
         while True:
             try:
-                answer = (await client.post("/answers", params={"prompt": "Why?"})).json()
+                answer = (await client.post(asked, params={"prompt": "word " * (events - 1)})).json() or "7"
                 break
             except httpx.ConnectError:
                 assert time.monotonic() < end
@@ -72,4 +91,4 @@ async def listen_often(address: str) -> None:
             pieces += found
             after = found[-1][1].removeprefix("id: ")
         assert [pieces] * 20 == await whole
-        assert len(pieces) == 201
+        assert len(pieces) == events
