@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Final, final
 
 from ..bus.keys import encode
@@ -17,9 +18,10 @@ def wake_up(name: str, topic: str, commit: Commit) -> str:
 
     It carries a short event, so that no process needs to read it.
     """
-    if not commit.is_plain or len(commit.rows) > 1 or sum(len(text) for _, text in commit.rows) > MAX_CARRIED:
-        return encode((name, topic))
-    return encode((name, topic, commit.expected, commit.version, *sum(commit.rows, ())))
+    if commit.is_plain and len(commit.rows) <= 1 and sum(len(text) for _, text in commit.rows) <= MAX_CARRIED:
+        with suppress(ValueError):  # in JSON, it is too long for a bus
+            return encode((name, topic, commit.expected, commit.version, *sum(commit.rows, ())))
+    return encode((name, topic))
 
 
 @final
