@@ -5,6 +5,7 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 
 from ..errors import GoneError, NotFoundError
 from .answer import Answer
+from .event_answer import EventAnswer
 from .events import EventRoute
 from .places import GroupLimitError, ReplacedError
 from .policy import Policy
@@ -18,6 +19,7 @@ from .source import AsyncSource, ReadFailedError, Source, SourceBusyError
 __all__ = [
     "Answer",
     "AsyncSource",
+    "EventAnswer",
     "EventRoute",
     "GoneError",
     "GroupLimitError",

@@ -94,7 +94,7 @@ class Delivery(Generic[K]):
 
     async def next(self) -> bytes | None:
         """Wait for events, or a heartbeat. Called when the last ones have been sent. Returns: None at the end."""
-        return await self._stream.next(self._feed)
+        return None if self._stream.done() else await self._stream.next(self._feed)
 
     async def go_on(self, call: Callable[[], Awaitable[object]]) -> bytes | None:
         """Await *call()* until the stream ends. Returns: what to send last; None: nothing, since nobody reads it."""
@@ -127,8 +127,12 @@ class Delivery(Generic[K]):
         """The client has disconnected."""
         self._stream.leave()
 
+    def close_when_ended(self) -> None:
+        """Release the place as soon as the stream ends."""
+        self._stream.add_done_callback(lambda _: self.close())
+
     def close(self) -> None:
-        """Release the place of the stream."""
+        """Release the place of the stream. A second call does nothing."""
         self._feed.close()
         if self.is_open:
             self.is_open = False

@@ -12,13 +12,15 @@ from ..core.kit import Observer
 from ..purgatory import Purgatory
 from .answer import Answer
 from .asgi import Receive
+from .delivery import Delivery
 from .desk import Desk
+from .event_answer import EventAnswer
 from .policy import Policy
-from .prefer import Fields, K, PollRequest
+from .prefer import MAX_FIELD, Fields, K, PollRequest
 from .reader import Reader
 from .responder import Responder
 from .source import AsyncSource, Source
-from .streamed import States, Streamable
+from .streamed import States, Streamable, streamed_by
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -224,6 +226,44 @@ class LongPolling(Streamable[K]):
                 receive,
             )
         )
+
+    async def events(
+        self,
+        resource: K,
+        headers: Fields,
+        *,
+        since: str | None = None,
+        keys: Iterable[Hashable] | None = None,
+        client: Hashable = None,
+        group: Hashable = None,
+        receive: Receive | None = None,
+    ) -> EventAnswer:
+        """Answer a request for server-sent events in your own handler, as EventRoute does.
+
+            async def events(request: Request) -> Response:
+                events = await polling.events(
+                    request.path_params["topic"], request.headers, receive=request.receive)
+                return StreamingResponse(events, events.status, events.headers)
+
+        It returns when the first event has been read, or with a refusal. Iterate it for the events, as text in bytes.
+        EventRoute says how a stream ends; after that, the iteration ends.
+
+        Args:
+            resource: what is streamed; passed to the source.
+            headers: the request's. Last-Event-ID is read.
+            since: the client's version if it sent no Last-Event-ID; None (default): none.
+            keys, client, group: as for answer().
+            receive: ASGI's. When the client disconnects, the iteration ends, and your handler goes on. Read the
+                request's body first. None (default): your framework ends the iteration, as Starlette does.
+
+        Raises: TypeError: *keys* is one str. What else a Source raises is raised here or by the iteration.
+        """
+        last = headers.get("last-event-id") or ""
+        request = PollRequest(
+            resource, None, None, None, last if 0 < len(last) <= MAX_FIELD else since, keys, client, group, receive
+        )
+        delivery = await Delivery.enter(streamed_by(self), request)
+        return EventAnswer(delivery, await delivery.begin(keys, receive))
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
