@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -16,6 +17,12 @@ from aiopurgatory import PurgatoryClosedError
 from aiopurgatory.streams import Event, EventLog, Follow, GoneError, MemoryLog, NotFoundError
 from aiopurgatory.testing import check_invariants
 from aiopurgatory.testing.settling import settle
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+with suppress(ImportError):
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
 
 
 @pytest.fixture
@@ -368,27 +375,42 @@ async def test_task_that_nobody_keeps_does_not_lose_its_place(log: EventLog) -> 
     assert got == ["a", "b", "done"]
 
 
-@pytest.mark.parametrize("is_waiting", [False, True])
-def test_closed_loop_leaves_no_warning(is_waiting: bool, recwarn: pytest.WarningsRecorder) -> None:
-    log = MemoryLog()
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda loop, context: None)  # pending tasks are destroyed
-    events = log.follow("x")
+async def take_one(log: EventLog, events: Follow) -> None:
+    await log.append("x", "a")
+    await anext(events)
 
-    async def begin(events: Follow) -> None:
-        await log.append("x", "a")
-        await anext(events)
 
-    loop.run_until_complete(begin(events))
-    task = loop.create_task(anext(events)) if is_waiting else None
-    loop.run_until_complete(asyncio.sleep(0.01))
-    tasks = asyncio.all_tasks(loop)
-    loop.close()
-    for each in tasks:
-        each._log_destroy_pending = False  # type: ignore[attr-defined]
-    del events, task, tasks
-    gc.collect()
-    assert [str(warning.message) for warning in recwarn.list] == []
+async def produce(log: EventLog) -> None:
+    async with log.run("y"):
+        await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("kind", ["listener", "waiting listener", "run"])
+@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
+def test_closed_loop_leaves_no_warning(new_loop: Callable[[], asyncio.AbstractEventLoop], kind: str) -> None:
+    """A loop that is closed without cancelling its tasks."""
+    unraised: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraised.append
+
+    def use() -> None:
+        log, loop = MemoryLog(), new_loop()
+        events = log.follow("x")
+        loop.run_until_complete(take_one(log, events))
+        if kind == "waiting listener":
+            loop.create_task(anext(events))
+        if kind == "run":
+            loop.create_task(produce(log))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+
+    try:
+        use()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    assert unraised == []
 
 
 @pytest.fixture(autouse=True)

@@ -171,7 +171,8 @@ class Follow:
         listener, self._listener = self._listener, None
         if position is not None:
             self._after = position.id
-            _leave(position, listener)
+            if self._loop is not None and not self._loop.is_closed():  # else its coroutine is garbage
+                _leave(position, listener)
 
 
 def _leave(position: Position, listener: Listener | None) -> None:
