@@ -108,6 +108,16 @@ async def test_close_drops_stale_entries(lazy: Purgatory) -> None:
     assert (lazy.watched, lazy.statistics().keys, lazy.statistics().failed) == (0, 0, 0)
 
 
+async def test_close_takes_back_a_sweep_that_was_due(clock: ManualClock) -> None:
+    purgatory = Purgatory(clock=clock, purge_interval=INTERVAL)
+    async with purgatory:
+        for _ in range(INTERVAL + 1):
+            purgatory.watch(Op(60.0), ["a", "b"]).force_complete()
+    async with purgatory:
+        await turns(10)
+        assert purgatory.statistics().purges == 0
+
+
 async def swept_by_turn(purgatory: Purgatory, keys_of: list[list[int]]) -> list[int]:
     """Watch and end one operation under each of *keys_of*, and see how many entries are left after each turn."""
     for keys in keys_of:
