@@ -93,6 +93,17 @@ class Position:
         self.is_over = state.end is not None and self._number == state.last
         return events
 
+    def take(self) -> Event | None:
+        """Return the next event if it is the newest, and nothing else has changed; None: call next()."""
+        tail = self._tail
+        if tail is None or tail.error is not None or self._lineage is not tail.lineage or self.id is None:
+            return None
+        event = tail.newest(self._number + 1)
+        if event is None or event.is_end:
+            return None
+        self.seen, self.id, self._number = tail.turn, event.id, tail.last
+        return event
+
     def go_on(self, exc: GoneError) -> None:
         """Go on with what is kept."""
         self.id, self._lineage, self.seen = exc.after, None, -1

@@ -31,6 +31,10 @@ class Window:
         start = len(self._events) - count
         return [self._events[at] for at in range(start, start + min(count, most))]
 
+    def last(self) -> Event | None:
+        """Return the newest event; None: it was dropped."""
+        return self._events[-1] if self._events else None
+
     def add(self, event: Event) -> None:
         """Add *event*. The oldest events of all windows go, as far as the bound demands it."""
         size = 2 * getsizeof(event.data) + EVENT_SIZE  # as text, and as a server-sent event

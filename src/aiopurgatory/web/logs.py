@@ -22,7 +22,7 @@ from .prefer import MAX_FIELD, PollRequest, entity_tags, wait_in_query, wait_pre
 from .signals import SERVER_STOPS
 from .source import ReadFailedError
 from .sse import gone
-from .stream import EventFeed, EventStream
+from .stream import QuickStream
 from .streamed import Streamed
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -38,10 +38,9 @@ class LogStreams(Streamed[Any]):
         super().__init__(_desk_of(log, policy))
         self._log = log
 
-    def open(self, request: PollRequest[Any]) -> tuple[EventStream[Any], EventFeed]:
+    def open(self, request: PollRequest[Any]) -> tuple[QuickStream[Any], LogFeed]:
         feed = LogFeed(self._log, request.resource, request.since)
-        stream = EventStream(request, lambda _: feed.turn(), self.desk.purgatory, self.desk.policy)
-        return stream, feed
+        return QuickStream(request, feed, self.desk.purgatory, self.desk.policy), feed
 
 
 @final
@@ -57,21 +56,29 @@ class LogFeed:
         self.seen = ""
         self.is_over = False
 
-    def turn(self) -> str:
-        """Return what differs from *seen* if there is something to read."""
-        return "" if self._position is None else self._position.turn()
+    def has_news(self) -> bool:
+        """Whether there is something to read."""
+        return self._position is not None and self._position.has_news()
+
+    def take(self) -> bytes | None:
+        """Return the next event if there is one, and nothing else; None: call next()."""
+        position = self._position
+        event = None if position is None else position.take()
+        if event is None:
+            return None
+        self.version = event.id
+        return event.sse()
 
     async def next(self, after: str | None, /) -> bytes:
         position = self._position
         if position is None:
             position = self._position = await _position(self._log, self._topic, after)
             await position.until_known()
-        self.seen = position.turn()
         try:
             events = b"".join([event.sse() for event in await position.next()])
         except GoneError as exc:  # S8
             position.go_on(exc)
-            self.seen, events = "", gone(exc)
+            events = gone(exc)
         except StoreError as exc:
             raise ReadFailedError(str(exc)) from exc
         self.version, self.is_over = position.id, position.is_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import Protocol
+from typing import Protocol, final
 
 from ..core.kit import NO_CHECK, Undecided, is_due, loop_of, mark_retrieved, owner_of
 from ..purgatory import Purgatory
@@ -43,6 +43,18 @@ class EventFeed(Protocol):
 
     def close(self) -> None:
         """The stream has ended. Idempotent."""
+        ...
+
+
+class QuickFeed(EventFeed, Protocol):
+    """A feed that may have its next event at hand."""
+
+    def has_news(self) -> bool:
+        """Whether there is something to read."""
+        ...
+
+    def take(self) -> bytes | None:
+        """Return the next event if there is one, and nothing else; None: call next()."""
         ...
 
 
@@ -170,3 +182,68 @@ class EventStream(LongPoll[K]):
         if self._calls is not None:
             self._calls.decide(is_news)
             self._calls = None
+
+
+@final
+class QuickStream(EventStream[K]):
+    """A stream of many small events, each of which counts.
+
+    Its timer is not set anew for each of them: when it fires, it is set to what is left. Checks are not counted by what
+    their reads found.
+    """
+
+    __slots__ = ("_due", "_feed", "_is_stepping", "_step", "_time")
+
+    def __init__(self, request: PollRequest[K], feed: QuickFeed, purgatory: Purgatory, policy: Policy) -> None:
+        super().__init__(request, None, purgatory, policy)
+        self._feed = feed
+        self._time = loop_of(purgatory).time
+        self._step = min(self._stall, self._heartbeat)
+        #: Whether the timer fires at least once in each step.
+        self._is_stepping = False
+        #: When a heartbeat is due, or, while events are read and sent, when that takes too long.
+        self._due = self._time() + self._stall
+
+    def try_complete(self) -> bool:
+        is_waiting = self._woken is not None and not self._woken.done()
+        if not is_due(self):
+            if is_waiting and self._feed.has_news():
+                self._wake()
+            return False
+        left = self._due - self._time()
+        if left > 0.0 or is_waiting:
+            self._purgatory.reschedule(self, min(left, self._step) if left > 0.0 else self._step)
+        if left <= 0.0 and is_waiting:
+            self._wake()
+        return False
+
+    async def read(self, feed: EventFeed) -> bytes:
+        self.is_reading = True
+        events = await feed.next(feed.version)
+        self.is_reading = False
+        return events
+
+    async def next(self, feed: EventFeed) -> bytes | None:
+        now = self._time()
+        if not self._is_stepping:
+            self._is_stepping = True
+            self._purgatory.reschedule(self, self._step)
+        if now >= self._end or feed.is_over:
+            self.force_complete()
+            return None
+        if self._feed.has_news():
+            self._due = now + self._stall
+            await asyncio.sleep(0)
+        else:
+            self._due = min(now + self._heartbeat, self._end)
+            self._woken = asyncio.get_running_loop().create_future()
+            await self._woken
+        return self._feed.take() or await self.read(feed) or HEARTBEAT
+
+    def stop_counting(self) -> None:
+        """There is nothing to count."""
+
+    def _wake(self) -> None:
+        assert self._woken is not None
+        self._due = self._time() + self._stall
+        self._woken.set_result(None)
