@@ -25,7 +25,7 @@ from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullErr
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
-from aiopurgatory.streams import Commit, EventLog, MemoryLog, Page, StoreDownError
+from aiopurgatory.streams import Commit, EventLog, Follow, MemoryLog, Page, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.store import Notify
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
@@ -480,6 +480,28 @@ async def test_scrape_counts_abandoned_runs(metrics: Metrics, registry: Collecto
         run._renewing.cancel()  # type: ignore[union-attr]
         assert [event.data async for event in log.follow("job")] == ["half", "abandoned"]
         assert scraped(registry)["log_abandoned_runs_total{log=events}"] == 1
+
+
+async def test_listeners_complete_with_their_topic(metrics: Metrics, registry: CollectorRegistry) -> None:
+    async with MemoryLog(observers=[metrics]) as log:
+        reading = [asyncio.ensure_future(everything(log.follow("job"))) for _ in range(3)]
+        async with log.run("job") as run:
+            for data in ("one", "two"):
+                await asyncio.sleep(0.01)
+                await run.append(data)
+        assert await asyncio.gather(*reading) == [["one", "two", "done"]] * 3
+        await log.append("chat", "hello")
+        await anext(left := log.follow("chat"))
+        await left.aclose()
+        found = scraped(registry)
+        assert found["operations_total{outcome=completed,purgatory=events}"] == 3
+        assert found["operations_total{outcome=cancelled,purgatory=events}"] == 1
+        assert found["checks_total{purgatory=events,result=hit}"] >= 3
+        assert "checks_total{purgatory=events,result=miss}" not in found
+
+
+async def everything(listener: Follow) -> list[str]:
+    return [event.data async for event in listener]
 
 
 async def test_logs_of_one_name_are_added_up(metrics: Metrics, registry: CollectorRegistry) -> None:

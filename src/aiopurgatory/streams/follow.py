@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, final
 
-from ..core.kit import mark_retrieved
+from ..core.kit import mark_retrieved, owner_of
 from ..errors import PurgatoryClosedError
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
@@ -32,6 +32,7 @@ class Listener(DelayedOperation[None]):
 
     def try_complete(self) -> bool:
         if self._position.has_news():
+            self._count_effect()
             self._wake()
         return False
 
@@ -58,6 +59,15 @@ class Listener(DelayedOperation[None]):
         if self.done():
             self.result()
             raise PurgatoryClosedError("the listener was ended")
+
+    def _count_effect(self) -> None:
+        """If a check is running, it has an effect, though it ends no operation."""
+        owner = owner_of(self)
+        if owner is not None:
+            owner.call_for_read(self)
+            calls = owner.take_calls(self)
+            if calls is not None:
+                calls.decide(True)
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
@@ -178,6 +188,9 @@ class Follow:
 def _leave(position: Position, listener: Listener | None) -> None:
     try:
         if listener is not None:
-            listener.cancel()
+            if position.is_over:
+                listener.force_complete()
+            else:
+                listener.cancel()
     finally:
         position.leave()
