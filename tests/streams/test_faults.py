@@ -126,6 +126,10 @@ def with_a_pause_through_outages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Suspicion, "forget", lambda self: None)
 
 
+def with_one_look_before_the_last(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rules, "LOOKS", 1)
+
+
 def with_late_renewals(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("aiopurgatory.streams.run.RENEWAL", 1 / 2)
 
@@ -341,6 +345,18 @@ CONTROLS = {
             ("outage", 3.0),
             ("wait", 3.1),
             ("outage", 1.2),
+            ("wait", 5.0),
+        ],
+    ),
+    "S6, an outage within the pause": Control(
+        with_one_look_before_the_last,
+        [
+            ("begin", 0, False),
+            ("listen", 0, 0, None),
+            ("wait", 0.1),
+            ("outage", 3.0),
+            ("wait", 3.1),
+            ("outage", 0.9),
             ("wait", 5.0),
         ],
     ),

@@ -8,8 +8,8 @@ S2 Who reads events gives the number of the last one. If the next one is not the
 S3 A run has one producer, which counts its events: a repeated append adds nothing. Other writers may give an id.
 S4 A topic has one run, for ever. Its end is final, and so is the loss of it to another producer.
 S5 The end is an event, and its data the reason: done, failed, cancelled, abandoned, or any other.
-S6 A producer has a lease, which each commit renews. Who sees it expired twice, a pause apart, with no commit and no
-   outage in between, ends the run as abandoned. After an outage, the pause lets a living producer come first.
+S6 A producer has a lease, which each commit renews. Who sees it expired throughout a pause, with no commit and no
+   outage, ends the run as abandoned. After an outage, the pause lets a living producer come first.
 S7 An append waits through an outage, for as long as the lease.
 S8 Who resumes after an event that is gone is told so, and from where to go on: from the oldest event that is kept.
 S9 A listener may come before the first event: an unknown topic is waited for.
@@ -37,8 +37,10 @@ MAX_GENERATIONS: Final = 16
 MAX_WRITER_IDS: Final = 64
 #: Events are dropped in blocks, each of this part of what is kept.
 BLOCKS: Final = 16
-#: The part of a lease between two looks at one that has expired (S6).
+#: The part of a lease that one must have expired before its run is abandoned (S6), and the looks at it meanwhile: an
+#: outage within the pause must not pass unnoticed.
 PAUSE: Final = 1 / 3
+LOOKS: Final = 4
 #: The part of a lease after which it is renewed: even if the server has lost the last renewal, the next one comes in
 #: that pause.
 RENEWAL: Final = 1 / 4
@@ -209,7 +211,8 @@ class Suspicion:
         seen = page.server, page.version
         if self._seen != seen:
             self._seen, self._since = seen, now
-        return max(0.0, self._since + state.lease * PAUSE - now)
+        pause = state.lease * PAUSE
+        return max(0.0, min(self._since + pause - now, pause / LOOKS))
 
     def forget(self) -> None:
         """The server was down: the pause begins anew."""
