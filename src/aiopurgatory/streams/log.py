@@ -87,7 +87,8 @@ class EventLog:
         keep_bytes: bytes of data to keep of a topic, at most; default 16 MiB. The newest event stays in any case.
         keep_seconds: seconds to keep an event, and a topic after its last change; default a day. Events are dropped in
             blocks, by later appends: of each of these bounds, at least 15/16 is kept.
-        window_bytes: bytes of the newest events to hold for all listeners of this process; default 16 MiB.
+        window_bytes: bytes of the newest events to hold for all listeners of this process; default 16 MiB. Each counts
+            as text and as a server-sent event.
         unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10.
         max_listeners: refuse more listeners in this process than this, with PurgatoryFullError; default None: no limit.
         observers: told when this opens and closes, and when listeners end; default: none.
@@ -267,6 +268,7 @@ class EventLog:
             TopicExistsError: the topic has a run: only its producer appends.
             EndedError: the topic has ended.
             StoreDownError: the outage was longer. The event may be there nevertheless.
+            PurgatoryClosedError: the log is closed.
             TypeError, ValueError: an argument is invalid.
         """
         require_topic(topic)
@@ -279,6 +281,8 @@ class EventLog:
 
     async def end(self, topic: str, reason: str = "done", *, timeout: float = 15.0) -> str:
         """End a topic that many write to, or, from any process, a run: its producer gets EndedError.
+
+        A topic that does not exist yet is ended before it begins: a run cannot be entered any more.
 
         Args: reason: the data of the last event. timeout: seconds of an outage to wait through; default 15.
         Returns: the id of the last event.
