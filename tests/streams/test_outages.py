@@ -327,6 +327,50 @@ def test_error_in_a_commit_is_raised_and_the_next_one_is_made(monkeypatch: pytes
     test()
 
 
+def test_start_that_fails_closes_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        other = world.another()
+        store = world.server.stores[-1]
+        closed: list[str] = []
+
+        async def fail(notify: Any, notify_all: Any) -> None:
+            raise LookupError("no tables")
+
+        async def close() -> None:
+            closed.append("store")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "open", fail)
+            patch.setattr(store, "aclose", close)
+            for _ in range(2):
+                with pytest.raises(LookupError, match="no tables"):
+                    await other.start()
+        assert closed == ["store"] * 2
+        assert not other.purgatory.is_open
+        await other.append("x", "a")
+
+    test()
+
+
+def test_append_that_a_closed_store_refuses_says_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        async def refuse(topic: str, commit: Commit, keep: float) -> Page:
+            await asyncio.sleep(1.0)
+            raise AssertionError("it is not open")
+
+        await world.log.append("x", "a")
+        monkeypatch.setattr(world.store, "commit", refuse)
+        append = asyncio.create_task(world.log.append("x", "b"))
+        await asyncio.sleep(0.5)
+        await world.log.aclose()
+        with pytest.raises(PurgatoryClosedError):
+            await append
+
+    test()
+
+
 # producers
 
 

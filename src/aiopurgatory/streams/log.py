@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict
@@ -161,6 +161,8 @@ class EventLog:
                 await self._store.open(tails.notify, tails.notify_all)
             except BaseException:
                 self.purgatory.close()
+                with suppress(Exception):
+                    await self._store.aclose()
                 raise
             self._tails, self._is_closed, self._appended = tails, False, 0
             tell_opened(self.purgatory, self)

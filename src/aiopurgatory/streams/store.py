@@ -90,7 +90,7 @@ class Store(Protocol):
 
         It may get the change, too, if that is plain; else None.
 
-        Call *notify_all* if such calls may have been lost.
+        Call *notify_all* if such calls may have been lost. If this raises, aclose() follows.
 
         Raises: PurgatoryError: it cannot connect; the message has the reason and the remedy.
         """

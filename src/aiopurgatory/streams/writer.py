@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, final
 
 from ..errors import PurgatoryError
-from .event import StoreDownError
+from .event import StoreDownError, StoreError
 from .rules import PAUSE, Decide, State, Write, state_of
 from .store import NEWEST, Commit, Page, Store, asked
 
@@ -87,6 +87,9 @@ class Writer:
                         raise
                     await asyncio.sleep(pause)
                     pause *= 2
+                except StoreError:
+                    await self._ready()  # it may have been closed meanwhile: then that is the reason
+                    raise
 
     def _decided(self, decide: Decide, page: Page, is_fresh: bool) -> Write | None:
         """Decide. Returns: None: there is nothing to change, as far as is known, but the server has to be asked."""
