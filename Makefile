@@ -56,7 +56,7 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 11 minut
 test-forms: test-interpreted test-compiled  ## test the interpreted and the compiled form
 
 # Every competitor takes more than a minute: make bench-smoke. The attacks: make test-attacks.
-NOT_BY_DEFAULT := tests/benchmarks/test_smoke.py tests/benchmarks/test_broker_peers.py tests/web/attacks
+NOT_BY_DEFAULT := $(addprefix tests/,$(addprefix benchmarks/test_,smoke.py broker_peers.py streams.py) web/attacks)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves or start their own processes: once is enough.
 SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/pipeline tests/test_conftest.py $(addprefix tests/web/,inspector \
@@ -112,7 +112,7 @@ test-attacks: $(READY) programs  ## test long polls and event streams under host
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest tests/web/attacks $(ARGS)
 
 test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 10 minutes
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams $(ARGS)
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams tests/examples $(ARGS)
 
 test-broker: $(READY)  ## test the example broker under crowds, noise and churn: a minute
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)

@@ -54,7 +54,7 @@ def served(folder: Path, app: str, env: Mapping[str, str]) -> Iterator[str]:
         assert workers.wait(20) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @needs_redis
 def test_answer_is_followed_in_each_of_three_workers() -> None:
     with Redis() as redis, served(EXAMPLES, "llm_stream:app", ENV | {"REDIS_URL": redis.url()}) as address:

@@ -20,7 +20,7 @@ from .test_workers import engine
 NOTHING = ("lost", "doubled", "out of order", "told that events are gone", "hanging", "runs stored with a gap")
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("store", ["redis", "postgres"])
 def test_streams_demo_meets_every_must_be(store: str) -> None:
@@ -37,7 +37,12 @@ def test_streams_demo_meets_every_must_be(store: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "fault"), [(signal.SIGINT, ""), (signal.SIGINT, "kill -9 the server"), (signal.SIGKILL, "")]
+    ("how", "fault"),
+    [
+        (signal.SIGINT, ""),
+        pytest.param(signal.SIGINT, "kill -9 the server", marks=pytest.mark.chaos),
+        (signal.SIGKILL, ""),
+    ],
 )
 def test_streams_demo_ended_leaves_nothing_behind(how: signal.Signals, fault: str) -> None:
     engine("redis")
