@@ -10,7 +10,7 @@ import pytest
 from aiopurgatory.web.prefer import ANY, MAX_FIELD, entity_tags, is_entity_tag, wait_preference
 
 #: What a hostile field repeats.
-PIECES = ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x"]
+PIECES = ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x", "-"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,7 @@ def test_wait_preference_follows_rfc_7240(prefer: str, seconds: float | None) ->
         ('"7-gzip", "8;gzip", W/"9--gzip", "a-br"', ["7", "8", "9", "a"]),
         ('"', []),
         ('""', [""]),
+        ('"---gzip", "12345678--deflate", "-"', ["-", "12345678", "-"]),
         ('"a""b"c', ["a", "b", "c"]),
         (' ,, "a" ,\t, W/"b", ', ["a", "b"]),
         (', "a"' * 101 + ', "b"', ["a"] * 100),

@@ -29,18 +29,19 @@ MAX_KEPT: Final = 40
 # Unambiguous: at each character, only one part can match. So a match that fails tries nothing twice, and what is
 # possessive (*+) loses no match.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-#: The value of the first ``wait`` in a list, in which only a quoted string may have commas. An unclosed quote ends it.
+#: The value of the first ``wait`` in a list, in which only a quoted string may have commas, and an unclosed quote that
+#: ends it.
 _WAIT = re.compile(
     rf'(?:[^",]*+(?:{_QUOTED}[^",]*+)*+,){{0,{MAX_PARTS - 1}}}?'
-    rf'\s*+wait\s*+=([^",;]*+(?:{_QUOTED}[^",;]*+)*+)(?=[,;]|\Z)',
+    rf'\s*+wait\s*+=([^",;]*+(?:{_QUOTED}[^",;]*+)*+)("?)',
     re.IGNORECASE | re.DOTALL,
 )
 _WHOLE_SECONDS = re.compile(r'[0-9]+|"(?:\\?[0-9])+"')
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 #: An entity tag, or all that separates it from the next: a search would be slower.
-_ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^\s",]+))|[\s,]++')
-#: What Apache, HAProxy and others append to the ETag of an answer that they compress.
+_ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*+)"|([^\s",]++))|[\s,]++')
+#: What Apache, HAProxy and others append to the ETag of an answer that they compress: at most 9 characters.
 _COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
 
 
@@ -61,7 +62,7 @@ def wait_preference(prefer: str) -> float | None:
 
 def _search(prefer: str) -> float | None:
     found = _WAIT.match(prefer)
-    value = found[1].strip() if found else ""
+    value = found[1].strip() if found and not found[2] else ""
     return float(value.strip('"').replace("\\", "")) if _WHOLE_SECONDS.fullmatch(value) else None
 
 
@@ -89,7 +90,7 @@ def entity_tags(if_none_match: str) -> tuple[str, ...]:
     if if_none_match.strip() == "*":
         return ANY
     tags = (tag[tag.lastindex] for tag in _ENTITY_TAG.finditer(if_none_match) if tag.lastindex)
-    return tuple([_COMPRESSED.sub("", tag) for tag in islice(tags, MAX_PARTS)])
+    return tuple([tag[:-9] + _COMPRESSED.sub("", tag[-9:]) for tag in islice(tags, MAX_PARTS)])
 
 
 @lru_cache(1_000)
