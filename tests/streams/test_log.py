@@ -154,10 +154,11 @@ async def test_run_whose_producer_died_is_abandoned(log: EventLog, topic: str) -
     assert await data_of(log, topic) == ["a", "abandoned"]
 
 
+@pytest.mark.slow
 async def test_run_that_is_silent_lives_as_long_as_its_block(log: EventLog, topic: str) -> None:
     listener = asyncio.create_task(data_of(log, topic))
-    async with log.run(topic, lease=0.1):
-        await asyncio.sleep(0.4)
+    async with log.run(topic, lease=1.0):
+        await asyncio.sleep(2.5)
     assert await listener == ["done"]
 
 
@@ -396,26 +397,6 @@ async def test_follow_an_unknown_topic_once(new_log: Open, topic: str) -> None:
     log = await new_log(unknown_timeout=0)
     with pytest.raises(NotFoundError):
         await collect(log, topic)
-
-
-async def test_follow_an_unknown_topic_that_others_come_to(new_log: Open, topic: str) -> None:
-    log = await new_log(unknown_timeout=0.15)
-    loop = asyncio.get_running_loop()
-    waited = []
-
-    async def listen() -> None:
-        began = loop.time()
-        with pytest.raises(NotFoundError):
-            await collect(log, topic)
-        waited.append(loop.time() - began)
-
-    listeners = []
-    for _ in range(10):
-        listeners.append(asyncio.create_task(listen()))
-        await asyncio.sleep(0.05)
-    await asyncio.gather(*listeners)
-    assert len(waited) == 10
-    assert all(0.15 <= each < 0.4 for each in waited)
 
 
 # S8

@@ -126,6 +126,25 @@ async def test_outage_does_not_make_a_topic_unknown(world: World) -> None:
     assert await known == ["a", "done"]
 
 
+@in_virtual_time(unknown_timeout=3.0)
+async def test_unknown_topic_is_waited_for_by_each_for_as_long(world: World) -> None:
+    waited = []
+
+    async def listen() -> None:
+        began = world.now()
+        with pytest.raises(NotFoundError, match="there is no such topic"):
+            await data_of(world.log, "x")
+        waited.append(world.now() - began)
+
+    listeners = []
+    for _ in range(20):
+        listeners.append(asyncio.create_task(listen()))
+        await asyncio.sleep(1.0)  # whoever comes later does not make the others wait
+    await asyncio.gather(*listeners)
+    assert len(waited) == 20
+    assert all(3.0 <= each < 3.5 for each in waited)
+
+
 @in_virtual_time(window_bytes=0)
 async def test_down_while_reading_older_events_is_waited_for(world: World) -> None:
     ids = [await world.log.append("x", str(number)) for number in range(5)]
@@ -457,6 +476,18 @@ async def test_run_that_could_not_begin_is_entered_again(world: World) -> None:
         with pytest.raises(TopicExistsError):
             await world.another().run("x").__aenter__()
     assert await data_of(world.log, "x") == ["a", "done"]
+
+
+@in_virtual_time()
+async def test_silent_run_lives_as_long_as_its_block(world: World) -> None:
+    listener = world.listen()
+    async with world.log.run("x", lease=LEASE):
+        await asyncio.sleep(100.0)
+        assert not listener.done()
+        before = world.log.statistics().reads
+        await asyncio.sleep(100.0)
+        assert world.log.statistics().reads == before  # a renewal needs no read
+    assert await listener == ["done"]
 
 
 @in_virtual_time()
