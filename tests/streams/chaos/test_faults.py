@@ -199,11 +199,12 @@ async def test_control_failover_without_generations_is_silent() -> None:
 
 
 async def test_redis_without_a_disk_killed_all_are_told() -> None:
-    async with show(Redis, unknown_timeout=2.0) as (server, fleet, audience):
+    async with show(Redis, unknown_timeout=1.0) as (server, fleet, audience):
         await fleet.until_acked(TOPICS[0], 40)
         server.kill()
         server.start()
-        assert await audience.over(40) == 0
+        hanging = await audience.over(40)
+        assert hanging == 0, [(client.topic, len(client.got), client.answers) for client in audience.clients]
         assert all(client.answers[404] for client in audience.clients)
         assert all(fleet.acked(topic)[-1] == "EndedError" for topic in TOPICS)
 
@@ -241,7 +242,7 @@ async def test_listener_behind_what_is_kept_is_told_gone(kind: type[Server]) -> 
         assert await audience.over(30) == 0
 
 
-@pytest.mark.parametrize("fault", ["reconnects", "worker killed", "server killed", "server stopped"])
+@pytest.mark.parametrize("fault", ["reconnects", "worker killed", "server killed"])
 async def test_control_plain_relay_loses_events(fault: str) -> None:
     async with show(DurableRedis, role="relay", restless=0.5 if fault == "reconnects" else None) as made:
         server, fleet, audience = made
@@ -251,10 +252,6 @@ async def test_control_plain_relay_loses_events(fault: str) -> None:
         elif fault == "server killed":
             server.kill()
             server.start()
-        elif fault == "server stopped":
-            server.signal(signal.SIGSTOP)
-            await asyncio.sleep(3)
-            server.signal(signal.SIGCONT)
         await audience.over(12)
         print(f"{fault}: the control lost {audience.lost(EVENTS)} of {EVENTS * len(audience.clients)}")
         assert audience.lost(EVENTS) > 0
