@@ -5,6 +5,7 @@ The engines are imported by path: ``aiopurgatory.bus.postgres``, ``aiopurgatory.
 
 from .bus import Bus, BusStatistics
 from .engine import BusClosedError, BusConnectError, Engine, Link
+from .listeners import Listeners
 from .targets import Target
 
-__all__ = ["Bus", "BusClosedError", "BusConnectError", "BusStatistics", "Engine", "Link", "Target"]
+__all__ = ["Bus", "BusClosedError", "BusConnectError", "BusStatistics", "Engine", "Link", "Listeners", "Target"]

@@ -32,7 +32,7 @@ from .operation import (
     watched_at,
 )
 from .outcome import Outcome
-from .parking import Parking
+from .parking import Parking, checked_keys
 from .purgatory import Parts, SyncPurgatory, checked_limit, parts_of
 from .watchers import Watchers, count_in, listed, oldest
 
@@ -55,6 +55,7 @@ __all__ = [
     "Watchers",
     "ceil_ns",
     "check_purgatory",
+    "checked_keys",
     "checked_limit",
     "checked_observers",
     "checks_of",
