@@ -52,7 +52,7 @@ class Member:
         self.outgoing.clear()
         was_subscribed, self.is_linked, self.is_subscribed = self.is_subscribed, False, False
         if was_subscribed:
-            self.rules.broken()
+            self.rules.broken(self.network.now)
 
     def cut(self) -> None:
         """The network resets the link."""
@@ -75,7 +75,7 @@ class Member:
     def acknowledge(self) -> None:
         if self.is_sending and self.is_acknowledged:
             self.is_sending = False
-            self.rules.acknowledged()
+            self.rules.acknowledged(self.network.now)
 
     def hear(self) -> None:
         if self.incoming:

@@ -250,6 +250,24 @@ async def test_fault_of_the_network_is_a_gap_in_time(server: Server, fault: str)
             await asyncio.wait_for(other.flush(), 5.0)
 
 
+async def test_kill_costs_each_process_one_check_of_everything(own_server: Server) -> None:
+    """Not one at the break and one after it, and none for each process that comes back to a new server."""
+    recorders = [Recorder() for _ in range(3)]
+    buses = [bus_on(own_server.url(), [recorder], heartbeat=0.5, timeout=1.5) for recorder in recorders]
+    async with buses[0], buses[1], buses[2]:
+        for number, bus in enumerate(buses):
+            bus.publish(number)
+            await bus.flush()
+        await asyncio.sleep(2.5)  # until what is heard just after the start has settled
+        before = [recorder.everything for recorder in recorders]
+        own_server.kill()
+        await asyncio.to_thread(own_server.start)
+        await until(lambda: all(bus.statistics().connected and bus.statistics().gaps for bus in buses))
+        await asyncio.sleep(2.5)
+        assert [bus.statistics().gaps for bus in buses] == [1] * 3
+        assert [recorder.everything - was for recorder, was in zip(recorders, before, strict=True)] == [1] * 3
+
+
 async def test_aclose_in_a_black_hole_ends_within_a_bound(server: Server) -> None:
     tasks = asyncio.all_tasks()
     async with Proxy(server.port) as proxy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Hashable
 
@@ -25,12 +26,16 @@ class Process:
         for key in keys:
             self.rules.publish(key, encode(key), 0.0)
 
+    def messages(self, now: float) -> list[str]:
+        """Without the ages in them."""
+        return [re.sub(r"^(@me \d+ \d+) \d+", r"\1", message) for message in self.rules.messages(now)]
+
     def connect(self, now: float = 0.0) -> None:
         """Until it is up."""
         self.rules.confirmed(0.0)
         for message in self.rules.messages(now):
             self.rules.hear(message, now)
-        self.rules.acknowledged()
+        self.rules.acknowledged(0.0)
         self.checked.clear()
 
 
@@ -47,19 +52,30 @@ def test_confirmed_first_one_checks_everything(process: Process) -> None:
 
 def test_confirmed_every_one_checks_everything(process: Process) -> None:
     process.connect()
-    process.rules.broken()
+    process.rules.broken(0.0)
     process.checked.clear()
     process.rules.confirmed(0.0)
     assert process.checked == [ALL]
 
 
-def test_broken_while_the_server_stays_down_checks_everything(process: Process) -> None:
+def test_gap_checks_everything_once_after_the_resubscription(process: Process) -> None:
     process.connect()
-    process.rules.broken()
+    process.rules.broken(0.0)
+    assert (process.checked, process.rules.gaps, process.rules.connected) == ([], 1, False)
+    process.rules.broken(0.0)  # an attempt to connect that failed
+    assert (process.checked, process.rules.gaps) == ([], 1)
+    process.rules.confirmed(1.0)
     assert process.checked == [ALL]
-    assert (process.rules.gaps, process.rules.connected) == (1, False)
-    process.rules.broken()  # an attempt to connect that failed
-    assert (process.checked, process.rules.gaps) == ([ALL], 1)
+    process.rules.closed(2.0)
+    assert process.checked == [ALL]
+
+
+def test_gap_not_over_when_the_bus_closes_checks_everything(process: Process) -> None:
+    process.connect()
+    process.rules.broken(0.0)
+    process.rules.closed(1.0)
+    process.rules.closed(1.0)
+    assert process.checked == [ALL]
 
 
 def test_publish_checks_here_at_once_without_a_server(process: Process) -> None:
@@ -71,42 +87,42 @@ def test_publish_checks_here_at_once_without_a_server(process: Process) -> None:
 def test_publish_same_key_is_sent_once(process: Process) -> None:
     process.connect()
     process.publish("a", "b", "a", 1, True, 1.0)
-    assert process.rules.messages(1.0) == ['@me 1 2\n"a"\n"b"\n1']
-    assert process.rules.messages(1.0) == []
+    assert process.messages(1.0) == ['@me 1 2\n"a"\n"b"\n1']
+    assert process.messages(1.0) == []
 
 
 def test_acknowledged_key_leaves_the_outbox(process: Process) -> None:
     process.connect()
     process.publish("a")
-    process.rules.messages(1.0)
+    process.messages(1.0)
     assert len(process.rules.outbox) == 1
-    process.rules.acknowledged()
+    process.rules.acknowledged(0.0)
     assert len(process.rules.outbox) == 0
 
 
 def test_broken_in_flight_is_sent_again_first(process: Process) -> None:
     process.connect()
     process.publish("a", "b")
-    process.rules.messages(1.0)
+    process.messages(1.0)
     process.publish("c", "a")
-    process.rules.broken()
+    process.rules.broken(0.0)
     process.rules.confirmed(0.0)
-    assert process.rules.messages(2.0) == ['@me 2 2\n"a"\n"b"\n"c"']
+    assert process.messages(2.0) == ['@me 2 2\n"a"\n"b"\n"c"']
 
 
 def test_publish_in_flight_is_sent_again(process: Process) -> None:
     process.connect()
     process.publish("a")
-    process.rules.messages(1.0)
+    process.messages(1.0)
     process.publish("a")
-    process.rules.acknowledged()
-    assert process.rules.messages(2.0) == ['@me 1 3\n"a"']
+    process.rules.acknowledged(0.0)
+    assert process.messages(2.0) == ['@me 1 3\n"a"']
 
 
 def test_publish_before_the_first_link_is_sent_on_it(process: Process) -> None:
     process.publish("a")
     process.rules.confirmed(0.0)
-    assert process.rules.messages(0.0) == ['@me 1 1\n"a"']
+    assert process.messages(0.0) == ['@me 1 1\n"a"']
 
 
 def test_outbox_too_many_keys_collapse(process: Process) -> None:
@@ -116,34 +132,34 @@ def test_outbox_too_many_keys_collapse(process: Process) -> None:
     assert len(process.rules.outbox) == 10_001
     process.publish(*range(20_000, 20_100))
     process.rules.confirmed(0.0)
-    assert process.rules.messages(0.0) == ["@me 1 1\n*"]
+    assert process.messages(0.0) == ["@me 1 1\n*"]
     process.publish("later")
     assert len(process.rules.outbox) == 10_102  # all that operators want to know
-    process.rules.acknowledged()
+    process.rules.acknowledged(0.0)
     assert len(process.rules.outbox) == 1
-    assert process.rules.messages(0.0) == ['@me 1 2\n"later"']
+    assert process.messages(0.0) == ['@me 1 2\n"later"']
 
 
 def test_outbox_collapsed_in_flight_stays_so_after_a_break(process: Process) -> None:
     process.publish(*range(10_001))
     process.rules.confirmed(0.0)
-    process.rules.messages(0.0)
+    process.messages(0.0)
     process.publish("a")
-    process.rules.broken()
+    process.rules.broken(0.0)
     process.rules.confirmed(0.0)
     assert len(process.rules.outbox) == 10_002
-    assert process.rules.messages(0.0) == ["@me 2 1\n*"]
+    assert process.messages(0.0) == ["@me 2 1\n*"]
 
 
 def test_messages_long_ones_are_split_and_bounded(process: Process) -> None:
     process.connect()
     process.publish(*(str(number) * 1000 for number in range(10, 100)), *("x" * 7000 + str(n) for n in range(100)))
     total = 0
-    while messages := process.rules.messages(1.0):
+    while messages := process.messages(1.0):
         assert max(map(len, messages)) <= MAX_MESSAGE
         assert sum(map(len, messages)) < 300_000
         total += sum(message.count("\n") for message in messages)
-        process.rules.acknowledged()
+        process.rules.acknowledged(0.0)
     assert total == 190
 
 
@@ -191,9 +207,9 @@ def test_flush_number_survives_a_collapse() -> None:
 def test_closed_is_no_gap_and_keeps_the_outbox(process: Process) -> None:
     process.connect()
     process.publish("a")
-    process.rules.messages(1.0)
+    process.messages(1.0)
     process.checked.clear()
-    process.rules.closed()
+    process.rules.closed(0.0)
     assert (process.rules.gaps, process.rules.connected, process.checked) == (0, False, [])
     assert len(process.rules.outbox) == 1
 
@@ -203,9 +219,9 @@ def test_closed_is_no_gap_and_keeps_the_outbox(process: Process) -> None:
 
 def test_connected_only_after_the_first_echo(process: Process) -> None:
     process.rules.confirmed(0.0)
-    (probe,) = process.rules.messages(0.0)
+    (probe,) = process.messages(0.0)
     assert probe == "@me 1 1"
-    process.rules.acknowledged()
+    process.rules.acknowledged(0.0)
     assert not process.rules.connected
     process.rules.hear('"a"', 0.0)
     assert not process.rules.connected
@@ -215,21 +231,21 @@ def test_connected_only_after_the_first_echo(process: Process) -> None:
 
 def test_probe_is_sent_after_a_silent_heartbeat(process: Process) -> None:
     process.connect(now=0.0)
-    assert process.rules.messages(9.9) == []
-    assert process.rules.messages(10.0) == ["@me 1 2"]
-    assert process.rules.messages(10.1) == []
+    assert process.messages(9.9) == []
+    assert process.messages(10.0) == ["@me 1 2"]
+    assert process.messages(10.1) == []
 
 
 def test_publish_saves_the_probe_and_its_echo_does_not(process: Process) -> None:
     """Echoes that come later and later must not put off the question."""
     process.connect(now=0.0)
     process.publish("a")
-    (message,) = process.rules.messages(5.0)
-    process.rules.acknowledged()
+    (message,) = process.messages(5.0)
+    process.rules.acknowledged(0.0)
     process.rules.hear(message, 8.0)
     assert process.rules.next_at() == 15.0
-    assert process.rules.messages(14.9) == []
-    assert process.rules.messages(15.0) == ["@me 1 3"]
+    assert process.messages(14.9) == []
+    assert process.messages(15.0) == ["@me 1 3"]
 
 
 def test_probe_due_while_an_echo_is_missing_is_sent() -> None:
@@ -237,22 +253,22 @@ def test_probe_due_while_an_echo_is_missing_is_sent() -> None:
     rules = Rules("me", lambda keys: None, lambda: None, 2.0, 10.0)
     rules.confirmed(0.0)
     rules.messages(0.0)
-    rules.acknowledged()
+    rules.acknowledged(0.0)
     assert rules.next_at() == 2.0
-    assert rules.messages(2.0) == ["@me 1 2"]
+    assert len(rules.messages(2.0)) == 1
     assert rules.next_at() == 10.0
-    rules.acknowledged()
+    rules.acknowledged(0.0)
     assert rules.next_at() == 4.0
 
 
 def test_echo_missing_is_overdue_after_the_timeout(process: Process) -> None:
     process.connect(now=0.0)
-    process.rules.messages(10.0)
-    process.rules.acknowledged()  # the publishing connection is well
+    process.messages(10.0)
+    process.rules.acknowledged(0.0)  # the publishing connection is well
     process.rules.hear('"a"', 11.0)  # and others are heard
     process.publish("b")
-    process.rules.messages(13.0)
-    process.rules.acknowledged()
+    process.messages(13.0)
+    process.rules.acknowledged(0.0)
     assert not process.rules.echo.is_overdue(13.9)
     assert process.rules.next_at() == 14.0
     assert process.rules.echo.is_overdue(14.0)
@@ -261,18 +277,18 @@ def test_echo_missing_is_overdue_after_the_timeout(process: Process) -> None:
 def test_acknowledgement_missing_is_overdue_after_the_timeout(process: Process) -> None:
     process.connect(now=0.0)
     process.publish("a")
-    (message,) = process.rules.messages(1.0)
+    (message,) = process.messages(1.0)
     process.rules.hear(message, 2.0)
     assert process.rules.echo.is_overdue(5.0)
-    process.rules.acknowledged()
+    process.rules.acknowledged(0.0)
     assert not process.rules.echo.is_overdue(5.0)
 
 
 def test_echo_of_an_earlier_link_or_process_does_not_count(process: Process) -> None:
     process.connect()
-    process.rules.broken()
+    process.rules.broken(0.0)
     process.rules.confirmed(0.0)
-    (probe,) = process.rules.messages(0.0)
+    (probe,) = process.messages(0.0)
     assert probe == "@me 2 2"
     others = ("@me 1 2", '@me 1 2\n"a"', "@other 2 2", "@me", "@me 2", "@me 2 ", "@", "@me 22 1", "@me 2 9", "@me 2 0")
     for message in others:
@@ -287,8 +303,8 @@ def test_echo_of_an_old_message_answers_no_later_one(process: Process) -> None:
     sent = []
     for now in range(1, 7):
         process.publish("a")
-        sent += process.rules.messages(float(now))
-        process.rules.acknowledged()
+        sent += process.messages(float(now))
+        process.rules.acknowledged(0.0)
     process.rules.hear(sent[0], 4.9)
     process.rules.hear(sent[1], 5.9)
     assert process.rules.echo.is_overdue(7.0)  # for that of 3.0
@@ -301,14 +317,14 @@ def test_echo_of_an_old_message_answers_no_later_one(process: Process) -> None:
 def test_echo_after_a_stalled_loop_has_time_to_come(process: Process) -> None:
     """What a loop sends long after it was due is not overdue at once."""
     process.connect(now=0.0)
-    assert process.rules.messages(1000.0) == ["@me 1 2"]
-    process.rules.acknowledged()
+    assert process.messages(1000.0) == ["@me 1 2"]
+    process.rules.acknowledged(0.0)
     assert not process.rules.echo.is_overdue(1003.9)
     rules = Rules("me", lambda keys: None, lambda: None, 2.0, 10.0)
     rules.confirmed(0.0)
     rules.messages(0.0)
-    rules.acknowledged()
-    assert rules.messages(1000.0) == ["@me 1 2"]
+    rules.acknowledged(0.0)
+    assert len(rules.messages(1000.0)) == 1
     rules.hear("@me 1 1", 1000.0)
     assert not rules.echo.is_overdue(1002.9)
 
@@ -316,8 +332,8 @@ def test_echo_after_a_stalled_loop_has_time_to_come(process: Process) -> None:
 def test_echo_of_a_part_of_a_batch_does_not_answer_it(process: Process) -> None:
     process.connect(now=0.0)
     process.publish("x" * 7000, "y" * 7000)
-    first, last = process.rules.messages(1.0)
-    process.rules.acknowledged()
+    first, last = process.messages(1.0)
+    process.rules.acknowledged(0.0)
     process.rules.hear(first, 1.0)
     assert process.rules.next_at() == 5.0
     process.rules.hear(last, 1.0)
@@ -329,8 +345,8 @@ def test_gap_is_noticed_within_the_promise(process: Process) -> None:
     noticed = now = 0.0
     while not noticed:
         now += 0.1
-        if process.rules.messages(now):
-            process.rules.acknowledged()
+        if process.messages(now):
+            process.rules.acknowledged(0.0)
         noticed = now if process.rules.echo.is_overdue(now) else 0.0
     assert noticed <= 10.0 + 4.0 + 0.2
 
@@ -431,15 +447,72 @@ def test_hear_everything_often_is_spaced_and_none_is_lost(process: Process) -> N
     assert process.checked == [ALL] * 3
 
 
-@pytest.mark.parametrize("end", [Rules.broken, Rules.closed, lambda rules: rules.confirmed(1.1)])
-def test_hear_everything_put_off_is_checked_at_the_end(process: Process, end: Callable[[Rules], object]) -> None:
+@pytest.mark.parametrize("end", [Rules.broken, Rules.closed, Rules.confirmed])
+def test_hear_everything_put_off_is_checked_at_the_end(process: Process, end: Callable[[Rules, float], object]) -> None:
     process.connect()
     process.rules.hear("*", 1.0)
     process.rules.hear("*", 1.1)
-    end(process.rules)
+    end(process.rules, 1.1)
     assert process.checked == [ALL] * 2
     process.rules.tick(5.0)
     assert process.checked == [ALL] * 2
+
+
+# the ages of messages, and of "check everything"
+
+
+def test_messages_tell_how_long_ago_keys_were_acknowledged(process: Process) -> None:
+    process.rules.confirmed(0.0)
+    assert process.rules.messages(0.0) == [f"@me 1 1 {10 * 86_400 * 999}"]  # never
+    process.publish("a")
+    process.rules.acknowledged(0.0)
+    process.rules.messages(0.0)
+    process.rules.acknowledged(1.0)
+    assert process.rules.messages(11.0) == ["@me 1 3 9990"]  # 0.1 % less: the clocks of others may run slower
+    process.rules.acknowledged(11.0)  # of a probe: nobody misses that
+    process.publish("b")
+    assert process.rules.messages(11.0) == ['@me 1 4 9990\n"b"']
+    process.rules.acknowledged(11.0)
+    process.publish("c")
+    assert process.rules.messages(11.0) == ['@me 1 5\n"c"']
+
+
+def test_messages_of_one_batch_tell_no_age(process: Process) -> None:
+    process.publish("x", "y" * 7000, "z" * 7000)
+    process.rules.confirmed(0.0)
+    process.rules.messages(0.0)
+    process.rules.acknowledged(1.0)
+    process.publish("x" * 7000, "y" * 7000)
+    assert [message[:12] for message in process.rules.messages(2.0)] == ["@me 1 3 999\n", '@me 1 4\n"yyy']
+
+
+@pytest.mark.parametrize("number", [2, 9])
+def test_hear_lost_before_the_last_check_of_everything_is_no_gap(process: Process, number: int) -> None:
+    process.connect(100.0)  # everything was checked at 0.0
+    process.rules.hear(f"@other 1 {number} 100001", 100.0)
+    assert (process.checked, process.rules.gaps) == ([], 0)
+    process.rules.tick(200.0)
+    assert process.checked == []
+
+
+@pytest.mark.parametrize("age", ["100000", "0", "x", ""])
+def test_hear_perhaps_lost_after_the_last_check_is_a_gap(process: Process, age: str) -> None:
+    process.connect(100.0)
+    process.rules.hear(f"@other 1 2 {age}", 100.0)
+    process.rules.tick(200.0)
+    assert process.checked == [ALL]
+
+
+def test_hear_everything_until_before_the_last_check_is_nothing(process: Process) -> None:
+    process.connect(100.0)
+    process.rules.hear("*100001", 100.0)
+    assert (process.checked, process.rules.received) == ([], 1)
+    process.rules.hear("*100000", 100.0)
+    assert process.checked == [ALL]
+    process.rules.hear("*1\n*", 200.0)
+    assert process.checked == [ALL] * 2
+    process.rules.hear("*x", 300.0)
+    assert (process.checked, process.rules.malformed) == ([ALL] * 2, 1)
 
 
 # the numbers of others
@@ -472,11 +545,11 @@ def test_hear_new_link_goes_on_counting(process: Process) -> None:
 
 def test_hear_own_first_number_missing_checks_everything(process: Process) -> None:
     process.rules.confirmed(0.0)
-    process.rules.messages(0.0)
-    process.rules.acknowledged()
+    process.messages(0.0)
+    process.rules.acknowledged(0.0)
     process.checked.clear()
     process.publish("a")
-    process.rules.messages(1.0)
+    process.messages(1.0)
     process.rules.hear('@me 1 2\n"a"', 1.0)
     assert process.checked == ["a", ALL]
 
@@ -484,7 +557,7 @@ def test_hear_own_first_number_missing_checks_everything(process: Process) -> No
 def test_hear_others_after_a_gap_are_new_again(process: Process) -> None:
     process.connect()
     process.rules.hear("@other 1 7", 1.0)
-    process.rules.broken()
+    process.rules.broken(0.0)
     process.rules.confirmed(0.0)
     process.rules.hear("@other 1 9", 1.0)
     assert process.rules.gaps == 1
@@ -504,7 +577,7 @@ def test_hear_many_first_after_connecting_are_one_check(process: Process) -> Non
     for number in range(50):
         process.rules.hear(f"@{number} 1 7", number / 5)
     assert (process.checked, process.rules.gaps) == ([], 0)
-    assert process.rules.messages(18.9) == ["@me 1 2"]
+    assert process.messages(18.9) == ["@me 1 2"]
     process.rules.tick(18.9)
     assert process.checked == []
     assert process.rules.next_at() == 19.0
@@ -517,7 +590,7 @@ def test_hear_before_the_confirmation_is_not_counted(process: Process) -> None:
     """R1 comes after it. Some client libraries tell of messages before they tell of the subscription."""
     process.rules.hear("@other 1 7", 0.0)
     process.connect(now=0.0)
-    process.rules.broken()
+    process.rules.broken(0.0)
     process.checked.clear()
     process.rules.hear("@other 1 9", 40.0)
     process.rules.hear("@another 1 9", 40.0)

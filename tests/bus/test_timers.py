@@ -12,6 +12,7 @@ import pytest
 
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.bus.drive import GRACE, Drive
+from aiopurgatory.bus.keys import pack
 from aiopurgatory.bus.pauses import FIRST_PAUSE
 from aiopurgatory.bus.rules import SPACING, Arrivals, Echo
 
@@ -192,9 +193,15 @@ async def checks_on_joining(processes: int) -> tuple[int, int]:
     return found
 
 
-def test_joining_a_fleet_costs_one_check_more() -> None:
-    assert run_simulated(checks_on_joining(20)) == (2, 0)
+def test_joining_a_fleet_costs_one_check() -> None:
+    assert run_simulated(checks_on_joining(20)) == (1, 0)
     assert run_simulated(checks_on_joining(0)) == (1, 0)
+
+
+def test_control_ages_unread_joining_costs_a_check_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without R9."""
+    monkeypatch.setattr("aiopurgatory.bus.rules.pack", lambda *arguments: pack(*arguments[:3]))
+    assert run_simulated(checks_on_joining(20)) == (2, 0)
 
 
 @each_period

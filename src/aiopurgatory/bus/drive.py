@@ -68,10 +68,8 @@ class Drive:
         finally:
             is_closed = self._is_over
             self.abort()
-            if is_closed:
-                self._rules.closed()
-            else:
-                self._rules.broken()
+            if not is_closed:
+                self._rules.broken(self._loop.time())
 
     def wake(self) -> None:
         """Wake the task: there is something to send."""
@@ -104,7 +102,7 @@ class Drive:
             if messages:
                 await link.send(messages)
                 self._raise_if_broken()  # a lost cancellation is no acknowledgement
-                self._rules.acknowledged()
+                self._rules.acknowledged(self._loop.time())
                 self._told()
             else:
                 # No await since messages(), so a later publish finds the sleeper.

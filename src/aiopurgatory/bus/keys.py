@@ -101,13 +101,20 @@ def decode_all(lines: list[str]) -> list[Hashable]:
         raise MalformedError(str(exc)) from None
 
 
-def pack(head: str, number: int, lines: Iterable[str]) -> list[str]:
+def milliseconds(age: float) -> int:
+    """Return *age*, in seconds, as another process may rely on it: its clock may run slower. At most ten days."""
+    return int(max(0.0, min(age, 864_000.0)) * 999)
+
+
+def pack(head: str, number: int, lines: Iterable[str], age: int = 0) -> list[str]:
     """Pack *lines* into as few messages as possible. The first line of each is *head* and its number.
 
-    Args: number: the number of the first message; later messages count up from it.
+    Args:
+        number: the number of the first message; later messages count up from it.
+        age: milliseconds since the last keys were acknowledged. 0 is left out.
     """
     messages: list[str] = []
-    text = [f"{head} {number}"]
+    text = [f"{head} {number} {age}" if age else f"{head} {number}"]
     room = MAX_MESSAGE - len(text[0])
     for line in lines:
         room -= len(line) + 1

@@ -60,10 +60,12 @@ class Outbox:
         self._collapsed_in_flight, self._collapsed = self._collapsed, 0
         return [line for _, _, line in self._in_flight.values()]
 
-    def acknowledge(self) -> None:
-        """Drop the keys in flight: the server has them."""
+    def acknowledge(self) -> bool:
+        """Drop the keys in flight: the server has them. Returns: whether there were any."""
+        were_any = bool(self._in_flight)
         self._in_flight.clear()
         self._collapsed_in_flight = 0
+        return were_any
 
     def put_back(self) -> None:
         """Queue the keys in flight again: the link broke, and they may not have arrived."""

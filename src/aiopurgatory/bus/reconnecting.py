@@ -74,6 +74,7 @@ class Reconnecting:
                 await asyncio.sleep(self._pauses.after(up_for, timed_out, random()))
         finally:
             self.stop()
+            self._rules.closed(self._loop.time())
 
     def wake(self) -> None:
         """Wake the link: there is something to send."""

@@ -16,7 +16,7 @@ except ImportError as exc:
 from ..core.kit import Observer
 from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
-from .keys import EVERY_KEY
+from .keys import EVERY_KEY, milliseconds
 from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
 from .targets import Target
 
@@ -31,8 +31,8 @@ class RedisBus(Bus):
         url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. It must lead to a
             master. All databases of a server share its channels, so the database number does not separate buses.
         targets: purgatories and long polls to check, as for Bus.
-        name: as for Bus. With ACLs, the user needs ``&name``, ``+subscribe`` and ``+publish``. Without ``+info``, each
-            reconnect causes a check of everything in all processes.
+        name: as for Bus. With ACLs, the user needs ``&name``, ``+subscribe`` and ``+publish``. Without ``+info``, it
+            takes each reconnect for another server, and then has more checked than is needed.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
         observers: as for Bus.
@@ -57,8 +57,9 @@ class RedisEngine:
 
     def __init__(self, url: str, channel: str) -> None:
         self._redis, self._channel = RedisServer(url), channel
-        #: The server that acknowledged the last message, and None if there was none.
+        #: The server that acknowledged the last message, and None if there was none; and the time.
         self.last_server: object = None
+        self.acknowledged_at = 0.0
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
@@ -140,9 +141,10 @@ class _RedisLink:
     async def send(self, messages: list[str]) -> None:
         publisher = self._publisher
         if self._engine.last_server not in (None, self._server):
-            # Processes connected to this server have missed the messages that the other one has acknowledged, at least
-            # since it became a replica.
-            messages = [EVERY_KEY, *messages]
+            # Processes connected to this server may have missed the messages that the other one has acknowledged, at
+            # least since it became a replica. Those that connected later have checked everything since.
+            age = self._loop.time() - self._engine.acknowledged_at
+            messages = [f"{EVERY_KEY}{milliseconds(age)}", *messages]
         commands: list[tuple[str, ...]] = [("PUBLISH", self._channel, message) for message in messages]
         now = self._loop.time()
         asks = now >= self._asked_at + _ROLE_INTERVAL
@@ -152,7 +154,7 @@ class _RedisLink:
         await publisher.send_packed_command(publisher.pack_commands(commands), check_health=False)
         for _ in messages:
             await publisher.read_response(timeout=inf)
-        self._engine.last_server = self._server
+        self._engine.last_server, self._engine.acknowledged_at = self._server, self._loop.time()
         if asks:
             await require_master(publisher)
 

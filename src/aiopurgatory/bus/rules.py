@@ -1,6 +1,7 @@
 """The rules of a bus: with them, no operation goes on waiting for a change that its process missed. No I/O.
 
-R1 After every confirmed subscription, including the first, check everything: earlier messages were not received.
+R1 After every confirmed subscription, including the first, check everything: earlier messages were not received. That
+   is the only check of everything that a gap costs.
 R2 A key leaves the outbox when the server has acknowledged it. After a break, keys in flight are sent again. A key
    published while it is in flight is sent again.
 R3 A process must receive its own messages, which it sends on the other connection, at least one per heartbeat. Each
@@ -16,8 +17,11 @@ R6 A number missing among the messages of another process is a gap, too: check e
 R7 Each message from the channel costs a bounded time. Checks of everything caused by messages are at least SPACING
    apart.
 R8 The numbers of a process begin at 1. If the first message heard of a process has a higher number, earlier ones may be
-   lost: that is a gap. Soon after a subscription, most processes are heard for the first time. These together cause one
-   check of everything, at the time within which a gap must be noticed, counted from the subscription.
+   lost: that is a gap. All such gaps together cause one check of everything, at the time within which a gap must be
+   noticed, counted from the subscription.
+R9 A message tells how long ago the last keys before it were acknowledged. If that was before the last check of
+   everything, all lost keys were: they cost nothing more. So does a process that has moved to another server, and has everything
+   checked there that the former server acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from typing import Final
 
-from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, pack
+from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
 from .outbox import MAX_OUTBOX, Outbox
 
 #: Malformed lines after which the rest of a message is skipped.
@@ -182,9 +186,13 @@ class Rules:
         #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
         self.connected = False
-        #: The times of the last and the next check of everything caused by a message.
-        self._all_checked_at = -inf
+        #: Whether a gap has not led to a check of everything yet.
+        self._is_in_gap = False
+        #: The times of the last check of everything, of the last one caused by a message, and of the next one.
+        self._everything_at = self._all_checked_at = -inf
         self._all_due_at = inf
+        #: The time of the last acknowledgement of keys.
+        self._keys_acknowledged_at = -inf
         self.gaps = self.published = self.received = self.malformed = 0
 
     def publish(self, key: Hashable, line: str, now: float) -> None:
@@ -198,7 +206,7 @@ class Rules:
         self._link += 1
         self.echo.reset()
         self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, now)
-        self._check_everything()
+        self._check_everything(now)
 
     def messages(self, now: float) -> list[str]:
         """Return the messages to send now: none while the last batch is unacknowledged."""
@@ -207,13 +215,15 @@ class Rules:
         lines = self.outbox.take()
         if not lines and not self.echo.is_probe_due(now):
             return []
-        messages = pack(f"@{self._origin} {self._link}", self.echo.next_number(), lines)
+        age = milliseconds(now - self._keys_acknowledged_at)
+        messages = pack(f"@{self._origin} {self._link}", self.echo.next_number(), lines, age)
         self.echo.sent(len(messages), now)
         return messages
 
-    def acknowledged(self) -> None:
+    def acknowledged(self, now: float) -> None:
         """Note that the server has the last messages()."""
-        self.outbox.acknowledge()
+        if self.outbox.acknowledge():
+            self._keys_acknowledged_at = now
         self.echo.acknowledged()
 
     def hear(self, message: str, now: float) -> None:
@@ -222,9 +232,9 @@ class Rules:
             self.malformed += 1
         elif message.startswith("@"):
             head, _, body = message.partition("\n")
-            origin, link, number = _parse(head)
+            origin, link, number, age = _parse(head)
             if number and self._confirmed:
-                self._notice(self._arrivals.gap_at(origin, link, number, now), now)
+                self._notice(self._arrivals.gap_at(origin, link, number, now), now - age, now)
             if origin == self._origin:
                 self._hear_echo(link, number)
             elif body and not self._hear_keys(body.split("\n")):
@@ -240,29 +250,40 @@ class Rules:
         """Check everything if that is due. messages() sends probes, and Echo tells overdue answers."""
         if now >= self._all_due_at:
             self._all_checked_at = now
-            self._check_everything()
+            self._check_everything(now)
 
-    def broken(self) -> None:
-        """Note that the link is given up, for any reason but the close of the bus (R2, R3)."""
-        was_confirmed = self._confirmed
-        if was_confirmed:
+    def broken(self, now: float) -> None:
+        """Note that the link is given up (R2, R3). Everything is checked when the next one is confirmed (R1)."""
+        if (
+            self._all_due_at <= self._all_checked_at + SPACING
+        ):  # a message asked for it; the server may be down for long
+            self._check_everything(now)
+        if self._confirmed:
             self.gaps += 1
-            self._all_due_at = -inf
-        self.closed()
+            self._is_in_gap = True
+        self._give_up()
 
-    def closed(self) -> None:
-        """Note that the link is given up because the bus closes. This is not a gap."""
+    def closed(self, now: float) -> None:
+        """Note that the bus closes. This is not a gap, but what is still to be checked is checked. Idempotent."""
+        self._give_up()
+        if self._is_in_gap or self._all_due_at < inf:
+            self._check_everything(now)
+
+    def _give_up(self) -> None:
         self.outbox.put_back()
         self.connected = self._confirmed = False
-        if self._all_due_at < inf:
-            self._check_everything()
 
-    def _check_everything(self) -> None:
-        self._all_due_at = inf
+    def _check_everything(self, now: float) -> None:
+        self._is_in_gap, self._all_due_at, self._everything_at = False, inf, now
         self._check_all()
 
-    def _notice(self, gap_at: float, now: float) -> None:
-        """Check everything at *gap_at*. Count the gap if that time has come (R6, R8)."""
+    def _notice(self, gap_at: float, lost_at: float, now: float) -> None:
+        """Check everything at *gap_at*, and count the gap if that time has come (R6, R8).
+
+        Args: lost_at: the messages that may be lost were published at this time, or before (R9).
+        """
+        if lost_at < self._everything_at:
+            return
         if gap_at <= now:
             self.gaps += 1
             self._hear_everything(now)
@@ -295,9 +316,10 @@ class Rules:
         keys: list[Hashable] = []
         malformed = 0
         for line in map(str.strip, text.split("\n")):
-            if line == EVERY_KEY:
+            if line.startswith(EVERY_KEY) and (line[1:].isdecimal() or len(line) == 1):
                 self.received += 1
-                self._hear_everything(now)
+                if now - int(line[1:13] or 0) / 1000 >= self._everything_at:
+                    self._hear_everything(now)
             elif line:
                 try:
                     keys.append(decode(line))
@@ -312,11 +334,12 @@ class Rules:
         self._check(keys)
 
 
-def _parse(head: str) -> tuple[str, int, int]:
-    """Return origin, link and number. Link and number are 0 if *head* has none, as in earlier versions."""
+def _parse(head: str) -> tuple[str, int, int, float]:
+    """Return origin, link, number, and the age in seconds of the last keys before it. Each is 0 if *head* lacks it."""
     match head[1:].split(" "):
-        case [origin, link, number] if len(head) < 100 and link.isdecimal() and number.isdecimal():
-            return origin, int(link), int(number)
+        case [origin, link, number, *more] if len(head) < 100 and link.isdecimal() and number.isdecimal():
+            age = int(more[0]) / 1000 if more and more[0].isdecimal() else 0.0
+            return origin, int(link), int(number), age
         case [origin, *_]:
-            return origin, 0, 0
+            return origin, 0, 0, 0.0
     raise AssertionError("split() returns at least one part")
