@@ -1,4 +1,4 @@
-"""check_and_complete(), check_all() and cancel_for_key(): operations tried, their order, the count (I7, I12)."""
+"""Checks, complete_for_key() and cancel_for_key(): operations tried, their order, the count (I7, I12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .parts import Boom, Op, raising, turns
+from .parts import Boom, Interrupt, Op, raising, turns
 
 
 async def test_check_tries_all_oldest_first(purgatory: Purgatory) -> None:
@@ -179,6 +179,50 @@ async def test_cancel_for_key_cancels_all_before_any_hook(purgatory: Purgatory) 
     second, third = (purgatory.watch(Op(), ["key"]) for _ in range(2))
     assert purgatory.cancel_for_key("key") == [first, second, third]
     assert second.outcome is Outcome.CANCELLED
+
+
+@pytest.mark.parametrize("purge_interval", [0, 100])
+async def test_complete_for_key_completes_all_in_order(clock: ManualClock, purge_interval: int) -> None:
+    async with Purgatory(clock=clock, purge_interval=purge_interval) as purgatory:
+        ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
+        other = purgatory.watch(Op(1.0), [1])
+        tasks = [asyncio.create_task(asyncio.wait_for(op, None)) for op in ops]
+        await turns(1)
+        assert purgatory.complete_for_key("key") == ops
+        check_invariants(purgatory)
+        assert purgatory.complete_for_key("key") == []
+        assert await asyncio.gather(*tasks) == ["result"] * 3
+        await clock.advance(1.0)
+        assert [op.ran for op in ops] == [["on_complete"]] * 3
+        assert other.expired
+        statistics = purgatory.statistics()
+        assert (statistics.completed, statistics.expired, statistics.missed_triggers) == (3, 1, 0)
+
+
+async def test_complete_for_key_ends_all_before_any_hook(purgatory: Purgatory) -> None:
+    first = purgatory.watch(Op(on_complete=lambda _: second.cancel()), ["key"])
+    second = purgatory.watch(Op(on_complete=raising(Boom())), ["key"])
+    third = purgatory.watch(Op(), ["key"])
+    assert purgatory.complete_for_key("key") == [first, second, third]
+    outcomes = [op.outcome for op in (first, second, third)]
+    assert outcomes == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
+    assert isinstance(second.exception(), Boom)
+
+
+async def test_complete_for_key_base_exception_skips_none(purgatory: Purgatory) -> None:
+    first = purgatory.watch(Op(on_complete=raising(Interrupt())), ["key"])
+    second = purgatory.watch(Op(), ["key"])
+    with pytest.raises(Interrupt):
+        purgatory.complete_for_key("key")
+    assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.COMPLETED)
+    assert isinstance(first.exception(), Interrupt)
+
+
+async def test_complete_for_key_completes_a_try_that_runs(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(), ["key"])
+    op.hooks["try_complete"] = lambda _: purgatory.complete_for_key("key")
+    assert purgatory.check_and_complete("key") == 1
+    assert op.result() == "result"
 
 
 async def test_cancel_for_key_called_by_its_hooks_recurses_not(purgatory: Purgatory) -> None:

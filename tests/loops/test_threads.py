@@ -218,6 +218,7 @@ async def debugged(clock: ManualClock) -> AsyncIterator[Purgatory]:
         lambda purgatory, op: purgatory.notify("key"),
         lambda purgatory, op: purgatory.check_all(),
         lambda purgatory, op: purgatory.cancel_for_key("key"),
+        lambda purgatory, op: purgatory.complete_for_key("key"),
         lambda purgatory, op: purgatory.reschedule(op, 1.0),
         lambda purgatory, op: purgatory.expire_all(),
         lambda purgatory, op: purgatory.purge(),

@@ -54,6 +54,9 @@ class NaiveOp(Hooks):
 
     def complete(self, outcome: Outcome) -> bool:
         self.end(outcome)
+        return self.settle_completed(outcome)
+
+    def settle_completed(self, outcome: Outcome) -> bool:
         try:
             value: object = self.on_complete()
         except UserError as exc:
@@ -307,6 +310,14 @@ class NaivePurgatory:
             op.end(Outcome.CANCELLED)
         for op in ops:
             op.settle_cancelled()
+        return ops
+
+    def complete_for_key(self, key: str) -> list[NaiveOp]:
+        ops = [op for op in self.under.get(key, []) if op.outcome is None]
+        for op in ops:
+            op.end(Outcome.COMPLETED)
+        for op in ops:
+            op.settle_completed(Outcome.COMPLETED)
         return ops
 
     def consider_purge(self) -> None:

@@ -122,6 +122,8 @@ class Side(ABC):
                 return self.purgatory.reschedule(self.op(back, inside), timeout)
             case ("cancel_for_key", key):
                 return [op.n for op in self.purgatory.cancel_for_key(key)]
+            case ("complete_for_key", key):
+                return [op.n for op in self.purgatory.complete_for_key(key)]
             case ("publish",):
                 self.published += 1
                 return None

@@ -33,7 +33,7 @@ def actions(*more: st.SearchStrategy[Action], target: st.SearchStrategy[int | No
     return st.one_of(
         st.tuples(st.sampled_from(["force_complete", "fail", "cancel", "leave"]), target),
         st.tuples(st.just("check_and_complete"), keys),
-        st.tuples(st.sampled_from(["notify", "cancel_for_key"]), keys),
+        st.tuples(st.sampled_from(["notify", "cancel_for_key", "complete_for_key"]), keys),
         st.tuples(st.sampled_from(["publish", "check_all", "expire_all", "purge", "close"])),
         st.tuples(st.just("reschedule"), target, timeouts),
         *more,

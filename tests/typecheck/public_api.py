@@ -81,6 +81,7 @@ async def use() -> None:
         assert_type(purgatory.check_and_complete(("orders", 0)), int)
         assert_type(purgatory.reschedule(op, None), bool)
         assert_type(purgatory.cancel_for_key("other"), list[DelayedOperation[Any]])
+        assert_type(purgatory.complete_for_key("other"), list[DelayedOperation[Any]])
         assert_type(purgatory.statistics(), Statistics)
 
 

@@ -53,6 +53,11 @@ def publish_failure(op: Operation, exc: BaseException) -> None:
 def complete(op: Operation, outcome: u8) -> None:
     """End the pending *op* as COMPLETED or EXPIRED."""
     unlink(op, outcome, False)
+    publish_completed(op, outcome)
+
+
+def publish_completed(op: Operation, outcome: u8) -> None:
+    """Publish that *op* is COMPLETED or EXPIRED, with the result of its hook."""
     try:
         result = op.on_complete()
         if type(result) is COROUTINE:

@@ -13,7 +13,7 @@ from ..errors import PurgatoryClosedError, PurgatoryFullError
 from .check_counts import Undecided
 from .checks import KeyChecks
 from .deadlines import Deadlines, TimedBlock
-from .endings import attempt, call_each_then_raise, publish_cancelled, publish_failure
+from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure
 from .faults import COROUTINE, require_error
 from .loop import Loop
 from .misses import Misses
@@ -225,9 +225,15 @@ class Parking(Owner):
         """The pending operations under *key*, oldest first."""
         return [op for op in self._watchers.waiting(key) if is_pending(op)]
 
+    def complete_for_key(self, key: Hashable) -> list[Operation]:
+        """Complete every operation waiting under *key*. Returns: those operations, in the order of watch()."""
+        ops = self._unlink_for_key(key, COMPLETED, False)
+        call_each_then_raise(ops, publish_completed_now)
+        return ops
+
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
         """Cancel every operation waiting under *key*. Returns: those operations, in the order of watch()."""
-        ops = self._unlink_for_key(key, CANCELLED)
+        ops = self._unlink_for_key(key, CANCELLED, True)
         call_each_then_raise(ops, publish_cancelled_unsaid)
         return ops
 
@@ -239,15 +245,15 @@ class Parking(Owner):
             publish_failure(op, exc)
             return True
 
-        ops = self._unlink_for_key(key, FAILED)
+        ops = self._unlink_for_key(key, FAILED, True)
         call_each_then_raise(ops, publish_it)
         return ops
 
-    def _unlink_for_key(self, key: Hashable, outcome: u8) -> list[Operation]:
+    def _unlink_for_key(self, key: Hashable, outcome: u8, every_key: bool) -> list[Operation]:
         self.loop.check_thread()
         ops = self.waiting(key)
         for op in ops:  # atomic: no await. Unlink all first: a hook that calls this again finds none
-            unlink(op, outcome, True)
+            unlink(op, outcome, every_key)
         return ops
 
     def _publish_closed(self, op: Operation) -> bool:
@@ -329,6 +335,11 @@ class Parking(Owner):
         if self.state == CLOSED:
             assert not pending, "I13: closed, and something is pending"
             assert not entries, "I13: closed, and something is listed"
+
+
+def publish_completed_now(op: Operation) -> bool:
+    publish_completed(op, COMPLETED)
+    return True
 
 
 def publish_cancelled_unsaid(op: Operation) -> bool:

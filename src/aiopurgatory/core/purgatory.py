@@ -269,6 +269,16 @@ class SyncPurgatory:
         """Return the pending operations under *key*, oldest first: a snapshot. Cost: O(waiters)."""
         return self._parking.waiting(key)
 
+    def complete_for_key(self, key: Hashable) -> list[Any]:
+        """Call force_complete() of every operation waiting under *key*, whether its condition holds or not.
+
+        Each ends COMPLETED with what its on_complete() returns, or FAILED if that raises.
+
+        Returns: the operations, in the order in which they were watched.
+        Raises: RuntimeError: called from another thread.
+        """
+        return self._parking.complete_for_key(key)
+
     def cancel_for_key(self, key: Hashable) -> list[Any]:
         """Cancel every operation waiting under *key*, and remove each from all its keys at once.
 
