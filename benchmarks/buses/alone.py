@@ -14,8 +14,7 @@ from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.web import LongPolling, Policy
 
 from .member import calm_the_collector, loop_factory
-from .proxy import DeafeningProxy
-from .servers import bus_on
+from .servers import Proxy, bus_on
 
 
 class Noting:
@@ -36,7 +35,7 @@ async def gap(settings: dict[str, Any]) -> dict[str, Any]:
 
     async def notice(number: int) -> float:
         target = Noting()
-        async with DeafeningProxy(settings["port"]) as proxy:
+        async with Proxy(settings["port"]) as proxy:
             url = settings["url"].replace(str(settings["port"]), str(proxy.port))
             async with bus_on(url, [target], heartbeat=settings["heartbeat"], timeout=settings["timeout"]):
                 await asyncio.sleep(settings["heartbeat"] * (1 + (number + 0.5) / settings["times"]))

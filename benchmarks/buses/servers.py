@@ -11,9 +11,10 @@ from typing import Any
 from aiopurgatory.bus import Bus, Target
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
+from private_proxy import Proxy
 from private_servers import Postgres, Redis, Server, program
 
-__all__ = ["ENGINES", "Server", "about", "bus_on", "cpu", "installed"]
+__all__ = ["ENGINES", "Proxy", "Server", "about", "bus_on", "cpu", "installed"]
 
 ENGINES: dict[str, type[Server]] = {"postgres": Postgres, "redis": Redis}
 
