@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import signal
 import socket
 import struct
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import hypothesis  # noqa: F401  (imported late, it would warn: it searches for referrers, and frozen ones are hidden)
 import pytest
 
 import aiopurgatory
 from aiopurgatory.testing import ManualClock
+
+if TYPE_CHECKING:
+    from selenium import webdriver
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 try:
@@ -118,3 +123,42 @@ def leave(request: pytest.FixtureRequest) -> Callable[[socket.socket], None]:
 def clock(manual_clock: ManualClock) -> ManualClock:
     """The plugin's, as that of ``purgatory``."""
     return manual_clock
+
+
+HEADLESS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1280,1000",
+]
+
+
+@pytest.fixture(scope="module")
+def browser_flags() -> list[str]:
+    """More flags for the browser of the module."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def driver(browser_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """A real browser without a screen. Without Chromium, the tests are skipped."""
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        pytest.skip(
+            "not tested in a browser: chromium or chromedriver is not installed (Debian: make programs, as root)"
+        )
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*HEADLESS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}", *browser_flags):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with webdriver.Chrome(options, webdriver.ChromeService(chromedriver)) as driver:
+        yield driver

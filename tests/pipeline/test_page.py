@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -38,7 +37,6 @@ Use `Purgatory(tick=0.01)`.
 | --- | --- |
 | **tick=0.01** | 10 |
 """
-CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
 def put(folder: Path, table: str, rows: Sequence[dict[str, Any]], name: str = "rows") -> None:
@@ -344,21 +342,6 @@ def test_counts_and_shares_do_not_round_some_to_none() -> None:
 
 
 # In a browser
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    if CHROMIUM is None or CHROMEDRIVER is None:
-        pytest.skip("the report's page was not tested in a browser: chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"):
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(CHROMEDRIVER))
-    yield driver
-    driver.quit()
 
 
 def shown(driver: webdriver.Chrome, folder: Path, *, width: int = 1280, scheme: str = "light", media: str = "") -> None:

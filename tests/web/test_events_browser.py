@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,17 +21,9 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web import EventRoute, LongPolling, Policy
 
 from .eventsource import Forgets
-from .inspector.test_page import CHROMEDRIVER, CHROMIUM, FLAGS
 from .proxies.recipes import recipe
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        None in (CHROMIUM, CHROMEDRIVER),
-        reason="streams of events were not tested in a browser: chromium and chromedriver are not installed "
-        "(Debian: apt-get install chromium chromium-driver; make test does it as root)",
-    ),
-]
+pytestmark = pytest.mark.slow
 
 PAGE = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
 const seen = [], sources = {};
@@ -103,17 +95,6 @@ class Site:
 
     async def _script(self, request: Request) -> Response:
         return Response(recipe("js", 3), media_type="text/javascript")
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options, webdriver.ChromeService(str(CHROMEDRIVER)))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

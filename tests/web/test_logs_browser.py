@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,18 +20,10 @@ from starlette.routing import Route
 from aiopurgatory.streams import MemoryLog
 from aiopurgatory.web import EventRoute, Policy
 
-from .inspector.test_page import CHROMEDRIVER, CHROMIUM, FLAGS
 from .proxies.programs import Nginx, free_port
 from .test_events_browser import Browser, until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        None in (CHROMIUM, CHROMEDRIVER),
-        reason="event logs were not tested in a browser: chromium and chromedriver are not installed "
-        "(Debian: apt-get install chromium chromium-driver; make test does it as root)",
-    ),
-]
+pytestmark = pytest.mark.slow
 
 PLAIN = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
 let seen = [], source;
@@ -81,17 +73,6 @@ class Site:
 
     async def _page(self, request: Request) -> Response:
         return HTMLResponse({"/": PAGE, "/plain": PLAIN}.get(request.url.path, "<title>Another page</title>"))
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options, webdriver.ChromeService(str(CHROMEDRIVER)))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -23,28 +22,7 @@ from aiopurgatory.web.inspector import Inspector, view
 from ..polls import Counters, Polls, settle
 from .helpers import Wait, serve
 
-CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,1000",
-]
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        None in (CHROMIUM, CHROMEDRIVER),
-        reason="the live page was not tested in a browser: chromium and chromedriver are not installed "
-        "(Debian: apt-get install chromium chromium-driver; make test does it as root)",
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
 class Page:
@@ -97,18 +75,6 @@ class Page:
         messages = [json.loads(entry["message"])["message"] for entry in entries]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         return [params["request"]["url"] for params in sent if not params["documentURL"].startswith("chrome:")]
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(str(CHROMEDRIVER)))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture
