@@ -105,6 +105,15 @@ async def test_stream_ends_with_the_run_and_then_there_is_204(log: EventLog) -> 
     again = Client(EventRoute(log), last_event_id=client.events[-1].id)
     await again.ended()
     assert (again.status, again.events) == (204, [])
+    assert "content-type" not in again.headers
+
+
+async def test_stream_that_begins_with_the_end_ends(log: EventLog) -> None:
+    async with log.run("n") as run:
+        last = await run.append("a")
+    client = Client(EventRoute(log), last_event_id=last)
+    await client.ended()
+    assert (client.status, [event.kind for event in client.events], client.complete) == (200, ["end"], True)
 
 
 async def test_stream_resumes_after_the_last_id(log: EventLog, run: Run) -> None:
@@ -203,6 +212,12 @@ async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters
         EventRoute(polling, policy=Policy())  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="policy must be left out"):
         LongPollRoute(polling, policy=Policy())  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
+def test_route_of_something_else_is_refused(route: Any) -> None:
+    with pytest.raises(TypeError, match=r"^polling must be a LongPolling or an EventLog, got 7$"):
+        route(7)
 
 
 # polls

@@ -29,7 +29,7 @@ class Exchange:
     #: Is receive() one that need not be listened to in a task?
     plain = False
 
-    def __init__(self, route: LongPollRoute[Any], *headers: tuple[bytes, bytes], **scope: Any) -> None:
+    def __init__(self, route: LongPollRoute, *headers: tuple[bytes, bytes], **scope: Any) -> None:
         self.route = route
         self.scope: Scope = {
             "type": "http",
@@ -91,7 +91,7 @@ def polling(purgatory: Purgatory, counters: Counters) -> LongPolling[str]:
 
 
 @pytest.fixture
-def route(polling: LongPolling[str]) -> LongPollRoute[str]:
+def route(polling: LongPolling[str]) -> LongPollRoute:
     return LongPollRoute(polling)
 
 
@@ -103,14 +103,14 @@ def publish(polling: LongPolling[str], counters: Counters) -> None:
 # what is polled
 
 
-async def test_route_without_a_framework_polls_the_rest_of_the_path(route: LongPollRoute[str]) -> None:
+async def test_route_without_a_framework_polls_the_rest_of_the_path(route: LongPollRoute) -> None:
     for path, root in (("/n", ""), ("/polls/n", "/polls"), ("/n", "/")):
         exchange = Exchange(route, (b"x", b"y"), path=path, root_path=root)
         await exchange.run()
         assert exchange.sent[1]["body"] == b"n None 0"
 
 
-async def test_route_with_a_framework_polls_the_parameter_of_the_path(route: LongPollRoute[str]) -> None:
+async def test_route_with_a_framework_polls_the_parameter_of_the_path(route: LongPollRoute) -> None:
     exchange = Exchange(route, (b"x", b"y"), path="/polls/n", path_params={"topic": "n"})
     await exchange.run()
     assert exchange.sent[1]["body"] == b"n None 0"
@@ -150,13 +150,13 @@ async def test_route_takes_since_keys_client_and_group_from_the_scope(
 
 
 @pytest.mark.parametrize("kind_of_scope", ["websocket", "lifespan"])
-async def test_route_of_another_scope_says_what_it_answers(route: LongPollRoute[str], kind_of_scope: str) -> None:
+async def test_route_of_another_scope_says_what_it_answers(route: LongPollRoute, kind_of_scope: str) -> None:
     with pytest.raises(TypeError, match=f"answers HTTP, got a scope of type '{kind_of_scope}'"):
         await Exchange(route, type=kind_of_scope).run()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_route_asked_to_change_something_refuses(route: LongPollRoute[str], method: str) -> None:
+async def test_route_asked_to_change_something_refuses(route: LongPollRoute, method: str) -> None:
     exchange = Exchange(route, method=method)
     await exchange.run()
     assert (exchange.status, exchange.headers[b"allow"]) == (405, b"GET, HEAD")
@@ -165,7 +165,7 @@ async def test_route_asked_to_change_something_refuses(route: LongPollRoute[str]
 # how it is answered
 
 
-async def test_answer_is_whole(route: LongPollRoute[str]) -> None:
+async def test_answer_is_whole(route: LongPollRoute) -> None:
     exchange = Exchange(route, (b"prefer", b"wait=5"))
     await exchange.run()
     assert exchange.sent == [
@@ -185,7 +185,7 @@ async def test_answer_is_whole(route: LongPollRoute[str]) -> None:
     ]
 
 
-async def test_answer_without_news_has_no_length(route: LongPollRoute[str], clock: ManualClock) -> None:
+async def test_answer_without_news_has_no_length(route: LongPollRoute, clock: ManualClock) -> None:
     exchange = Exchange(route)
     poll = exchange.start()
     await settle()
@@ -208,14 +208,14 @@ async def test_answer_without_news_has_no_length(route: LongPollRoute[str], cloc
     ],
 )
 async def test_wait_in_the_query_goes_before_prefer(
-    route: LongPollRoute[str], query: bytes, status: int, told: bool
+    route: LongPollRoute, query: bytes, status: int, told: bool
 ) -> None:
     exchange = Exchange(route, (b"if-none-match", b'"0"'), (b"prefer", b"wait=9"), query_string=query)
     await exchange.run()
     assert (exchange.status, b"preference-applied" in exchange.headers) == (status, told)
 
 
-async def test_lines_of_one_header_are_one_list(route: LongPollRoute[str]) -> None:
+async def test_lines_of_one_header_are_one_list(route: LongPollRoute) -> None:
     lines = [(b"if-none-match", b'"7"'), (b"if-none-match", b'"0"'), (b"prefer", b"a"), (b"prefer", b"wait=0")]
     exchange = Exchange(route, *lines)
     await exchange.run()
@@ -224,7 +224,7 @@ async def test_lines_of_one_header_are_one_list(route: LongPollRoute[str]) -> No
 
 @pytest.mark.parametrize(("lines", "status", "told"), [(1_000, 304, True), (3_000, 200, False)])
 async def test_lines_that_are_together_too_long_are_ignored(
-    route: LongPollRoute[str], lines: int, status: int, told: bool
+    route: LongPollRoute, lines: int, status: int, told: bool
 ) -> None:
     tags = [(b"if-none-match", b'"0"')] * lines
     exchange = Exchange(route, *tags, *[(b"prefer", b"wait=0")] * (lines if told else 1_100))
@@ -244,7 +244,7 @@ async def test_lines_that_are_together_too_long_are_ignored(
     ],
 )
 async def test_request_takes_time_linear_in_its_length(
-    route: LongPollRoute[str], headers: list[tuple[bytes, bytes]], query: bytes
+    route: LongPollRoute, headers: list[tuple[bytes, bytes]], query: bytes
 ) -> None:
     """16 times the length takes about 16 times as long; were the lines joined one by one, about 256 times."""
 
@@ -267,7 +267,7 @@ async def test_request_takes_time_linear_in_its_length(
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("body", [[], [WHOLE_BODY], [PART, WHOLE_BODY]])
 async def test_client_that_leaves_ends_its_poll_and_not_the_task(
-    route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory, body: list[Message]
+    route: LongPollRoute, polling: LongPolling[str], purgatory: Purgatory, body: list[Message]
 ) -> None:
     exchange = Exchange(route)
     for message in body:
@@ -283,7 +283,7 @@ async def test_client_that_leaves_ends_its_poll_and_not_the_task(
 
 
 @pytest.mark.usefixtures("kind")
-async def test_client_that_left_before_it_parks_ends_its_poll(route: LongPollRoute[str], purgatory: Purgatory) -> None:
+async def test_client_that_left_before_it_parks_ends_its_poll(route: LongPollRoute, purgatory: Purgatory) -> None:
     exchange = Exchange(route)
     exchange.messages.put_nowait(DISCONNECT)
     await exchange.run()
@@ -292,7 +292,7 @@ async def test_client_that_left_before_it_parks_ends_its_poll(route: LongPollRou
 
 @pytest.mark.usefixtures("kind")
 async def test_client_and_server_in_one_turn_are_answered_as_stopped(
-    route: LongPollRoute[str], purgatory: Purgatory
+    route: LongPollRoute, purgatory: Purgatory
 ) -> None:
     exchange = Exchange(route)
     task = exchange.start()
@@ -308,7 +308,7 @@ async def test_client_and_server_in_one_turn_are_answered_as_stopped(
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("turns", range(7))
 async def test_client_leaves_at_any_turn_and_nothing_stays(
-    route: LongPollRoute[str],
+    route: LongPollRoute,
     polling: LongPolling[str],
     counters: Counters,
     purgatory: Purgatory,
@@ -333,7 +333,7 @@ async def test_client_leaves_at_any_turn_and_nothing_stays(
 
 @pytest.mark.usefixtures("kind")
 async def test_receive_that_always_returns_does_not_block_the_loop(
-    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
+    route: LongPollRoute, polling: LongPolling[str], counters: Counters
 ) -> None:
     exchange = Exchange(route)
     for _ in range(1_000):
@@ -351,7 +351,7 @@ async def test_receive_that_always_returns_does_not_block_the_loop(
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("parts", [62, 63, 64, 70])
 async def test_body_in_many_parts_does_not_hide_that_its_client_leaves(
-    route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory, parts: int
+    route: LongPollRoute, polling: LongPolling[str], purgatory: Purgatory, parts: int
 ) -> None:
     exchange = Exchange(route)
     for _ in range(parts):
@@ -370,7 +370,7 @@ async def test_body_in_many_parts_does_not_hide_that_its_client_leaves(
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("failure", [OSError, RuntimeError])
 async def test_receive_that_raises_is_taken_for_a_disconnect(
-    route: LongPollRoute[str], caplog: pytest.LogCaptureFixture, failure: type[Exception]
+    route: LongPollRoute, caplog: pytest.LogCaptureFixture, failure: type[Exception]
 ) -> None:
     class Broken(Exchange):
         async def receive(self) -> Message:
@@ -384,7 +384,7 @@ async def test_receive_that_raises_is_taken_for_a_disconnect(
 
 
 async def test_receive_that_cannot_be_called_harms_no_other(
-    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters
+    route: LongPollRoute, polling: LongPolling[str], counters: Counters
 ) -> None:
     broken, other = Exchange(route), Exchange(route)
 
@@ -401,9 +401,7 @@ async def test_receive_that_cannot_be_called_harms_no_other(
 
 
 @pytest.mark.parametrize("failure", [OSError, RuntimeError])
-async def test_answer_to_a_client_that_has_left_raises_nothing(
-    route: LongPollRoute[str], failure: type[Exception]
-) -> None:
+async def test_answer_to_a_client_that_has_left_raises_nothing(route: LongPollRoute, failure: type[Exception]) -> None:
     class Broken(Exchange):
         async def send(self, message: Message) -> None:
             raise failure("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
@@ -411,7 +409,7 @@ async def test_answer_to_a_client_that_has_left_raises_nothing(
     await Broken(route, (b"x", b"y")).run()
 
 
-async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRoute[str]) -> None:
+async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRoute) -> None:
     class Broken(Exchange):
         async def send(self, message: Message) -> None:
             raise RuntimeError("Response content longer than Content-Length")
@@ -423,7 +421,7 @@ async def test_send_that_fails_otherwise_raises_in_the_server(route: LongPollRou
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("ending", ["news", "leave", "at once"])
 async def test_poll_that_ended_needs_no_garbage_collector(
-    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters, ending: str
+    route: LongPollRoute, polling: LongPolling[str], counters: Counters, ending: str
 ) -> None:
     gc.collect()
     gc.disable()
@@ -443,7 +441,7 @@ async def test_poll_that_ended_needs_no_garbage_collector(
         gc.enable()
 
 
-async def test_poll_that_was_closed_needs_no_garbage_collector(route: LongPollRoute[str], purgatory: Purgatory) -> None:
+async def test_poll_that_was_closed_needs_no_garbage_collector(route: LongPollRoute, purgatory: Purgatory) -> None:
     gc.collect()
     gc.disable()
     try:
@@ -459,7 +457,7 @@ async def test_poll_that_was_closed_needs_no_garbage_collector(route: LongPollRo
 
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
 async def test_receive_that_fails_ends_its_poll(
-    route: LongPollRoute[str], purgatory: Purgatory, failure: type[BaseException]
+    route: LongPollRoute, purgatory: Purgatory, failure: type[BaseException]
 ) -> None:
     async def receive() -> Message:
         raise failure
@@ -470,7 +468,7 @@ async def test_receive_that_fails_ends_its_poll(
 
 
 async def test_poll_that_is_answered_soon_is_not_listened_to(
-    route: LongPollRoute[str], polling: LongPolling[str], counters: Counters, monkeypatch: pytest.MonkeyPatch
+    route: LongPollRoute, polling: LongPolling[str], counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
     soon, later = Exchange(route), Exchange(route, path="/other")
@@ -509,7 +507,7 @@ def test_poll_in_the_next_loop_is_listened_to(counters: Counters) -> None:
 
 
 async def test_poll_cancelled_by_the_server_is_answered(
-    route: LongPollRoute[str], polling: LongPolling[str], purgatory: Purgatory
+    route: LongPollRoute, polling: LongPolling[str], purgatory: Purgatory
 ) -> None:
     exchange = Exchange(route)
     task = exchange.start()
@@ -521,7 +519,7 @@ async def test_poll_cancelled_by_the_server_is_answered(
     assert polling.statistics().answered == {503: 1}
 
 
-async def test_poll_cancelled_while_it_is_answered_adds_nothing(route: LongPollRoute[str]) -> None:
+async def test_poll_cancelled_while_it_is_answered_adds_nothing(route: LongPollRoute) -> None:
     class Slow(Exchange):
         async def send(self, message: Message) -> None:
             await super().send(message)
@@ -536,12 +534,12 @@ async def test_poll_cancelled_while_it_is_answered_adds_nothing(route: LongPollR
     assert [message["status"] for message in exchange.sent] == [200]
 
 
-async def test_source_that_raises_is_heard_by_the_server(route: LongPollRoute[str]) -> None:
+async def test_source_that_raises_is_heard_by_the_server(route: LongPollRoute) -> None:
     with pytest.raises(LookupError, match="no such counter"):
         await Exchange(route, path="/broken").run()
 
 
-async def test_closed_purgatory_is_told_by_a_header_alone(route: LongPollRoute[str], purgatory: Purgatory) -> None:
+async def test_closed_purgatory_is_told_by_a_header_alone(route: LongPollRoute, purgatory: Purgatory) -> None:
     exchange = Exchange(route)
     poll = exchange.start()
     await settle()

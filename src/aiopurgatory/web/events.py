@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import Any, Final, Generic, final, overload
+from typing import Any, Final, final
 
-from ..arguments import require
 from ..streams import EventLog
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
 from .delivery import Delivery
-from .logs import LogStreams, after_in_query
+from .endpoint import Endpoint, joined
+from .logs import LogStreams
 from .policy import Policy
-from .prefer import K, PollRequest
-from .route import joined, path_parameter, send_answer
-from .streamed import Streamable, Streamed, streamed_by
+from .polling import LongPolling, streamed_by
+from .route import send_answer
+from .streamed import Streamed
 
 _BODY: Final = "http.response.body"
 
 
 @final
-class EventRoute(Generic[K]):
+class EventRoute(Endpoint):
     """An ASGI endpoint that answers GET with a stream of server-sent events: the states of a source, or an event log.
 
         Starlette(routes=[Route("/events/{topic}", EventRoute(polling))])
@@ -87,50 +86,13 @@ class EventRoute(Generic[K]):
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
     """
 
-    @overload
-    def __init__(
-        self: EventRoute[str],
-        polling: EventLog,
-        *,
-        policy: Policy | None = None,
-        resource: Callable[[Scope], str] = ...,
-        since: Callable[[Scope], str | None] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None: ...
+    _streamed: Streamed[Any]
 
-    @overload
-    def __init__(
-        self,
-        polling: Streamable[K],
-        *,
-        resource: Callable[[Scope], K] = ...,
-        since: Callable[[Scope], str | None] | None = None,
-        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None: ...
+    def _serve_log(self, log: EventLog, policy: Policy | None) -> None:
+        self._streamed = LogStreams(log, policy)
 
-    def __init__(
-        self,
-        polling: Streamable[Any] | EventLog,
-        *,
-        policy: Policy | None = None,
-        resource: Callable[[Scope], Any] = path_parameter,
-        since: Callable[[Scope], str | None] | None = None,
-        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None:
-        if isinstance(polling, EventLog):
-            require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
-            self._streamed: Streamed[K] = LogStreams(polling, policy)
-            since = since or after_in_query
-        else:
-            require(policy is None, "policy", "left out here: the LongPolling has one", policy)
-            self._streamed = streamed_by(polling)
-        self._resource, self._since, self._keys = resource, since, keys
-        self._client, self._group = client, group
+    def _serve(self, polling: LongPolling[Any]) -> None:
+        self._streamed = streamed_by(polling)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -138,7 +100,8 @@ class EventRoute(Generic[K]):
         if scope["method"] != "GET":
             await send_answer(Answer(405, b"", [(b"allow", b"GET")]), send)
             return
-        request = self._request(scope, receive)
+        last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
+        request = self._request(scope, receive, last_event_id=joined(last_event_id))
         delivery = await Delivery.enter(self._streamed, request)
         # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
         try:
@@ -161,22 +124,8 @@ class EventRoute(Generic[K]):
                 async with asyncio.timeout(self._streamed.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
 
-    def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
-        last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
-        return PollRequest(
-            self._resource(scope),
-            None,
-            None,
-            None,
-            joined(last_event_id) or (self._since and self._since(scope)),
-            self._keys and self._keys(scope),
-            self._client and self._client(scope),
-            self._group and self._group(scope),
-            receive,
-        )
 
-
-async def _send_events(delivery: Delivery[K], answer: Answer, send: Send) -> None:
+async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:
     """Send *answer*, and events until there are no more, or the client has disconnected."""
     start = {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
     chunk: bytes | None = answer.body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Final, Self, SupportsIndex
+from typing import Final, Generic, Self, SupportsIndex
 
 from ..arguments import require_text
 from ..core.kit import Observer
@@ -20,7 +20,7 @@ from .prefer import MAX_FIELD, Fields, K, PollRequest
 from .reader import Reader
 from .responder import Responder
 from .source import AsyncSource, Source
-from .streamed import States, Streamable, streamed_by
+from .streamed import States, Streamed
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -50,7 +50,7 @@ class LongPollStatistics:
     refused: dict[str, int]
 
 
-class LongPolling(Streamable[K]):
+class LongPolling(Generic[K]):
     """Answers each poll of *source* as soon as there is something new or its wait is over.
 
         polling = LongPolling(purgatory, source)
@@ -113,7 +113,7 @@ class LongPolling(Streamable[K]):
         policy = Policy() if policy is None else policy
         self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
         self._kept: Final = reader.kept
-        super().__init__(States(self._desk, reader))
+        self._streamed: Final = States(self._desk, reader)
         self._responder: Final = Responder(self._desk, reader, media_type.encode("latin-1"))
 
     @property
@@ -262,7 +262,7 @@ class LongPolling(Streamable[K]):
         request = PollRequest(
             resource, None, None, None, last if 0 < len(last) <= MAX_FIELD else since, keys, client, group, receive
         )
-        delivery = await Delivery.enter(streamed_by(self), request)
+        delivery = await Delivery.enter(self._streamed, request)
         return EventAnswer(delivery, await delivery.begin(keys, receive))
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
@@ -310,3 +310,8 @@ def _require_purgatory(purgatory: object, source: object) -> None:
 def responder_of(polling: LongPolling[K]) -> Responder[K]:
     """What answers the polls of *polling*, for its routes."""
     return polling._responder
+
+
+def streamed_by(polling: LongPolling[K]) -> Streamed[K]:
+    """What the event streams of *polling* are made of, for its routes."""
+    return polling._streamed

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, Final, Generic, final, overload
+from collections.abc import Awaitable
+from typing import Any, Final, final
 from urllib.parse import unquote_plus
 
-from ..arguments import require
 from ..errors import PurgatoryClosedError
 from ..streams import EventLog
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
-from .logs import LogResponder, after_in_query
+from .endpoint import Endpoint, joined
+from .logs import LogResponder
 from .policy import Policy
 from .polling import LongPolling, responder_of
-from .prefer import MAX_FIELD, K, PollRequest
+from .prefer import MAX_FIELD, PollRequest
 from .responder import Responder
 
 _NO_LENGTH: Final = frozenset({204, 304})
 
 
-def path_parameter(scope: Scope) -> Any:
-    """Return the only parameter of the route's path; without a framework, the rest of the path."""
-    parameters = scope.get("path_params")
-    if parameters is None:
-        path: str = scope["path"]
-        return path.removeprefix(scope.get("root_path", "")).removeprefix("/")
-    if len(parameters) != 1:
-        names = ", ".join(parameters) or "none"
-        raise TypeError(f"the path must have one parameter, got {names}; pass resource= to say what is polled")
-    return next(iter(parameters.values()))
-
-
 @final
-class LongPollRoute(Generic[K]):
+class LongPollRoute(Endpoint):
     """An ASGI endpoint that answers GET and HEAD with long polls of a source, or of an event log.
 
         Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
@@ -65,51 +53,13 @@ class LongPollRoute(Generic[K]):
     Cost: a parked poll takes about 1.6 kB on top of what the server and the framework need for a request.
     """
 
-    @overload
-    def __init__(
-        self: LongPollRoute[str],
-        polling: EventLog,
-        *,
-        policy: Policy | None = None,
-        resource: Callable[[Scope], str] = ...,
-        since: Callable[[Scope], str | None] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None: ...
+    _responder: Responder[Any] | LogResponder
 
-    @overload
-    def __init__(
-        self,
-        polling: LongPolling[K],
-        *,
-        resource: Callable[[Scope], K] = ...,
-        since: Callable[[Scope], str | None] | None = None,
-        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None: ...
+    def _serve_log(self, log: EventLog, policy: Policy | None) -> None:
+        self._responder = LogResponder(log, policy)
 
-    def __init__(
-        self,
-        polling: LongPolling[Any] | EventLog,
-        *,
-        policy: Policy | None = None,
-        resource: Callable[[Scope], Any] = path_parameter,
-        since: Callable[[Scope], str | None] | None = None,
-        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None:
-        self._responder: Responder[K] | LogResponder
-        if isinstance(polling, EventLog):
-            require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
-            self._responder = LogResponder(polling, policy)
-            since = since or after_in_query
-        else:
-            require(policy is None, "policy", "left out here: the LongPolling has one", policy)
-            self._responder = responder_of(polling)
-        self._resource, self._since, self._keys = resource, since, keys
-        self._client, self._group = client, group
+    def _serve(self, polling: LongPolling[Any]) -> None:
+        self._responder = responder_of(polling)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -118,13 +68,13 @@ class LongPollRoute(Generic[K]):
             await send_answer(Answer(405, b"", [(b"allow", b"GET, HEAD")]), send)
             return
         try:
-            answer = await self._responder.respond(self._request(scope, receive))
+            answer = await self._responder.respond(self._poll(scope, receive))
         except asyncio.CancelledError:
             # The server would answer 500 and log it. Nothing follows here that would need the cancellation.
             answer = self._responder.desk.refuse(PurgatoryClosedError("the server stops"))
         await send_answer(answer, send)
 
-    def _request(self, scope: Scope, receive: Receive) -> PollRequest[K]:
+    def _poll(self, scope: Scope, receive: Receive) -> PollRequest[Any]:
         prefer: list[bytes] = []
         if_none_match: list[bytes] = []
         for name, value in scope["headers"]:
@@ -132,25 +82,13 @@ class LongPollRoute(Generic[K]):
                 prefer.append(value)
             elif name == b"if-none-match":
                 if_none_match.append(value)
-        return PollRequest(
-            self._resource(scope),
-            joined(prefer),
-            joined(if_none_match),
-            _wait(scope["query_string"]),
-            self._since and self._since(scope),
-            self._keys and self._keys(scope),
-            self._client and self._client(scope),
-            self._group and self._group(scope),
+        return self._request(
+            scope,
             receive,
+            prefer=joined(prefer),
+            if_none_match=joined(if_none_match),
+            wait=_wait(scope["query_string"]),
         )
-
-
-def joined(lines: list[bytes]) -> str | None:
-    """Join the lines of a header into one list (RFC 9110). Returns: None if there are none, or together too many."""
-    if not lines:
-        return None
-    text = b", ".join(lines)
-    return text.decode("latin-1") if len(text) <= MAX_FIELD else None
 
 
 def _wait(query: bytes) -> str | None:

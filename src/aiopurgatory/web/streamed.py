@@ -24,20 +24,6 @@ class Streamed(Generic[K]):
         """Return a stream for *request*, not parked yet, and its feed."""
 
 
-class Streamable(Generic[K]):
-    """What can be passed to an EventRoute."""
-
-    def __init__(self, streamed: Streamed[K]) -> None:
-        self._streamed: Final = streamed
-
-
-def streamed_by(what: Streamable[K]) -> Streamed[K]:
-    """What an EventRoute of *what* streams. Raises: TypeError: *what* is of another kind."""
-    if not isinstance(what, Streamable):
-        raise TypeError(f"polling must be a LongPolling or an EventLog, got {what!r}")
-    return what._streamed
-
-
 @final
 class States(Streamed[K]):
     """The states of the source of *reader*."""

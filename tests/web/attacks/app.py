@@ -126,7 +126,7 @@ def starlette(**streams: Any) -> Starlette:
     async def statistics(request: Request) -> Response:
         return JSONResponse(asdict(purgatory.statistics()) | {"cpu": time.thread_time(), "routes": Meter.seconds})
 
-    def polls(path: str, route: LongPollRoute[str]) -> Route:
+    def polls(path: str, route: LongPollRoute) -> Route:
         return Route(path + "/{topic:path}", Meter(route), methods=["GET"])
 
     return Starlette(

@@ -1,0 +1,119 @@
+"""The arguments of a route, and the request that it makes of an ASGI scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, overload
+
+from ..arguments import require
+from ..streams import EventLog
+from .asgi import Receive, Scope
+from .logs import after_in_query
+from .policy import Policy
+from .polling import LongPolling
+from .prefer import MAX_FIELD, K, PollRequest
+
+
+def path_parameter(scope: Scope) -> Any:
+    """Return the only parameter of the route's path; without a framework, the rest of the path."""
+    parameters = scope.get("path_params")
+    if parameters is None:
+        path: str = scope["path"]
+        return path.removeprefix(scope.get("root_path", "")).removeprefix("/")
+    if len(parameters) != 1:
+        names = ", ".join(parameters) or "none"
+        raise TypeError(f"the path must have one parameter, got {names}; pass resource= to say what is polled")
+    return next(iter(parameters.values()))
+
+
+class Endpoint:
+    """The base of LongPollRoute and EventRoute. Their arguments are the same."""
+
+    @overload
+    def __init__(
+        self,
+        polling: EventLog,
+        *,
+        policy: Policy | None = None,
+        resource: Callable[[Scope], str] = ...,
+        since: Callable[[Scope], str | None] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        polling: LongPolling[K],
+        *,
+        resource: Callable[[Scope], K] = ...,
+        since: Callable[[Scope], str | None] | None = None,
+        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        polling: LongPolling[Any] | EventLog,
+        *,
+        policy: Policy | None = None,
+        resource: Callable[[Scope], Any] = path_parameter,
+        since: Callable[[Scope], str | None] | None = None,
+        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
+        client: Callable[[Scope], Hashable] | None = None,
+        group: Callable[[Scope], Hashable] | None = None,
+    ) -> None:
+        if isinstance(polling, EventLog):
+            require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
+            self._serve_log(polling, policy)
+            since = since or after_in_query
+        elif isinstance(polling, LongPolling):
+            require(policy is None, "policy", "left out here: the LongPolling has one", policy)
+            self._serve(polling)
+        else:
+            raise TypeError(f"polling must be a LongPolling or an EventLog, got {polling!r}")
+        self._resource: Final = resource
+        self._since: Final = since
+        self._keys: Final = keys
+        self._client: Final = client
+        self._group: Final = group
+
+    def _serve_log(self, log: EventLog, policy: Policy | None) -> None:
+        """Prepare to answer with the events of *log*."""
+        raise NotImplementedError
+
+    def _serve(self, polling: LongPolling[Any]) -> None:
+        """Prepare to answer with the states of the source of *polling*."""
+        raise NotImplementedError
+
+    def _request(
+        self,
+        scope: Scope,
+        receive: Receive,
+        *,
+        prefer: str | None = None,
+        if_none_match: str | None = None,
+        wait: str | None = None,
+        last_event_id: str | None = None,
+    ) -> PollRequest[Any]:
+        """Return the request that *scope* describes, with its headers and the ``wait`` of its query."""
+        return PollRequest(
+            self._resource(scope),
+            prefer,
+            if_none_match,
+            wait,
+            last_event_id or (self._since and self._since(scope)),
+            self._keys and self._keys(scope),
+            self._client and self._client(scope),
+            self._group and self._group(scope),
+            receive,
+        )
+
+
+def joined(lines: list[bytes]) -> str | None:
+    """Join the lines of a header into one list (RFC 9110). Returns: None if there are none, or together too many."""
+    if not lines:
+        return None
+    text = b", ".join(lines)
+    return text.decode("latin-1") if len(text) <= MAX_FIELD else None
