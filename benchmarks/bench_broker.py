@@ -22,11 +22,12 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from brokers.processes import python_path, serving, started
 from buses.awake import cores_awake
+from options import chosen, parser_of
 from tables import brokers
 from tables.machine import Printer
 from tables.results import Results
@@ -119,22 +120,16 @@ def measure(size: Size, chosen: Sequence[str], told: Printer) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--only", choices=MEASURES, action="append", help="only this measurement; may be repeated")
-    parser.add_argument("--rounds", type=int, help="default: 3")
     parser.add_argument("--seconds", type=float, help="duration of parked, many and idle; default: 9")
-    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
-    parser.add_argument("--lines", action="store_true", help="print no tables")
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
     return parser.parse_args()
 
 
 def main() -> None:
     args = arguments()
     os.environ["PYTHONPATH"] = python_path(args.compiled)
-    given = {name: getattr(args, name) for name in ("rounds", "seconds")}
-    size = replace(SMOKE if args.smoke else Size(), **{name: each for name, each in given.items() if each is not None})
+    size = chosen(args, Size(), Size(rounds=1), SMOKE, "seconds")
     with cores_awake(), Printer("brokers", args.json) as told:
         told.machine(PACKAGES, [])
         measure(size, args.only or list(MEASURES), told)

@@ -24,12 +24,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from buses.awake import cores_awake
 from buses.processes import HERE, Fleet
 from buses.servers import ENGINES, Server, about, installed
+from options import chosen, parser_of
 from tables import buses, targets
 from tables.machine import Printer
 from tables.results import Results, markdown_table
@@ -171,20 +172,13 @@ def measure(engines: Sequence[str], size: Size, chosen: Sequence[str], told: Pri
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
     parser.add_argument(
         "--only", choices=[*ON_SERVERS, *BY_THEMSELVES], action="append", help="only this measurement; may be repeated"
     )
-    parser.add_argument("--rounds", type=int, help="default: 3")
     parser.add_argument("--batch", type=int, help="keys between two flushes of a flood; default: 4000")
     parser.add_argument("--ahead", type=int, help="batches published before earlier ones are acknowledged; default: 1")
-    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
-    parser.add_argument("--lines", action="store_true", help="print no tables")
-    short = parser.add_mutually_exclusive_group()
-    short.add_argument("--quick", action="store_true", help="one short round")
-    short.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
     return parser.parse_args()
 
 
@@ -192,9 +186,7 @@ def main() -> None:
     args = arguments()
     if args.compiled:
         os.environ["PYTHONPATH"] = os.path.abspath(args.compiled)
-    size = SMOKE if args.smoke else QUICK if args.quick else Size()
-    given = {name: getattr(args, name) for name in ("rounds", "batch", "ahead")}
-    size = replace(size, **{name: value for name, value in given.items() if value is not None})
+    size = chosen(args, Size(), QUICK, SMOKE, "batch", "ahead")
     engines = installed(args.engine)
     with cores_awake(), Printer("buses", args.json) as told:
         told.machine(*about(engines))

@@ -31,6 +31,7 @@ from typing import Any
 from brokers.processes import python_path, started
 from buses.awake import cores_awake
 from buses.servers import ENGINES, Server, about, installed
+from options import chosen, parser_of
 from tables import streams
 from tables.machine import Printer
 from tables.results import Results
@@ -154,35 +155,27 @@ def lines(size: Size, chosen: Sequence[str], producers: Sequence[str]) -> Iterat
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--only", choices=streams.NAMES, action="append", help="only this competitor; may be repeated")
     parser.add_argument("--case", action="append", metavar="RxL", help="only these runs and listeners; may be repeated")
     parser.add_argument("--producers", choices=["here", "apart", "both"], default="both", help="default: both")
-    parser.add_argument("--rounds", type=int, help="default: 3")
     parser.add_argument("--seconds", type=float, help="duration of a measurement; default: 6")
-    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
-    parser.add_argument("--lines", action="store_true", help="print no tables")
-    short = parser.add_mutually_exclusive_group()
-    short.add_argument("--quick", action="store_true", help="one round")
-    short.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
     return parser.parse_args()
 
 
 def main() -> None:
     args = arguments()
     os.environ["PYTHONPATH"] = python_path(args.compiled)
-    given: dict[str, Any] = {name: getattr(args, name) for name in ("rounds", "seconds")}
+    size = chosen(args, Size(), Size(rounds=1), SMOKE, "seconds")
     if args.case:
-        given["cases"] = tuple(tuple(map(int, case.split("x"))) for case in args.case)
-    size = SMOKE if args.smoke else Size(rounds=1) if args.quick else Size()
-    size = replace(size, **{name: value for name, value in given.items() if value is not None})
+        pairs = (case.split("x") for case in args.case)
+        size = replace(size, cases=tuple((int(runs), int(listeners)) for runs, listeners in pairs))
     producers = ["here", "apart"] if args.producers == "both" else [args.producers]
     engines = installed("redis")
-    chosen = [name for name in args.only or streams.NAMES if engines or name not in ON_REDIS]
+    names = [name for name in args.only or streams.NAMES if engines or name not in ON_REDIS]
     with cores_awake(), Printer("streams", args.json) as told:
         told.machine(PACKAGES, about(engines)[1])
-        told.lines(lines(size, chosen, producers))
+        told.lines(lines(size, names, producers))
     if not args.lines:
         print(streams.section(Results(told.found).where(table="streams")))
 

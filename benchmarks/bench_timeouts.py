@@ -23,7 +23,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -31,6 +31,7 @@ from time import process_time
 from typing import Any
 
 from buses import member
+from options import chosen, parser_of
 from tables import timeouts
 from tables.machine import Printer
 from tables.results import Results
@@ -223,14 +224,7 @@ def lines_of(what: str, loop: str, found: dict[str, Line]) -> Iterator[Line]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, help="default: 5")
-    parser.add_argument("--compiled", type=Path, metavar="DIR", help="folder of the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
-    parser.add_argument("--lines", action="store_true", help="print no tables")
-    short = parser.add_mutually_exclusive_group()
-    short.add_argument("--quick", action="store_true", help="one round")
-    short.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
+    parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -241,9 +235,8 @@ def main() -> None:
         what, competitor, loop, size = args.one
         print(json.dumps(measured_here(what, competitor, loop, Size(**size))))
         return
-    size = SMOKE if args.smoke else Size(rounds=1) if args.quick else Size()
-    size = replace(size, rounds=args.rounds or size.rounds)
-    libraries = [args.compiled.resolve(), SOURCES] if args.compiled else [None]
+    size = chosen(args, Size(), Size(rounds=1), SMOKE)
+    libraries = [Path(args.compiled).resolve(), SOURCES] if args.compiled else [None]
     with Printer("timeouts", args.json) as told, suppress(KeyboardInterrupt):
         told.machine(PACKAGES, [])
         measure(size, libraries, told)

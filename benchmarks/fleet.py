@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from statistics import mean
 from typing import Any
 
@@ -22,6 +22,7 @@ from buses.awake import cores_awake
 from buses.model import Assumptions
 from buses.processes import Fleet
 from buses.servers import ENGINES, Server, about, installed
+from options import chosen, parser_of
 from tables import fleets
 from tables.machine import Printer
 from tables.results import Results
@@ -69,16 +70,9 @@ def measure(server: Server, workers: int, size: Size) -> Iterator[Line]:
 
 def arguments() -> tuple[argparse.Namespace, dict[str, float]]:
     """Return the arguments, and the assumptions that were given."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
-    parser.add_argument("--rounds", type=int, help="default: 3")
     parser.add_argument("--events", type=float, help="events per second of all workers together; default: 300 or 500")
-    parser.add_argument("--compiled", metavar="DIR", help="folder of the compiled library")
-    parser.add_argument("--json", metavar="FILE", help="also write the lines to this file")
-    parser.add_argument("--lines", action="store_true", help="print no tables")
-    short = parser.add_mutually_exclusive_group()
-    short.add_argument("--quick", action="store_true", help="one short round")
-    short.add_argument("--smoke", action="store_true", help="tiny sizes, to check that everything runs")
     assumed = parser.add_argument_group("what the table assumes")
     for field in fields(Assumptions):
         default = fleets.OF_ENGINE.get(field.name, field.default)
@@ -92,9 +86,7 @@ def main() -> None:
     args, assumed = arguments()
     if args.compiled:
         os.environ["PYTHONPATH"] = os.path.abspath(args.compiled)
-    size = SMOKE if args.smoke else QUICK if args.quick else Size()
-    given = {"rounds": args.rounds, "events": args.events}
-    size = replace(size, **{name: value for name, value in given.items() if value is not None})
+    size = chosen(args, Size(), QUICK, SMOKE, "events")
     engines = installed(args.engine)
     with cores_awake(), Printer("fleets", args.json) as told:
         told.machine(*about(engines))
