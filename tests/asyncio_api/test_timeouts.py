@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable
 
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory.clock import ClockHandle
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
@@ -28,6 +30,32 @@ async def cancelled(purgatory: Purgatory) -> asyncio.Task[None]:
     task.cancel()
     await asyncio.wait([task])
     return task
+
+
+class SteppingClock:
+    """A clock that can be set back."""
+
+    def __init__(self) -> None:
+        self.steady = ManualClock()
+        self.behind = 0.0
+
+    def time(self) -> float:
+        return self.steady.time() - self.behind
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> ClockHandle:
+        return self.steady.call_at(when + self.behind, callback)
+
+
+async def test_timeout_after_the_clock_was_set_back_still_comes() -> None:
+    clock = SteppingClock()
+    async with Purgatory(clock=clock) as purgatory:
+        tasks = [await started(purgatory, 1.0)]
+        await clock.steady.advance(1.0)
+        clock.behind = 0.5
+        tasks.append(await started(purgatory, 0.1))
+        check_invariants(purgatory)
+        await clock.steady.advance(0.6)
+        assert all(task.done() and isinstance(task.exception(), TimeoutError) for task in tasks)
 
 
 async def test_timeout_is_never_early_and_within_a_tick() -> None:
