@@ -139,6 +139,35 @@ async def test_stream_of_an_unknown_topic_waits_then_404(log: EventLog) -> None:
     assert client.status == 404
 
 
+async def test_stream_of_an_unknown_topic_is_404_however_short_the_stall() -> None:
+    async with MemoryLog(unknown_timeout=0.4) as log:
+        client = Client(EventRoute(log, policy=Policy(stall=0.3, heartbeat=0.01)), "nobody")
+        await client.ended()
+    assert client.status == 404
+
+
+async def test_stream_of_a_late_topic_begins_however_short_the_stall(log: EventLog) -> None:
+    client = Client(EventRoute(log, policy=Policy(stall=0.02)))
+    await asyncio.sleep(0.06)
+    await log.append("n", "a")
+    assert [event.data for event in await got(client, 1)] == ["a"]
+    await left(client)
+
+
+async def test_stream_of_a_silent_server_is_503_after_its_bounds(
+    monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run
+) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(MemoryStore, "read", hang)
+    began = asyncio.get_running_loop().time()
+    client = Client(EventRoute(log, policy=Policy(stall=0.02)))
+    await client.ended()
+    assert (client.status, client.headers["refused"]) == (503, "source")
+    assert 0.12 <= asyncio.get_running_loop().time() - began < 1.0
+
+
 async def test_stream_may_come_before_its_topic(log: EventLog) -> None:
     client = Client(EventRoute(log))
     await asyncio.sleep(0.01)
@@ -272,3 +301,25 @@ async def test_poll_of_an_unknown_topic_is_404(log: EventLog) -> None:
     poll = Poll(LongPollRoute(log), topic="nobody")
     await poll.task
     assert poll.status == 404
+
+
+@pytest.mark.parametrize("wait", ["0", "0.02"])
+async def test_poll_of_an_unknown_topic_is_404_however_short_its_wait(log: EventLog, wait: str) -> None:
+    poll = Poll(LongPollRoute(log), f"wait={wait}", topic="nobody")
+    await poll.task
+    assert poll.status == 404
+
+
+async def test_poll_that_does_not_wait_has_the_events_that_are_there(log: EventLog, run: Run) -> None:
+    await run.append("a")
+    assert [event["data"] for event in await Poll(LongPollRoute(log), "wait=0").events()] == ["a"]
+
+
+async def test_poll_of_a_silent_server_is_503(monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(MemoryStore, "read", hang)
+    poll = Poll(LongPollRoute(log), "wait=0")
+    await poll.task
+    assert (poll.status, poll.headers[b"refused"]) == (503, b"source")

@@ -89,8 +89,8 @@ class EventLog:
             blocks, by later appends: of each of these bounds, at least 15/16 is kept.
         window_bytes: bytes of the newest events to hold for all listeners of this process; default 16 MiB. Each counts
             as text and as a server-sent event.
-        unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10. Keep it below
-            ``Policy.stall``: otherwise, an EventRoute answers 503 in place of 404.
+        unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10. EventRoute answers
+            only then, so proxies must wait for longer.
         max_listeners: refuse more listeners in this process than this, with PurgatoryFullError; default None: no limit.
         observers: told when this opens and closes, and when listeners end; default: none.
 
@@ -121,7 +121,8 @@ class EventLog:
             require_int("max_listeners", max_listeners, 1)
         self._store: Final = WatchedStore(store)
         self._keep = Keep(keep_events, keep_bytes, keep_seconds)
-        self._window_bytes, self._unknown_timeout = window_bytes, unknown_timeout
+        self._window_bytes = window_bytes
+        self.unknown_timeout: Final = float(unknown_timeout)
         self.purgatory: Final = Purgatory(name, max_pending=max_listeners, observers=observers)
         self._tails: Tails | None = None
         self._is_closed = False
@@ -157,7 +158,7 @@ class EventLog:
             await self.purgatory.start()
             if self._tails is not None:
                 return
-            tails = Tails(self._store, self.purgatory, self._keep, self._window_bytes, self._unknown_timeout)
+            tails = Tails(self._store, self.purgatory, self._keep, self._window_bytes, self.unknown_timeout)
             try:
                 await self._store.open(tails.notify, tails.notify_all)
             except BaseException:

@@ -51,6 +51,18 @@ class Position:
         ):
             await asyncio.shield(tail.next_change())
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the topic was read, or is not there."""
+        return self._tail is None or self._tail.state is not None or self._tail.is_absent
+
+    def require_topic(self) -> None:
+        """Raises: NotFoundError: there is no such topic; StoreDownError: the server has not said so either."""
+        if self._tail is not None and self._tail.state is None:
+            if self._tail.is_absent:
+                raise NotFoundError("there is no such topic")
+            raise StoreDownError("the log has not answered in time")
+
     def has_news(self) -> bool:
         """Whether next() may return events, or raise."""
         return self._tail is not None and self._tail.turn != self.seen

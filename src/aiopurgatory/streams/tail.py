@@ -189,9 +189,9 @@ class Tail:
         return 1e-9 if self.last < state.last else self._suspicion.look(page, state, self._loop.time())
 
     def _take_nothing(self) -> float:
-        now, self.is_absent = self._loop.time(), True
-        is_due = self.state is not None  # it was deleted
-        if is_due:
+        now = self._loop.time()
+        is_due, self.is_absent = not self.is_absent, True
+        if self.state is not None:  # it was deleted
             self.state, self.lineage, self.last, self._id = None, object(), 0, None
             self.window.clear()
             self._look_at(now + self._unknown_timeout)  # for those who have come, and not looked yet

@@ -28,6 +28,8 @@ from .streamed import Streamed
 _JSON: Final = (b"content-type", b"application/json")
 #: The most characters of a topic. Longer ones cannot exist.
 _MAX_TOPIC: Final = 200
+#: Seconds that the first read of a topic may take, however short the wait of its poll is.
+_FIRST_READ: Final = 1.0
 
 
 @final
@@ -40,7 +42,8 @@ class LogStreams(Streamed[Any]):
 
     def open(self, request: PollRequest[Any]) -> tuple[QuickStream[Any], LogFeed]:
         feed = LogFeed(self._log, request.resource, request.since)
-        return QuickStream(request, feed, self.desk.purgatory, self.desk.policy), feed
+        # An unknown topic is waited for, then there is a 404 to send.
+        return QuickStream(request, feed, self.desk.purgatory, self.desk.policy, self._log.unknown_timeout), feed
 
 
 @final
@@ -98,7 +101,10 @@ class LogResponder:
         self.desk: Final = _desk_of(log, policy)
 
     async def respond(self, request: PollRequest[Any]) -> Answer:
-        """Answer with the events after the client's; 204: there will be none."""
+        """Answer with the events after the client's; 204: there will be none.
+
+        404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter.
+        """
         desk = self.desk
         poll: LongPoll[Any] | None = None
         position: Position | None = None
@@ -112,14 +118,18 @@ class LogResponder:
             turn = position.turn
             version: Callable[[Any], str] = lambda _: turn()  # noqa: E731
             left = desk.policy.timeout(wait) if wait > 0 else 0.0
-            until = asyncio.get_running_loop().time() + left
-            while not (events := await position.next()) and not position.is_over and left > 0:
+            now = asyncio.get_running_loop().time()
+            until, first = now + left, now + max(left, _FIRST_READ)
+            while not (events := await position.next()) and not position.is_over:
+                left = (until if position.is_read else first) - asyncio.get_running_loop().time()
+                if left <= 0:
+                    position.require_topic()
+                    break
                 if poll is not None:
                     desk.leave(poll)
                 poll = LongPoll(request.resource, version, turn(), left, request.client, request.group)
                 desk.park_poll(poll, request.keys, request.receive)
                 await poll  # it also ends when the topic is there, but has nothing new
-                left = until - asyncio.get_running_loop().time()
             answer = _answer(request, position, events)
             if preferred is not None:
                 answer.raw_headers.append((b"preference-applied", b"wait=%d" % ceil(wait)))

@@ -190,11 +190,15 @@ class QuickStream(EventStream[K]):
 
     Its timer is not set anew for each of them: when it fires, it is set to what is left. Checks are not counted by what
     their reads found.
+
+    Args: patience: seconds that the first read may take, in addition to *stall*.
     """
 
     __slots__ = ("_due", "_feed", "_is_stepping", "_step", "_time")
 
-    def __init__(self, request: PollRequest[K], feed: QuickFeed, purgatory: Purgatory, policy: Policy) -> None:
+    def __init__(
+        self, request: PollRequest[K], feed: QuickFeed, purgatory: Purgatory, policy: Policy, patience: float
+    ) -> None:
         super().__init__(request, None, purgatory, policy)
         self._feed = feed
         self._time = loop_of(purgatory).time
@@ -202,7 +206,7 @@ class QuickStream(EventStream[K]):
         #: Whether the timer fires at least once in each step.
         self._is_stepping = False
         #: When a heartbeat is due, or, while events are read and sent, when that takes too long.
-        self._due = self._time() + self._stall
+        self._due = self._time() + patience + self._stall
 
     def try_complete(self) -> bool:
         is_waiting = self._woken is not None and not self._woken.done()
