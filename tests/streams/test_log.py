@@ -508,7 +508,7 @@ async def test_closed_log_refuses(log: EventLog, topic: str) -> None:
 
 async def test_log_is_started_again(log: EventLog, topic: str) -> None:
     await log.append(topic, "a")
-    async with log.run(f"{topic} run") as run:
+    async with log.run(f"{topic} run", resume=True) as run:
         await run.append("a")
         await log.aclose()
         with pytest.raises(PurgatoryClosedError):
@@ -581,6 +581,33 @@ async def test_lifespan_starts_and_closes(url: str, topic: str) -> None:
         assert "open" in repr(log)
     with pytest.raises(PurgatoryClosedError):
         await log.append(topic, "b")
+
+
+async def test_lifespan_that_is_over_ends_the_runs(url: str, new_log: Open, topic: str) -> None:
+    from .conftest import log_at
+
+    other = await new_log()
+    listener = asyncio.create_task(data_of(other, topic))
+    entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def produce(log: EventLog) -> None:
+        async with log.run(topic, lease=60.0) as run:
+            await run.append("a")
+            entered.set_result(None)
+            await asyncio.sleep(60)
+
+    log = log_at(url, {}) if url else other
+    async with log.lifespan():
+        producer = asyncio.create_task(produce(log))
+        await entered
+        if not url:
+            listener.cancel()
+    producer.cancel()
+    if not url:
+        await log.start()
+        listener = asyncio.create_task(data_of(log, topic))
+    async with asyncio.timeout(10):
+        assert await listener == ["a", "abandoned"]
 
 
 async def test_statistics_and_repr_count(url: str, new_log: Open, topic: str) -> None:

@@ -632,6 +632,93 @@ async def test_closed_log_ends_an_append_in_an_outage(world: World) -> None:
     assert world.now() - began <= 1.0
 
 
+# cut off
+
+
+async def produce_for_ever(log: EventLog, **options: Any) -> None:
+    async with log.run("x", lease=LEASE, **options) as run:
+        await run.append("a")
+        await asyncio.sleep(1_000)
+
+
+@in_virtual_time()
+async def test_closed_log_ends_its_open_runs_at_once(world: World) -> None:
+    producer = asyncio.create_task(produce_for_ever(world.log))
+    listener = world.listen(log=world.another())
+    await asyncio.sleep(0.5)
+    began = world.now()
+    await world.log.aclose()
+    assert await listener == ["a", "abandoned"]
+    assert world.now() - began < 0.1
+    producer.cancel()
+    with suppress(asyncio.CancelledError):
+        await producer
+
+
+@in_virtual_time()
+async def test_closed_log_in_an_outage_leaves_its_runs_to_the_lease(world: World) -> None:
+    producer = asyncio.create_task(produce_for_ever(world.log))
+    await asyncio.sleep(0.5)
+    world.outage(LEASE / 2)
+    began = world.now()
+    await world.log.aclose()
+    assert world.now() - began <= PARTING
+    assert await data_of(world.another(), "x") == ["a", "abandoned"]
+    assert LEASE < world.now() - began < LEASE * 2
+    producer.cancel()
+    with suppress(asyncio.CancelledError):
+        await producer
+
+
+@pytest.mark.parametrize("how", ["log closed", "cancelled", "failed"])
+def test_try_of_a_job_that_is_cut_off_is_taken_over(how: str) -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        async def fail() -> None:
+            async with world.log.run("x", lease=LEASE, resume=True) as run:
+                await run.append("a")
+                raise LookupError
+
+        listener = world.listen(log=world.another())
+        producer = asyncio.create_task(fail() if how == "failed" else produce_for_ever(world.log, resume=True))
+        await asyncio.sleep(0.5)
+        if how == "log closed":
+            await world.log.aclose()
+        producer.cancel()
+        with suppress(LookupError, asyncio.CancelledError):
+            await producer
+        await asyncio.sleep(LEASE * 0.9)
+        async with world.another().run("x", lease=LEASE, resume=True) as run:
+            assert run.last_id is not None
+            await run.append("b")
+        assert await listener == ["a", "b", "done"]
+
+    test()
+
+
+@in_virtual_time()
+async def test_try_of_a_job_that_nobody_tries_again_is_abandoned(world: World) -> None:
+    producer = asyncio.create_task(produce_for_ever(world.log, resume=True))
+    listener = world.listen(log=world.another())
+    await asyncio.sleep(0.5)
+    producer.cancel()
+    began = world.now()
+    assert await listener == ["a", "abandoned"]
+    assert LEASE < world.now() - began < LEASE * 1.5
+
+
+@in_virtual_time()
+async def test_last_try_of_a_job_ends_it(world: World) -> None:
+    with suppress(LookupError):
+        async with world.log.run("x", resume=True) as run:
+            try:
+                raise LookupError
+            except LookupError:
+                await run.end("failed")
+                raise
+    assert await data_of(world.log, "x") == ["failed"]
+
+
 def test_run_ended_by_another_stops_renewing() -> None:
     @in_virtual_time()
     async def test(world: World) -> None:

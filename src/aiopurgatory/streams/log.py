@@ -18,10 +18,9 @@ from .event import require_event, require_reason, require_topic
 from .follow import Follow
 from .position import Position
 from .rules import Appending, Keep, state_of
-from .run import PARTING, Run
+from .run import Run, Runs
 from .store import NEWEST, Commit, Store, asked
 from .tails import Tails
-from .tasks import Tasks
 from .watched import WatchedStore
 from .writer import Writer
 
@@ -129,8 +128,7 @@ class EventLog:
         #: The loop that it runs in, or ran in last, and the turn of those who start and close it there.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
-        #: The ends of runs that are being written.
-        self._endings: Final = Tasks()
+        self._runs: Final = Runs()
         self._writers: OrderedDict[str, Writer] = OrderedDict()
         self._appended = 0
 
@@ -172,7 +170,8 @@ class EventLog:
     async def aclose(self) -> None:
         """End every listener with PurgatoryClosedError, and disconnect. A second call does nothing.
 
-        Ends of runs that are being written get a second more.
+        Runs whose blocks were not left end as ``abandoned``, except those with ``resume=True``. Within a second, their
+        ends are written; otherwise, listeners learn it by the lease.
         """
         async with self._my_turn():
             tails = self._tails
@@ -182,7 +181,7 @@ class EventLog:
             tell_closed(self.purgatory, self)
             try:
                 await self.purgatory.aclose()
-                await self._endings.aclose(PARTING)
+                await self._runs.aclose()
             finally:
                 self._is_closed, self._tails = True, None
                 self._writers.clear()
@@ -226,14 +225,16 @@ class EventLog:
         """Return the run of *topic*: enter it with ``async with``, append to it, and leave it to end it.
 
         A topic has one run, for ever. If its process dies, or loses the server for longer than the lease, the listeners
-        end the run as ``abandoned``, after the lease and a third of it.
+        end the run as ``abandoned``, after the lease and a third of it. If the log closes before the block is left, it
+        does that at once.
 
         Args:
             topic: 1 to 200 characters.
             lease: seconds, from 0.1 to ``keep_seconds``; default 15. It is renewed as long as the block lasts.
-            resume: take over a run that has not ended, as when a job is tried again; its former producer gets
-                EndedError. ``run.last_id`` says what it had appended last. Choose a lease that is longer than the time
-                to the next try.
+            resume: the block is a try of a job that may be tried again; default False. It takes over the run of the
+                former try, which gets EndedError, and ``run.last_id`` says what that had appended last. If there is
+                none, the run begins. If an exception or a cancellation leaves the block, or the log closes, the run
+                does not end, but waits for the next try. Choose a lease that is longer than the time to it.
 
         Entering raises:
             TopicExistsError: the topic has a run already, or many write to it.
@@ -244,7 +245,7 @@ class EventLog:
         require_seconds("lease", lease, 0.1, 1e6)
         require(lease <= self._keep.seconds, "lease", f"at most keep_seconds={self._keep.seconds:g}", lease)
         require(isinstance(resume, bool), "resume", "a bool", resume)
-        return Run(self._new_writer(topic), self._endings.begin, topic, lease, resume, self._keep)
+        return Run(self._new_writer(topic), self._runs, topic, lease, resume, self._keep)
 
     async def append(
         self,
@@ -346,6 +347,7 @@ class EventLog:
         if self._loop is None or self._loop.is_closed():
             self._loop, self._turn, self._tails = loop, asyncio.Lock(), None
             self._writers.clear()
+            self._runs.forget()
         elif self._loop is not loop and self._tails is None:
             self._loop, self._turn = loop, asyncio.Lock()
         return self._turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, final
@@ -13,12 +13,11 @@ from typing import Any, Final, Self, final
 from ..errors import PurgatoryClosedError
 from .event import EndedError, StoreDownError, require_event, require_reason
 from .rules import RENEWAL, Appending, Beginning, Decide, Keep, Renewing
+from .tasks import Tasks
 from .writer import Writer
 
 logger = logging.getLogger("aiopurgatory")
 
-#: Begins a task of the log, which its end waits for.
-Spawn = Callable[[Coroutine[Any, Any, Exception | None], str], "asyncio.Task[Exception | None]"]
 #: Seconds that a task which was cancelled, or has failed, waits until the end of its run is written.
 PARTING: Final = 1.0
 
@@ -29,12 +28,14 @@ class Run:
 
     Leaving the block ends the run, with the reason ``done``, or ``cancelled`` or ``failed`` if a cancellation or
     another exception leaves it. Then the end is written in the background, if it takes longer than a second, as in an
-    outage.
+    outage. If the log closes before, the reason is ``abandoned``.
+
+    A run with ``resume=True`` ends only as ``done``. Otherwise it is left to the next try.
     """
 
-    def __init__(self, writer: Writer, spawn: Spawn, topic: str, lease: float, resume: bool, keep: Keep) -> None:
+    def __init__(self, writer: Writer, runs: Runs, topic: str, lease: float, resume: bool, keep: Keep) -> None:
         self.topic: Final = topic
-        self._writer, self._spawn, self._lease, self._resume, self._keep = writer, spawn, lease, resume, keep
+        self._writer, self._runs, self._lease, self._resume, self._keep = writer, runs, lease, resume, keep
         self._producer: Final = secrets.token_hex(8)
         self._count = 0
         self._written_at = 0.0
@@ -58,12 +59,14 @@ class Run:
             raise
         self._last_id = None if found.endswith("-0") else found
         self._renewing = asyncio.create_task(self._renew(), name=f"aiopurgatory log: lease of {self.topic[:50]}")
+        self._runs.entered(self)
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         assert self._renewing is not None
+        self._runs.left(self)
         if self._renewing.get_loop().is_closed():
             return  # the coroutine is garbage
         self._renewing.cancel()
@@ -72,9 +75,11 @@ class Run:
         self._is_over = True
         reason = "done"
         if exc_type is not None:
+            if self._resume:
+                return  # the next try takes it over
             reason = "cancelled" if issubclass(exc_type, (asyncio.CancelledError, GeneratorExit)) else "failed"
         # A task of its own: to cancel this one again, as anyio does at each await, must not lose the end.
-        ending = self._spawn(self._write_end(reason), f"end of {self.topic[:50]}")
+        ending = self._runs.end(self._write_end(reason), self.topic)
         await asyncio.wait([ending], timeout=None if exc_type is None else PARTING)
         if exc_type is None and (down := ending.result()) is not None:
             raise down
@@ -99,7 +104,7 @@ class Run:
         require_event(data, name)
         self._require_begun()
         if self._is_over:
-            raise EndedError("the run has ended")
+            raise EndedError("the run has ended, or its block was left")
         self._count += 1
         appending = Appending(data, name, self._keep, self._producer, self._count)
         self._last_id = await self._write(appending)
@@ -120,6 +125,11 @@ class Run:
         if not self._is_over:
             await self._end(reason)
             self._is_over = True
+
+    def abandon(self) -> None:
+        """The log closes: begin to end the run, unless another try is to come."""
+        if not (self._resume or self._is_over):
+            self._runs.end(self._write_end("abandoned"), self.topic)
 
     def _require_begun(self) -> None:
         if self._renewing is None:
@@ -165,3 +175,34 @@ class Run:
             except Exception:
                 self._written_at = loop.time()
                 logger.warning("the lease of the run %r could not be renewed", self.topic, exc_info=True)
+
+
+@final
+class Runs:
+    """The runs of a log in this process that are open, and the ends that are being written."""
+
+    def __init__(self) -> None:
+        self._open: set[Run] = set()
+        self._endings: Final = Tasks()
+
+    def entered(self, run: Run) -> None:
+        """The block of *run* was entered."""
+        self._open.add(run)
+
+    def left(self, run: Run) -> None:
+        """The block of *run* was left. It need not be there."""
+        self._open.discard(run)
+
+    def forget(self) -> None:
+        """The loop of the open runs was closed."""
+        self._open.clear()
+
+    def end(self, ending: Coroutine[Any, Any, Exception | None], topic: str) -> asyncio.Task[Exception | None]:
+        """Begin to write an end, which aclose() waits for."""
+        return self._endings.begin(ending, f"end of {topic[:50]}")
+
+    async def aclose(self) -> None:
+        """End the open runs, as far as that takes a second."""
+        for run in tuple(self._open):
+            run.abandon()
+        await self._endings.aclose(PARTING)
