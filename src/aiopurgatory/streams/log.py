@@ -88,8 +88,8 @@ class EventLog:
             blocks, by later appends: of each of these bounds, at least 15/16 is kept.
         window_bytes: bytes of the newest events to hold for all listeners of this process; default 16 MiB. Each counts
             as text and as a server-sent event.
-        unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10. EventRoute answers
-            only then, so proxies must wait for longer.
+        unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10. EventRoute
+            answers only then, so proxies must wait for longer.
         max_listeners: refuse more listeners in this process than this, with PurgatoryFullError; default None: no limit.
         observers: told when this opens and closes, and when listeners end; default: none.
 

@@ -76,21 +76,29 @@ redis.call('PUBLISH', ARGV[6], ARGV[7])
 return {now}
 """
 #: Keys: state, events. Arguments: the number of the last event not wanted, the most events, the bytes after which to
-#: add none.
+#: add none. XRANGE cannot be told how many bytes to load, so it loads few events at a time, fewer if they are large.
 _READ: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local found = redis.call('HMGET', KEYS[1], 'version', 'state', 'touched')
 local answer = {now, found[1] or '', found[2] or '', found[3] or now}
-local size = 0
-for _, entry in ipairs(redis.call('XRANGE', KEYS[2], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[2])) do
-    local id, text = entry[1], entry[2][2]
-    answer[#answer + 1] = string.sub(id, 1, -3)
-    answer[#answer + 1] = text
-    size = size + #text
-    if size >= tonumber(ARGV[3]) then
+local after, rows, size, step = ARGV[1] .. '-0', tonumber(ARGV[2]), tonumber(ARGV[3]), 4
+while rows > 0 and size > 0 do
+    local count, largest = math.min(rows, step), 1
+    local entries = redis.call('XRANGE', KEYS[2], '(' .. after, '+', 'COUNT', count)
+    for _, entry in ipairs(entries) do
+        local id, text = entry[1], entry[2][2]
+        answer[#answer + 1] = string.sub(id, 1, -3)
+        answer[#answer + 1] = text
+        after, rows, size, largest = id, rows - 1, size - #text, math.max(largest, #text)
+        if size <= 0 then
+            break
+        end
+    end
+    if #entries < count then
         break
     end
+    step = math.max(1, math.min(16, 2 * step, math.floor(size / largest)))
 end
 return answer
 """
