@@ -4,26 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
-from private_servers import Redis
+from private_servers import Postgres, Redis, Server
 
 pytest.importorskip("redis")
+asyncpg = pytest.importorskip("asyncpg")
 from redis.asyncio import Redis as Client
 
+from aiopurgatory.streams import StoreDownError
+from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
+
+from .conftest import make_tables
 
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
+def started(kind: type[Server]) -> Iterator[Server]:
     try:
-        server = Redis()
+        server = kind()
     except FileNotFoundError as exc:
         pytest.skip(f"{exc}: make programs")
-    yield server.url()
+    yield server
     server.remove()
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    for server in started(Redis):
+        yield server.url()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    for server in started(Postgres):
+        asyncio.run(make_tables(server.url()))
+        yield server.url()
 
 
 @pytest.mark.parametrize("small", [0, 100])
@@ -44,3 +62,19 @@ async def test_redis_read_of_large_events_loads_few(redis: str, small: int) -> N
         counts = [len(event.data) async for event in log.follow(topic)]
         assert counts[small:] == [MIB] * 64 + [4]
         assert await peak() - before < 24 * MIB
+
+
+async def test_postgres_read_that_gets_no_connection_is_an_outage(postgres: str) -> None:
+    async with PostgresLog(postgres, timeout=0.5, connections=1) as log:
+        await log.append("x", "a")
+        blocker = await asyncpg.connect(postgres)
+        try:
+            async with blocker.transaction():
+                await blocker.execute('LOCK TABLE "events_topics"')
+                began = monotonic()
+                reads = await asyncio.gather(*(log.last_id("x") for _ in range(20)), return_exceptions=True)
+                assert all(isinstance(read, StoreDownError) for read in reads)
+                assert monotonic() - began < 2.5
+        finally:
+            await blocker.close()
+        assert await log.last_id("x") is not None

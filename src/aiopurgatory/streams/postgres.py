@@ -32,7 +32,8 @@ class PostgresLog(EventLog):
         dsn: as for PostgresBus.
         bus: a PostgresBus on the same database, whose connections it may use; None (default): it makes its own.
         heartbeat: seconds, as for PostgresBus, whose own it is; default 5.
-        timeout: seconds that PostgreSQL may take to connect and to answer; default 5.
+        timeout: seconds that PostgreSQL may take to connect and to answer; default 5. So long, too, a read or an append
+            waits for one of the *connections*; then that counts as an outage.
         connections: the most connections to read and append with; default 4.
         options: as for EventLog.
 
@@ -225,7 +226,8 @@ class PostgresStore(Store):
     async def _fetch(self, sql: str, *arguments: Any) -> Any:
         assert self._pool is not None, "it is open"
         try:
-            return await self._pool.fetch(sql, *arguments)
+            async with self._pool.acquire(timeout=self._timeout) as connection:
+                return await connection.fetch(sql, *arguments)
         except _OUTAGES as exc:
             raise StoreDownError(self._engine.explain(exc)) from exc
 
