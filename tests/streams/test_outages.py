@@ -454,6 +454,35 @@ def test_append_repeated_by_the_log_adds_one_event(fault: str) -> None:
     test()
 
 
+def test_append_repeated_after_another_writers_adds_one_event() -> None:
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        logs = [world.log, world.another(), world.another()]
+        random = Random(7)
+
+        async def write(log: EventLog, store: SimulatedStore, writer: int) -> None:
+            for number in range(40):
+                store.faults = ["reply lost"] * (random.random() < 0.5)
+                await log.append("x", f"{writer}:{number}")
+
+        await asyncio.gather(*map(write, logs, world.server.stores, range(3)))
+        await world.log.end("x")
+        *got, end = await data_of(world.log, "x")
+        assert end == "done"
+        assert sorted(got) == sorted(f"{writer}:{number}" for writer in range(3) for number in range(40))
+
+    test()
+
+
+@in_virtual_time()
+async def test_end_whose_reply_was_lost_is_its_own(world: World) -> None:
+    await world.log.append("x", "a")
+    world.store.faults = ["reply lost"]
+    assert await world.log.end("x") == await world.log.last_id("x")
+    with pytest.raises(EndedError):
+        await world.log.end("x")
+
+
 @in_virtual_time()
 async def test_run_begins_once_though_the_reply_is_lost(world: World) -> None:
     world.store.faults = ["reply lost"]

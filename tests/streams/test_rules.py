@@ -16,6 +16,7 @@ from aiopurgatory.streams.rules import (
     LOOKS,
     MAX_GENERATIONS,
     MAX_WRITER_IDS,
+    MAX_WRITERS,
     PAUSE,
     RENEWAL,
     Appending,
@@ -25,6 +26,8 @@ from aiopurgatory.streams.rules import (
     IdGeneration,
     Keep,
     Renewing,
+    Stamp,
+    Stamped,
     State,
     Suspicion,
     changed,
@@ -262,6 +265,29 @@ def test_ids_of_writers_are_forgotten_after_64_others() -> None:
     topic.append(writer_id="one more")
     assert topic.append("x", writer_id="mine") != made
     assert len(topic.state.writer_ids) == MAX_WRITER_IDS
+
+
+def test_append_with_a_known_stamp_adds_nothing() -> None:
+    topic = Topic()
+    stamps = [Stamp("a", 1), Stamp("b", 1), Stamp("a", 2)]
+    made = [topic.append(stamp=stamp) for stamp in stamps]
+    assert [topic.append(stamp=stamp) for stamp in stamps[1:]] == made[1:]
+    assert topic.state.last == 3
+    topic.append(stamp=Stamp("b", 2))
+    assert topic.state.last == 4
+
+
+def test_stamps_are_forgotten_after_64_other_writers() -> None:
+    topic = Topic()
+    for writer in range(MAX_WRITERS + 1):
+        for count in range(2):
+            topic.append(stamp=Stamp(str(writer), count))
+    assert len(topic.state.writers) == MAX_WRITERS
+    last = topic.state.last
+    topic.append(stamp=Stamp("1", 1))
+    assert topic.state.last == last
+    topic.append(stamp=Stamp("0", 1))
+    assert topic.state.last == last + 1
 
 
 # S4, S5: one run, one end
@@ -503,6 +529,7 @@ states = st.builds(
     numbers,
     st.none() | st.text(),
     st.lists(st.tuples(st.text(min_size=1, max_size=8), numbers), max_size=4).map(tuple),
+    st.lists(st.builds(Stamped, words, numbers, numbers), max_size=4).map(tuple),
 )
 
 

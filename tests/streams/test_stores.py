@@ -10,7 +10,9 @@ import pytest
 from private_servers import Postgres, Redis, Server
 
 pytest.importorskip("redis")
-asyncpg = pytest.importorskip("asyncpg")
+pytest.importorskip("asyncpg")
+
+import asyncpg
 from redis.asyncio import Redis as Client
 
 from aiopurgatory.streams import StoreDownError
@@ -45,8 +47,7 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("small", [0, 100])
-async def test_redis_read_of_large_events_loads_few(redis: str, small: int) -> None:
-    topic = f"large {small}"
+async def test_redis_read_of_large_events_loads_few(redis: str, topic: str, small: int) -> None:
     async with RedisLog(redis, keep_bytes=200 * MIB) as log, Client.from_url(redis) as client:
 
         async def peak() -> int:

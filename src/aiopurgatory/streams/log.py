@@ -263,8 +263,9 @@ class EventLog:
             data: the event's text, at most 1 MiB.
             name: its kind, as for ``Run.append()``.
             id: an id of your own, of 1 to 100 characters: if one of the topic's last 64 ids is the same, nothing is
-                added. So a call that failed, or was cancelled, can be repeated. None (default): the event may be there
-                twice, after an outage as after a repeated call.
+                added. So a call that failed, or was cancelled, can be repeated. None (default): such a call may add the
+                event twice. (What the log itself repeats in an outage is never there twice, unless 64 other processes
+                have written to the topic meanwhile.)
             timeout: seconds of an outage to wait through; default 15.
 
         Returns: the id of the event.
@@ -282,7 +283,9 @@ class EventLog:
             require_text("id", id)
             require(1 <= len(id) <= 100, "id", "of 1 to 100 characters", id)
         require_seconds("timeout", timeout)
-        return await self._writer(topic).write(Appending(data, name, self._keep, writer_id=id), timeout)
+        writer = self._writer(topic)
+        stamp = writer.stamp() if id is None else None
+        return await writer.write(Appending(data, name, self._keep, writer_id=id, stamp=stamp), timeout)
 
     async def end(self, topic: str, reason: str = "done", *, timeout: float = 15.0) -> str:
         """End a topic that many write to, or, from any process, a run: its producer gets EndedError.

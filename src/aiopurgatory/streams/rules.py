@@ -5,7 +5,8 @@ S1 The events of a topic are numbered without gaps, in the order of their commit
    life (a restart, a failover), a generation begins: the id is ``epoch.generation-number``, and the topic keeps the
    number at which it began. So an id of an event that the server has lost is noticed, too.
 S2 Who reads events gives the number of the last one. If the next one is not there, it is gone, and that is said.
-S3 A run has one producer, which counts its events: a repeated append adds nothing. Other writers may give an id.
+S3 Who appends counts its events, so that an append whose reply was lost adds nothing when it is repeated. Of a run,
+   its only producer does so; of a topic that many write to, each process. Callers may give an id in addition.
 S4 A topic has one run, for ever. Its end is final, and so is the loss of it to another producer.
 S5 The end is an event, and its data the reason: done, failed, cancelled, abandoned, or any other.
 S6 A producer has a lease, which each commit renews. Who sees it expired throughout a pause, with no commit and no
@@ -33,8 +34,9 @@ from .store import Change, Commit, Page, Row
 
 #: The most generations of a topic to remember. Ids of earlier ones are gone.
 MAX_GENERATIONS: Final = 16
-#: The most ids of writers to remember (S3).
+#: The most ids of writers, and the most writers, to remember (S3).
 MAX_WRITER_IDS: Final = 64
+MAX_WRITERS: Final = 64
 #: Events are dropped in blocks, each of this part of what is kept.
 BLOCKS: Final = 16
 #: The part of a lease that one must have expired before its run is abandoned (S6), and the looks at it meanwhile: an
@@ -74,6 +76,21 @@ class IdGeneration(NamedTuple):
     before: int
 
 
+class Stamp(NamedTuple):
+    """Tells an append from every other one: a random text of its writer, and a number that it uses once."""
+
+    writer: str
+    count: int
+
+
+class Stamped(NamedTuple):
+    """The last event of a writer: its stamp, and its number."""
+
+    writer: str
+    count: int
+    number: int
+
+
 _FIRST: Final = (IdGeneration("", 0),)
 
 
@@ -92,6 +109,7 @@ class State:
         count: how many events the producer has counted.
         end: the reason, once the last event is the end.
         writer_ids: ids given by writers, and the numbers of their events.
+        writers: the last events of those who gave none, the newest event last.
     """
 
     epoch: str
@@ -104,6 +122,7 @@ class State:
     count: int = 0
     end: str | None = None
     writer_ids: tuple[tuple[str, int], ...] = ()
+    writers: tuple[Stamped, ...] = ()
 
     @property
     def first(self) -> int:
@@ -134,6 +153,9 @@ class State:
             parts.append(f'"end":{_ENCODER.encode(self.end)}')
         if self.writer_ids:
             parts.append(f'"writer_ids":{_ENCODER.encode(self.writer_ids)}')
+        if self.writers:
+            writers = ",".join([f'["{writer}",{count},{number}]' for writer, count, number in self.writers])
+            parts.append(f'"writers":[{writers}]')
         return ",".join(parts) + "}"
 
 
@@ -151,6 +173,8 @@ def state_of(page: Page) -> State | None:
         fields["blocks"] = tuple(Block(*each) for each in fields["blocks"])
     if "writer_ids" in fields:
         fields["writer_ids"] = tuple((each, number) for each, number in fields["writer_ids"])
+    if "writers" in fields:
+        fields["writers"] = tuple(Stamped(*each) for each in fields["writers"])
     return State(**fields)
 
 
@@ -248,6 +272,7 @@ class Appending:
         producer: of the run; empty: many write.
         count: of the producer, for this event.
         writer_id: given by the caller, so that a repeated append adds nothing.
+        stamp: of the log, if there is no other way to know a repeated append.
         is_end: it is the end: *data* is the reason. Anybody may end a run.
     """
 
@@ -258,6 +283,7 @@ class Appending:
     count: int = 0
     writer_id: str | None = None
     is_end: bool = False
+    stamp: Stamp | None = None
 
     def __call__(self, page: Page, state: State | None) -> Write:
         if state is None and not self.producer:
@@ -278,6 +304,9 @@ class Appending:
         if self.producer and self.producer == state.producer and self.count <= state.count:
             is_followed = state.end is not None and not self.is_end  # by an end that somebody else has written
             return state.last - is_followed
+        for *stamp, number in state.writers if self.stamp is not None else ():
+            if Stamp(*stamp) == self.stamp:
+                return number
         return dict(state.writer_ids).get(self.writer_id or "")
 
     def _appended(self, state: State, now: float) -> State:
@@ -285,6 +314,10 @@ class Appending:
         writer_ids = state.writer_ids
         if self.writer_id:
             writer_ids = (*writer_ids, (self.writer_id, number))[-MAX_WRITER_IDS:]
+        writers = state.writers
+        if self.stamp is not None:
+            others = [each for each in writers if each.writer != self.stamp.writer]
+            writers = (*others[-MAX_WRITERS + 1 :], Stamped(*self.stamp, number))
         # Not replace(), which takes ten times as long.
         return State(
             state.epoch,
@@ -297,6 +330,7 @@ class Appending:
             self.count or state.count,
             self.data if self.is_end else None,
             writer_ids,
+            writers,
         )
 
 

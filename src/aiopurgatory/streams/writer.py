@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final, final
 
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
-from .rules import PAUSE, Decide, State, Write, state_of
+from .rules import PAUSE, Decide, Stamp, State, Write, state_of
 from .store import NEWEST, Commit, Page, Store, asked
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
@@ -39,9 +40,16 @@ class Writer:
         self._state: State | None = None
         self._at = 0.0
         self._turn: Final = asyncio.Lock()
+        self._name: Final = secrets.token_hex(4)
+        self._count = 0
         #: The last error of an outage that has not ended yet, and when it was.
         self._down: StoreDownError | None = None
         self._down_at = 0.0
+
+    def stamp(self) -> Stamp:
+        """Return a new stamp, for one append (S3)."""
+        self._count += 1
+        return Stamp(self._name, self._count)
 
     async def write(self, decide: Decide, patience: float) -> str:
         """Make the change that *decide* wants, however often others change the topic meanwhile.
