@@ -70,6 +70,7 @@ ADAPTERS = {
     "bus/postgres.py": {"asyncpg"},
     "bus/redis.py": {"redis"},
     "bus/redis_server.py": {"redis"},
+    "bus/redis_wire.py": {"hiredis", "redis"},
     "streams/postgres.py": {"asyncpg"},
     "streams/commands.py": {"redis"},
     "streams/redis.py": {"redis"},

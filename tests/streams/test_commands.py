@@ -10,25 +10,31 @@ import pytest
 pytest.importorskip("redis")
 
 from aiopurgatory.bus.redis_server import RedisServer
-from aiopurgatory.streams import commands
+from aiopurgatory.streams import StoreDownError, commands
 from aiopurgatory.streams.commands import Commands, OtherLifeError
 
 
-class Connection:
-    """A connection that answers with what was sent."""
+class Connection(asyncio.Transport):
+    """A connection that answers each command: with an answer, or not."""
 
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
+    def __init__(self, is_silent: bool) -> None:
+        super().__init__()
+        self.is_silent = is_silent
 
     async def connect(self) -> None: ...
 
     async def send_command(self, *command: str, check_health: bool) -> None: ...
 
-    async def send_packed_command(self, packed: bytes, check_health: bool) -> None:
-        self.sent.append(packed)
+    def transport(self) -> Connection:
+        return self
 
-    async def read_response(self, timeout: float) -> str:
-        return "answer"
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol: Any = protocol
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self.is_silent:
+            answers = b"+answer\r\n" * bytes(data).count(b"GET")
+            asyncio.get_running_loop().call_soon(self.protocol.data_received, answers)
 
     def abort(self) -> None: ...
 
@@ -41,12 +47,13 @@ class FakeServer(RedisServer):
         self.connecting = asyncio.Event()
         self.lives = 0
         self.broken: Exception | None = None
+        self.is_silent = False
 
     async def look_up(self) -> None:
         await self.connecting.wait()
 
     def new_connection(self) -> Any:
-        return Connection()
+        return Connection(self.is_silent)
 
     async def life(self, connection: Any) -> str:
         if self.broken is not None:
@@ -66,8 +73,8 @@ async def test_call_for_another_life_is_not_sent() -> None:
     server = FakeServer()
     server.connecting.set()
     called = Commands(server, 5.0)
-    assert await called.call(None, "GET", "x") == ("life 1", "answer")
-    assert await called.call("life 1", "GET", "x") == ("life 1", "answer")
+    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
+    assert await called.call("life 1", "GET", "x") == ("life 1", b"answer")
     with pytest.raises(OtherLifeError):
         await called.call("life 0", "GET", "x")
     await called.aclose()
@@ -80,8 +87,8 @@ async def test_call_cancelled_while_connecting_ends_no_other() -> None:
     await asyncio.sleep(0)
     cancelled.cancel()
     server.connecting.set()
-    assert await other == ("life 1", "answer")
-    assert await called.call(None, "GET", "z") == ("life 1", "answer")
+    assert await other == ("life 1", b"answer")
+    assert await called.call(None, "GET", "z") == ("life 1", b"answer")
     await called.aclose()
 
 
@@ -93,5 +100,34 @@ async def test_mistake_ends_only_the_calls_that_meet_it() -> None:
     with pytest.raises(LookupError, match="a mistake"):
         await called.call(None, "GET", "x")
     server.broken = None
-    assert await called.call(None, "GET", "x") == ("life 1", "answer")
+    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
     await called.aclose()
+
+
+async def test_call_without_an_answer_fails_all_in_time() -> None:
+    server = FakeServer()
+    server.connecting.set()
+    called = Commands(server, 0.2)
+    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
+    await asyncio.sleep(0.1)
+    server.is_silent = True
+    called._break(ConnectionError("it is lost"))
+    started = asyncio.get_running_loop().time()
+    late = [called.call(None, "GET", "x"), called.call(None, "GET", "y")]
+    for answer in late:
+        with pytest.raises(StoreDownError, match="did not answer in time"):
+            await answer
+    assert 0.19 < asyncio.get_running_loop().time() - started < 1.0
+    server.is_silent = False
+    assert await called.call(None, "GET", "x") == ("life 3", b"answer")
+    await called.aclose()
+
+
+async def test_aclose_ends_calls_that_wait() -> None:
+    server = FakeServer()
+    called = Commands(server, 5.0)
+    waiting = called.call(None, "GET", "x")
+    await asyncio.sleep(0)
+    await called.aclose()
+    with pytest.raises(StoreDownError, match="the log was closed"):
+        await waiting

@@ -18,6 +18,7 @@ from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import EVERY_KEY, milliseconds
 from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
+from .redis_wire import Wire
 from .targets import Target
 
 #: The least seconds between two questions for the server's role. Each is sent with a message, in one round trip.
@@ -73,13 +74,13 @@ class RedisEngine:
             await require_master(publisher)
             await publisher.send_command("INFO", "server", check_health=False)
             server = await run_id(publisher)
-            await listener.send_command("SUBSCRIBE", self._channel, check_health=False)
-            await listener.read_response(timeout=inf)
+            subscription = _Subscription(listener, self._channel, hear, lost)
+            await subscription.confirmed
         except BaseException:
             listener.abort()
             publisher.abort()
             raise
-        return _RedisLink(self, server, listener, publisher, self._channel, hear, lost)
+        return _RedisLink(self, server, subscription, publisher, self._channel)
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
@@ -127,16 +128,43 @@ class RedisEngine:
         return "check the url"
 
 
+class _Subscription:
+    """Listens to *channel* on *connection*, which is open."""
+
+    def __init__(self, connection: Any, channel: str, hear: Hear, lost: Lost) -> None:
+        self._hear, self._lost = hear, lost
+        self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wire = Wire(connection, self._heard, self._broken)
+        self._wire.send([("SUBSCRIBE", channel)])
+
+    def abort(self) -> None:
+        self._wire.abort()
+
+    def _heard(self, answer: Any) -> None:
+        if isinstance(answer, exceptions.ResponseError):
+            is_forbidden = str(answer).startswith("NOPERM")
+            raise exceptions.NoPermissionError(*answer.args) if is_forbidden else answer
+        kind, _, data = answer
+        if kind == b"message":
+            self._hear(data.decode(errors="replace"))
+        elif not self.confirmed.done():
+            self.confirmed.set_result(None)
+
+    def _broken(self, why: Exception) -> None:
+        if not self.confirmed.done():
+            self.confirmed.set_exception(why)
+        elif not self.confirmed.cancelled():
+            self._lost(why)
+
+
 class _RedisLink:
     def __init__(
-        self, engine: RedisEngine, server: object, listener: Any, publisher: Any, channel: str, hear: Hear, lost: Lost
+        self, engine: RedisEngine, server: object, subscription: _Subscription, publisher: Any, channel: str
     ) -> None:
         self._engine, self._server, self._channel = engine, server, channel
-        self._listener, self._publisher = listener, publisher
-        self._hear, self._lost = hear, lost
+        self._subscription, self._publisher = subscription, publisher
         self._loop = asyncio.get_running_loop()
         self._asked_at = self._loop.time()
-        self._reader = self._loop.create_task(self._read(), name="aiopurgatory bus: Redis")
 
     async def send(self, messages: list[str]) -> None:
         publisher = self._publisher
@@ -159,15 +187,5 @@ class _RedisLink:
             await require_master(publisher)
 
     def abort(self) -> None:
-        self._listener.abort()
+        self._subscription.abort()
         self._publisher.abort()
-        self._reader.cancel()
-
-    async def _read(self) -> None:
-        try:
-            while True:
-                kind, _, data = await self._listener.read_response(timeout=inf)
-                if kind == b"message":
-                    self._hear(data.decode(errors="replace"))
-        except Exception as exc:
-            self._lost(exc)

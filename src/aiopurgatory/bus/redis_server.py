@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from asyncio import WriteTransport
 from math import inf
 from typing import Any, Final
 
@@ -102,6 +103,11 @@ async def _found(connection: Any, pattern: bytes) -> str:
 
 class _Abortable(AbstractConnection):
     """Adds abort() to redis-py's connections. Their own methods to close wait until everything is sent."""
+
+    def transport(self) -> WriteTransport:
+        writer = self._writer
+        assert writer is not None, "it is connected"
+        return writer.transport
 
     def abort(self) -> None:
         writer = self._writer

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from math import inf
+from collections import deque
 from typing import Any, Final, final
 
 from redis import exceptions
 
 from ..bus.redis_server import HELLO, RedisServer, ReplicaError, require_master
+from ..bus.redis_wire import Command, Wire
 from .event import StoreDownError
 
 #: How the error of a server begins that cannot write now. It is an outage, as if it were not there.
-_OUTAGES: Final = ("READONLY", "OOM", "MISCONF", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
+_OUTAGES: Final = (
+    *("READONLY", "OOM", "MISCONF", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED", "NOAUTH"),
+)
 
-Command = tuple[str | int, ...]
-#: The life of the server's data that a command is for, the command, and its answer with the life that it is of.
-Waiting = tuple[str | None, Command, "asyncio.Future[tuple[str, Any]]"]
+#: The life of the server's data, and the answer of a command.
+Answer = asyncio.Future[tuple[str, Any]]
 
 
 class OtherLifeError(Exception):
@@ -27,20 +29,24 @@ class OtherLifeError(Exception):
 class Commands:
     """Calls commands on one connection to *server*. It connects when there is a command, and again after each break.
 
-    Args: timeout: seconds that connecting, and each round trip, may take.
+    Args: timeout: seconds that connecting, and each answer, may take.
     """
 
     def __init__(self, server: RedisServer, timeout: float) -> None:
         self._server, self._timeout = server, timeout
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Waiting] = []
-        self._woken: asyncio.Future[None] | None = None
-        self._connection: Any = None
+        #: Commands until it is connected, and the life that each is for.
+        self._waiting: list[tuple[str | None, Command, Answer]] = []
+        self._connecting: asyncio.Task[None] | None = None
+        self._wire: Wire | None = None
         #: The life of the server's data; empty: it does not say.
         self._life = ""
-        self._task = self._loop.create_task(self._serve(), name="aiopurgatory log: Redis")
+        #: The answers that are owed, the oldest first, and when each is overdue.
+        self._owed: deque[tuple[float, Answer]] = deque()
+        #: Looks at the oldest one, or at one that was owed before.
+        self._timer: asyncio.TimerHandle | None = None
 
-    def call(self, life: str | None, *command: str | int) -> asyncio.Future[tuple[str, Any]]:
+    def call(self, life: str | None, *command: str | int) -> Answer:
         """Call *command*. Args: life: that the server's data must have; None: any.
 
         Returns: the life of the server's data, and the answer.
@@ -48,94 +54,103 @@ class Commands:
         Raises:
             OtherLifeError: it has another life.
             StoreDownError: there is no answer, so the command may have been executed.
-            ResponseError: of redis-py.
+            ResponseError: of redis-py, beginning with the server's code.
         """
-        answer: asyncio.Future[tuple[str, Any]] = self._loop.create_future()
-        self._waiting.append((life, command, answer))
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        answer: Answer = self._loop.create_future()
+        if self._wire is not None:
+            self._send(self._wire, [(life, command, answer)])
+        else:
+            self._waiting.append((life, command, answer))
+            if self._connecting is None:
+                self._connecting = self._loop.create_task(self._connect(), name="aiopurgatory log: Redis")
         return answer
 
     async def aclose(self) -> None:
         """Disconnect. Commands that wait fail with StoreDownError."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        self._break(ConnectionError("the log was closed"))
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    async def _serve(self) -> None:
-        batch: list[Waiting] = []
-        try:
-            while True:
-                if not self._waiting:
-                    self._woken = self._loop.create_future()
-                    await self._woken
-                batch = [one for one in self._waiting if not one[2].done()]
-                self._waiting.clear()
-                if not batch:
-                    continue
-                try:
-                    async with asyncio.timeout(self._timeout):
-                        await self._exchange(batch)
-                except (OSError, exceptions.RedisError, ReplicaError) as exc:
-                    self._disconnect()
-                    self._fail(batch, exc)
-                except Exception as exc:  # a mistake: whoever calls next would wait for ever
-                    self._disconnect()
-                    for _, _, answer in batch:
-                        if not answer.done():
-                            answer.set_exception(exc)
-        finally:
-            self._disconnect()
-            self._fail(batch + self._waiting, ConnectionError("the log was closed"))
-
-    async def _exchange(self, batch: list[Waiting]) -> None:
-        if self._connection is None:
-            await self._connect()
-        connection: Any = self._connection
-        sent = []
-        for life, command, answer in batch:
-            if life in (None, self._life):
-                sent.append((_packed(command), answer))
-            elif not answer.done():  # its task may have been cancelled while this connected
+    def _send(self, wire: Wire, calls: list[tuple[str | None, Command, Answer]]) -> None:
+        commands = []
+        due = self._loop.time() + self._timeout
+        for life, command, answer in calls:
+            if answer.done():  # its task was cancelled while this connected
+                continue
+            if life not in (None, self._life):
                 answer.set_exception(OtherLifeError())
-        await connection.send_packed_command(b"".join([packed for packed, _ in sent]), check_health=False)
-        for _, answer in sent:
-            try:
-                found = await connection.read_response(timeout=inf)
-            except exceptions.ResponseError as exc:
-                if str(exc).startswith(_OUTAGES) or isinstance(exc, exceptions.ReadOnlyError):
-                    raise
-                if not answer.done():
-                    answer.set_exception(exc)
+                continue
+            commands.append(command)
+            self._owed.append((due, answer))
+        wire.send(commands)
+        if self._timer is None:
+            self._timer = self._loop.call_at(due, self._look)
+
+    def _heard(self, found: Any) -> None:
+        _, answer = self._owed.popleft()
+        if not isinstance(found, exceptions.ResponseError):
+            if not answer.done():
+                answer.set_result((self._life, found))
+        elif str(found).startswith(_OUTAGES):
+            self._owed.appendleft((0.0, answer))
+            self._break(found)
+        elif not answer.done():
+            answer.set_exception(found)
+
+    def _look(self) -> None:
+        """End the connection if an answer is overdue. The timer is not set anew for each answer."""
+        self._timer = None
+        if self._owed:
+            due, _ = self._owed[0]
+            if due <= self._loop.time():
+                self._break(TimeoutError("it did not answer in time"))
             else:
-                if not answer.done():
-                    answer.set_result((self._life, found))
+                self._timer = self._loop.call_at(due, self._look)
 
     async def _connect(self) -> None:
-        await self._server.look_up()
-        self._connection = connection = self._server.new_connection()
-        await connection.connect()
-        await connection.send_command(*HELLO, check_health=False)
-        await require_master(connection)
-        self._life = await self._server.life(connection)
+        connection: Any = None
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._server.look_up()
+                connection = self._server.new_connection()
+                await connection.connect()
+                await connection.send_command(*HELLO, check_health=False)
+                await require_master(connection)
+                self._life = await self._server.life(connection)
+            self._wire = Wire(connection, self._heard, self._break)
+        except BaseException as exc:
+            if connection is not None:
+                connection.abort()
+            self._break(exc)
+            if not isinstance(exc, Exception):
+                raise
+        else:
+            waiting, self._waiting = self._waiting, []
+            self._send(self._wire, waiting)
+        finally:
+            self._connecting = None
 
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.abort()
-
-    def _fail(self, batch: list[Waiting], exc: Exception) -> None:
-        for _, _, answer in batch:
+    def _break(self, exc: BaseException) -> None:
+        """End the connection, and every call with *exc*, or StoreDownError for an outage."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.abort()
+        failed = [answer for _, answer in self._owed] + [answer for _, _, answer in self._waiting]
+        self._owed.clear()
+        self._waiting.clear()
+        for answer in failed:
             if not answer.done():
-                down = StoreDownError(f"cannot use {self._server.where}: {exc or type(exc).__name__}")
-                down.__cause__ = exc
-                answer.set_exception(down)
+                answer.set_exception(self._failure(exc))
                 answer.exception()  # retrieved: its task may be gone
 
-
-def _packed(command: Command) -> bytes:
-    """Return *command* as Redis reads it, in a fifth of redis-py's time."""
-    parts = [b"*%d\r\n" % len(command)]
-    for each in command:
-        part = each.encode() if isinstance(each, str) else b"%d" % each
-        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
-    return b"".join(parts)
+    def _failure(self, exc: BaseException) -> Exception:
+        """Return what the callers get for *exc*. A mistake is no outage: whoever calls next would wait for ever."""
+        if isinstance(exc, Exception) and not isinstance(exc, OSError | exceptions.RedisError | ReplicaError):
+            return exc
+        down = StoreDownError(f"cannot use {self._server.where}: {exc or type(exc).__name__}")
+        down.__cause__ = exc
+        return down

@@ -164,7 +164,9 @@ class RedisStore(Store):
         rest = (2, f"{key}:state", f"{key}:events", *arguments)
         try:
             return await self._commands.call(life, "EVALSHA", _HASHES[script], *rest)
-        except exceptions.NoScriptError:
+        except exceptions.ResponseError as exc:
+            if not str(exc).startswith("NOSCRIPT"):
+                raise
             return await self._commands.call(life, "EVAL", script, *rest)
 
 
