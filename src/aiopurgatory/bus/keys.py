@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from math import isfinite
 from typing import Any, Final
 from uuid import UUID
@@ -135,7 +136,7 @@ def _flat(key: Hashable) -> str | None:
     for item in key:
         kind = type(item)
         if kind is str and item.isascii():
-            texts.append(_ENCODER.encode(item))
+            texts.append(encode_basestring_ascii(item))  # as the encoder does, without its call in Python
         elif kind is int and -_LARGE < item < _LARGE:
             texts.append(str(item))
         else:

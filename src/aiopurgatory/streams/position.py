@@ -110,7 +110,7 @@ class Position:
         tail = self._tail
         if tail is None or tail.error is not None or self._lineage is not tail.lineage or self.id is None:
             return None
-        event = tail.newest(self._number + 1)
+        event = tail.window.last() if tail.last == self._number + 1 else None
         if event is None or event.is_end:
             return None
         self.seen, self.id, self._number = tail.turn, event.id, tail.last

@@ -123,10 +123,6 @@ class Tail:
             self._is_owed = True
             self._loop.call_later(PAUSES[0] * (0.5 + random()), self.call)
 
-    def newest(self, number: int) -> Event | None:
-        """Return the newest event, if that is its *number*, and the window has it."""
-        return self.window.last() if number == self.last and self.state is not None else None
-
     def since(self, number: int, most: int) -> list[Event] | None:
         """Return the events after *number*, but at most *most*. None: the window does not reach back so far."""
         behind = self.last - number
