@@ -18,14 +18,17 @@ async def deliver(send: Send, *messages: Message) -> bool:
     try:
         for message in messages:
             await send(message)
-    except OSError:
-        return False
-    except RuntimeError as exc:
-        # uvloop's closed transport, which uvicorn does not always notice.
-        if str(exc).endswith("the handler is closed"):
+    except (OSError, RuntimeError) as exc:
+        if is_disconnect(exc):
             return False
         raise
     return True
+
+
+def is_disconnect(exc: OSError | RuntimeError) -> bool:
+    """Whether *exc*, which send() has raised, says that the client has disconnected."""
+    # uvloop's closed transport, which uvicorn does not always notice.
+    return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
 def is_cancelled() -> bool:

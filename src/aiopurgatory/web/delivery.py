@@ -9,7 +9,7 @@ from typing import Final, Generic, Self, final
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import until_ended
 from .answer import NO_STORE, REFUSALS, Answer
-from .asgi import Receive
+from .asgi import Receive, is_disconnect
 from .places import ReplacedError
 from .poll import UnreadBodyError
 from .prefer import K, PollRequest
@@ -92,9 +92,9 @@ class Delivery(Generic[K]):
         self._desk.count(499)
         return Answer(499, b"", [])  # nobody reads it
 
-    async def next(self) -> bytes | None:
+    def next(self) -> Awaitable[bytes | None]:
         """Wait for events, or a heartbeat. Called when the last ones have been sent. Returns: None at the end."""
-        return None if self._stream.done() else await self._stream.next(self._feed)
+        return self._stream.next(self._feed)
 
     async def go_on(self, call: Callable[[], Awaitable[object]]) -> bytes | None:
         """Await *call()* until the stream ends. Returns: what to send last; None: nothing, since nobody reads it."""
@@ -123,8 +123,10 @@ class Delivery(Generic[K]):
                 return gone(failure)
         raise failure
 
-    def leave(self) -> None:
-        """The client has disconnected."""
+    def leave_by(self, exc: OSError | RuntimeError) -> None:
+        """send() has raised *exc*: the client has disconnected. Raises: *exc*, if that is not what it says."""
+        if not is_disconnect(exc):
+            raise exc
         self._stream.leave()
 
     def close_when_ended(self) -> None:

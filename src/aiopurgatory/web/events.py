@@ -127,11 +127,16 @@ class EventRoute(Endpoint):
 
 async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:
     """Send *answer*, and events until there are no more, or the client has disconnected."""
-    start = {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers}
     chunk: bytes | None = answer.body
-    is_there = await deliver(send, start)
-    while is_there and chunk is not None:
-        is_there = await deliver(send, {"type": _BODY, "body": chunk, "more_body": True})
-        chunk = await delivery.next() if is_there else None
-    if not is_there:
-        delivery.leave()
+    try:
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers})
+    except (OSError, RuntimeError) as exc:
+        delivery.leave_by(exc)
+        return
+    while chunk is not None:
+        try:  # not deliver(): this is the hot path
+            await send({"type": _BODY, "body": chunk, "more_body": True})
+        except (OSError, RuntimeError) as exc:
+            delivery.leave_by(exc)
+            return
+        chunk = await delivery.next()

@@ -143,6 +143,8 @@ class EventStream(LongPoll[K]):
 
         Called when the last events have been sent.
         """
+        if self.done():
+            return None
         left = self._end - loop_of(self._purgatory).time()
         if left <= 0 or feed.is_over:
             self.force_complete()
@@ -209,16 +211,18 @@ class QuickStream(EventStream[K]):
         self._due = self._time() + patience + self._stall
 
     def try_complete(self) -> bool:
-        is_waiting = self._woken is not None and not self._woken.done()
-        if not is_due(self):
-            if is_waiting and self._feed.has_news():
-                self._wake()
-            return False
-        left = self._due - self._time()
-        if left > 0.0 or is_waiting:
-            self._purgatory.reschedule(self, min(left, self._step) if left > 0.0 else self._step)
-        if left <= 0.0 and is_waiting:
-            self._wake()
+        woken = self._woken
+        is_waiting = woken is not None and not woken.done()
+        if is_due(self):
+            left = self._due - self._time()
+            if left > 0.0 or is_waiting:
+                self._purgatory.reschedule(self, min(left, self._step) if left > 0.0 else self._step)
+            is_waiting = is_waiting and left <= 0.0
+        elif is_waiting:
+            is_waiting = self._feed.has_news()
+        if is_waiting and woken is not None:
+            self._due = self._time() + self._stall
+            woken.set_result(None)
         return False
 
     async def read(self, feed: EventFeed) -> bytes:
@@ -228,6 +232,8 @@ class QuickStream(EventStream[K]):
         return events
 
     async def next(self, feed: EventFeed) -> bytes | None:
+        if self.done():
+            return None
         now = self._time()
         if not self._is_stepping:
             self._is_stepping = True
@@ -246,8 +252,3 @@ class QuickStream(EventStream[K]):
 
     def stop_counting(self) -> None:
         """There is nothing to count."""
-
-    def _wake(self) -> None:
-        assert self._woken is not None
-        self._due = self._time() + self._stall
-        self._woken.set_result(None)
