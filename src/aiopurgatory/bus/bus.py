@@ -42,7 +42,8 @@ class BusStatistics:
         gaps: how often messages may have been lost, because a subscription was lost or a message's number was missing.
             Each gap is followed by a check of every key.
         since_echo: age in seconds of the bus's newest message that came back from the server, counted from its sending.
-            The bus's news of other processes is as old. None if none came back since it last connected.
+            The bus's news of other processes is as old. None if none came back since it last connected. If the bus only
+            publishes, it is the age of the newest acknowledged message.
         outbox: keys that the server has not acknowledged, including keys replaced by "check everything". After such a
             replacement, repeated publishes of a key count, too.
         outbox_age: seconds since the oldest of these keys was published; 0.0 if there is none.
@@ -82,7 +83,7 @@ class Bus:
     Args:
         engine: the server.
         targets: purgatories, long polls, and other objects with notify() and notify_all(). The bus notifies them of
-            every key published here or in another process.
+            every key published here or in another process. None: the bus only publishes, and hears nothing.
         heartbeat: seconds without a publish after which the bus sends a message to itself; default 5. Every process
             receives all of these: with 100 idle processes and 5 s, each receives 20 a second.
         timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo;
@@ -97,7 +98,7 @@ class Bus:
     def __init__(
         self,
         engine: Engine,
-        targets: Iterable[Target],
+        targets: Iterable[Target] | None,
         *,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
@@ -110,7 +111,8 @@ class Bus:
         self._engine = engine
         self._observers = checked_observers(observers)
         self._timeout = timeout
-        self._targets = Targets(targets, self._report)
+        self._listens = targets is not None
+        self._targets = Targets(() if targets is None else targets, self._report)
         self._heartbeat = heartbeat
         self._rules = self._new_rules()
         self._handover = Handover(_TURN_BUDGET)
@@ -247,8 +249,12 @@ class Bus:
 
         What was published before is not repeated: a new target that may have missed something must check everything.
 
-        Raises: TypeError: *target* lacks notify() or notify_all().
+        Raises:
+            TypeError: *target* lacks notify() or notify_all().
+            RuntimeError: the bus only publishes.
         """
+        if not self._listens:
+            raise RuntimeError("the bus only publishes: make it with targets, such as [] to add them later")
         self._targets.add(target)
 
     def remove(self, target: Target) -> None:
@@ -280,7 +286,8 @@ class Bus:
 
     def _new_rules(self) -> Rules:
         fan = self._targets
-        return Rules(secrets.token_hex(8), fan.check, fan.check_all, self._heartbeat, self._timeout)
+        origin = secrets.token_hex(8)
+        return Rules(origin, fan.check, fan.check_all, self._heartbeat, self._timeout, listens=self._listens)
 
     def _is_connected(self) -> bool:
         return self._rules.connected and self._is_open and self._pid == os.getpid()

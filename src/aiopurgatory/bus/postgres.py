@@ -50,7 +50,7 @@ _QUOTE: Final = "$aiopurgatory$"
 
 
 class PostgresBus(Bus):
-    """A Bus on PostgreSQL. It keeps two connections open, and no transaction.
+    """A Bus on PostgreSQL. It keeps two connections open, or one if it only publishes, and no transaction.
 
     Calling ``publish()`` after the commit does not slow down writers. A trigger (see trigger_sql()) is atomic with the
     data, but serializes commits: 222 a second instead of 1,833, measured with 8 clients.
@@ -59,7 +59,7 @@ class PostgresBus(Bus):
         dsn: as for ``asyncpg.connect()``: ``postgresql://user:password@host:5432/database?sslmode=verify-full``. It
             must not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its
             ``server_reset_query``. With several hosts, add ``target_session_attrs=read-write``.
-        targets: purgatories and long polls to check, as for Bus.
+        targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
         name: as for Bus; also the name of the NOTIFY channel. Each database has its own channels.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
@@ -69,7 +69,7 @@ class PostgresBus(Bus):
     def __init__(
         self,
         dsn: str,
-        targets: Iterable[Target],
+        targets: Iterable[Target] | None = None,
         *,
         name: str = CHANNEL,
         heartbeat: float = 5.0,
@@ -77,7 +77,7 @@ class PostgresBus(Bus):
         observers: Iterable[Observer] = (),
     ) -> None:
         require_seconds("timeout", timeout, 0.01, 3600.0)
-        engine = PostgresEngine(dsn, require_channel(name, "name"), timeout)
+        engine = PostgresEngine(dsn, require_channel(name, "name"), timeout, targets is not None)
         super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=name)
 
 
@@ -98,10 +98,11 @@ class _StillRunningError(Exception):
 class PostgresEngine:
     """The engine of a PostgresBus, with the same *dsn*, *channel* and *timeout*.
 
+    Args: listens: False: it only publishes, on one connection.
     Raises: TypeError, ValueError: *dsn* is invalid.
     """
 
-    def __init__(self, dsn: str, channel: str, timeout: float = 5.0) -> None:
+    def __init__(self, dsn: str, channel: str, timeout: float = 5.0, listens: bool = True) -> None:
         address = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
         query = dsn.partition("?")[2]
         try:
@@ -111,6 +112,7 @@ class PostgresEngine:
         shown = "the host of its options" if "host" in options else "the default host"
         where = address.where.replace("the default host", shown)
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
+        self._listens = listens
         self._names = HostNames()
         #: The backends of the last attempt, or earlier ones that still run.
         self._left: list[int] = []
@@ -126,15 +128,16 @@ class PostgresEngine:
                 self._left = [pid for (pid,) in await publisher.fetch(_STILL_RUNNING, self._left)]
             if self._left:
                 raise _StillRunningError
-            listener = await self._connect(lost, connections)
+            listener = await self._connect(lost, connections) if self._listens else None
             self._left = [connection.get_server_pid() for connection in connections]
             # Prepared now, so that each send is one round trip (see GRACE).
             statements = [
                 await publisher.prepare(sql.format(milliseconds=self._milliseconds)) for sql in (_NOTIFY, _NOTIFY_ALL)
             ]
             link = _PostgresLink(listener, publisher, statements, self._channel, hear)
-            await self._listen(listener, publisher)
-            await listener.add_listener(self._channel, link.hear)
+            if listener is not None:
+                await self._listen(listener, publisher)
+                await listener.add_listener(self._channel, link.hear)
         except BaseException:
             for connection in connections:
                 connection.terminate()
@@ -202,7 +205,7 @@ def _remedy(exc: Exception) -> str:
         case asyncpg.InvalidCatalogNameError():
             return "check the database name in the dsn"
         case asyncpg.TooManyConnectionsError():
-            return "the bus takes two connections per process: raise max_connections"
+            return "the bus takes two connections per process, or one if it only publishes: raise max_connections"
         case asyncpg.CannotConnectNowError():
             return "it is starting or stopping"
         case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
@@ -231,7 +234,8 @@ class _PostgresLink:
             await self._notify(self._channel, messages[0])
 
     def abort(self) -> None:
-        self._listener.terminate()
+        if self._listener is not None:
+            self._listener.terminate()
         self._publisher.terminate()
 
 

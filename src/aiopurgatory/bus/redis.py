@@ -26,12 +26,12 @@ _ROLE_INTERVAL: Final = 1.0
 
 
 class RedisBus(Bus):
-    """A Bus on Redis or Valkey. It keeps two connections open.
+    """A Bus on Redis or Valkey. It keeps two connections open, or one if it only publishes.
 
     Args:
         url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. It must lead to a
             master. All databases of a server share its channels, so the database number does not separate buses.
-        targets: purgatories and long polls to check, as for Bus.
+        targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
         name: as for Bus. With ACLs, the user needs ``&name``, ``+subscribe`` and ``+publish``. Without ``+info``, it
             takes each reconnect for another server, and then has more checked than is needed.
         heartbeat: seconds, as for Bus; default 5.
@@ -42,22 +42,26 @@ class RedisBus(Bus):
     def __init__(
         self,
         url: str,
-        targets: Iterable[Target],
+        targets: Iterable[Target] | None = None,
         *,
         name: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
         observers: Iterable[Observer] = (),
     ) -> None:
-        engine = RedisEngine(url, require_channel(name, "name"))
+        engine = RedisEngine(url, require_channel(name, "name"), targets is not None)
         super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=name)
 
 
 class RedisEngine:
-    """The engine of a RedisBus, with the same *url* and *channel*. Raises: TypeError, ValueError: *url* is invalid."""
+    """The engine of a RedisBus, with the same *url* and *channel*.
 
-    def __init__(self, url: str, channel: str) -> None:
-        self._redis, self._channel = RedisServer(url), channel
+    Args: listens: False: it only publishes, on one connection.
+    Raises: TypeError, ValueError: *url* is invalid.
+    """
+
+    def __init__(self, url: str, channel: str, listens: bool = True) -> None:
+        self._redis, self._channel, self._listens = RedisServer(url), channel, listens
         #: The server that acknowledged the last message, and None if there was none; and the time.
         self.last_server: object = None
         self.acknowledged_at = 0.0
@@ -65,20 +69,24 @@ class RedisEngine:
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
         await self._redis.look_up()
-        listener, publisher = self._redis.new_connection(), self._redis.new_connection()
+        publisher = self._redis.new_connection()
+        listener = self._redis.new_connection() if self._listens else None
+        connections = [connection for connection in (listener, publisher) if connection is not None]
         try:
-            for connection in (listener, publisher):
+            for connection in connections:
                 await connection.connect()
             # Only of the publisher: a listener on a replica receives every message published on the master.
             await publisher.send_command(*HELLO, check_health=False)
             await require_master(publisher)
             await publisher.send_command("INFO", "server", check_health=False)
             server = await run_id(publisher)
-            subscription = _Subscription(listener, self._channel, hear, lost)
-            await subscription.confirmed
+            subscription: _Subscription | None = None
+            if listener is not None:
+                subscription = _Subscription(listener, self._channel, hear, lost)
+                await subscription.confirmed
         except BaseException:
-            listener.abort()
-            publisher.abort()
+            for connection in connections:
+                connection.abort()
             raise
         return _RedisLink(self, server, subscription, publisher, self._channel)
 
@@ -116,7 +124,7 @@ class RedisEngine:
             case exceptions.BusyLoadingError():
                 return "it is starting"
             case _ if "max number of clients" in str(exc):
-                return "the bus takes two connections per process: raise maxclients"
+                return "the bus takes two connections per process, or one if it only publishes: raise maxclients"
             case _ if isinstance(exc, ssl.SSLError) or "SSL" in str(exc):
                 return "check the certificates, and ssl_ca_certs in the url"
             case _ if "No such file" in str(exc):
@@ -159,7 +167,7 @@ class _Subscription:
 
 class _RedisLink:
     def __init__(
-        self, engine: RedisEngine, server: object, subscription: _Subscription, publisher: Any, channel: str
+        self, engine: RedisEngine, server: object, subscription: _Subscription | None, publisher: Any, channel: str
     ) -> None:
         self._engine, self._server, self._channel = engine, server, channel
         self._subscription, self._publisher = subscription, publisher
@@ -187,5 +195,6 @@ class _RedisLink:
             await require_master(publisher)
 
     def abort(self) -> None:
-        self._subscription.abort()
+        if self._subscription is not None:
+            self._subscription.abort()
         self._publisher.abort()

@@ -20,8 +20,8 @@ R8 The numbers of a process begin at 1. If the first message heard of a process 
    lost: that is a gap. All such gaps together cause one check of everything, at the time within which a gap must be
    noticed, counted from the subscription.
 R9 A message tells how long ago the last keys before it were acknowledged. If that was before the last check of
-   everything, all lost keys were: they cost nothing more. So does a process that has moved to another server, and has everything
-   checked there that the former server acknowledged.
+   everything, all lost keys were, and nothing more is checked. In the same way, a process that has moved to another
+   server has everything checked there that the former server acknowledged.
 """
 
 from __future__ import annotations
@@ -165,6 +165,7 @@ class Rules:
         heartbeat: seconds. A process that has sent nothing for so long sends a probe.
         timeout: seconds that the server may take to acknowledge and to echo.
         max_outbox: the most keys in the outbox before it collapses.
+        listens: whether the link receives messages. If not, an acknowledgement counts as the echo.
     """
 
     def __init__(
@@ -175,8 +176,10 @@ class Rules:
         heartbeat: float,
         timeout: float,
         max_outbox: int = MAX_OUTBOX,
+        listens: bool = True,
     ) -> None:
         self._origin: Final = origin
+        self._listens: Final = listens
         self._check: Final = check
         self._check_all: Final = check_all
         self.outbox: Final = Outbox(max_outbox)
@@ -225,6 +228,8 @@ class Rules:
         if self.outbox.acknowledge():
             self._keys_acknowledged_at = now
         self.echo.acknowledged()
+        if not self._listens:
+            self._hear_echo(self._link, self.echo.next_number() - 1)
 
     def hear(self, message: str, now: float) -> None:
         """Handle a message from the channel."""
