@@ -241,8 +241,8 @@ def test_state_is_written_by_the_module_of_its_class(path: str) -> None:
             assert not writes & inherited, f"{path}: {name} writes {writes & inherited}, the state of {base}"
 
 
-#: What Python itself has others set on an exception or a function.
-DUNDER = {"__cause__", "__context__", "__traceback__", "__doc__", "__name__"}
+#: What Python itself has others set on an exception, a function or a class.
+DUNDER = {"__cause__", "__context__", "__traceback__", "__doc__", "__name__", "__new__"}
 
 
 def ancestors(bases: list[str], classes: dict[str, tuple[str, set[str], list[str]]]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .core.awaiter import AwaitableOperation, Awaiter, begin_wait, take
 from .core.operation import is_ready
+from .core.outcome import Outcome
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
 
     - from try_complete() or on_complete(), the operation ends FAILED with it;
     - from on_expiration(), awaiting tasks get it, and the outcome stays EXPIRED;
-    - from on_cancel(), on_failure() or on_undelivered(), it goes to the event loop's exception handler.
+    - from on_cancel(), on_failure(), on_end() or on_undelivered(), it goes to the event loop's exception handler.
 
     A failure that nothing awaits also goes to that handler, two loop iterations later. A BaseException that is not an
     Exception ends the operation FAILED and propagates to the caller.
@@ -97,6 +98,8 @@ class DelayedOperation(AwaitableOperation, Generic[T]):
         def on_cancel(self) -> None: ...
 
         def on_failure(self, exc: BaseException) -> None: ...
+
+        def on_end(self, outcome: Outcome) -> None: ...
 
         def on_undelivered(self, result: T) -> None: ...
 

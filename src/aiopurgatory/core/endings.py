@@ -17,9 +17,11 @@ from .operation import (
     CANCELLED,
     EXPIRED,
     FAILED,
+    OUTCOMES,
     PENDING,
     Operation,
     exclude_last_read,
+    has_end_hook,
     is_last_try,
     is_pending,
     mark_due,
@@ -39,6 +41,8 @@ def publish_cancelled(op: Operation, msg: object) -> None:
         require_plain(op.on_cancel(), op, "on_cancel")
     except (Exception, CancelledError) as exc:
         report(op, exc, "on_cancel raised")
+    if has_end_hook(op):
+        tell_end(op)
 
 
 def publish_failure(op: Operation, exc: BaseException) -> None:
@@ -48,6 +52,18 @@ def publish_failure(op: Operation, exc: BaseException) -> None:
         require_plain(op.on_failure(exc), op, "on_failure")
     except (Exception, CancelledError) as error:
         report(op, error, "on_failure raised")
+    if has_end_hook(op):
+        tell_end(op)
+
+
+def tell_end(op: Operation) -> None:
+    """Call on_end() of the ended *op*."""
+    outcome = OUTCOMES[state_of(op)]
+    assert outcome is not None
+    try:
+        require_plain(op.on_end(outcome), op, "on_end")
+    except (Exception, CancelledError) as exc:
+        report(op, exc, "on_end raised")
 
 
 def complete(op: Operation, outcome: u8) -> None:
@@ -69,6 +85,8 @@ def publish_completed(op: Operation, outcome: u8) -> None:
         return
     if outcome != EXPIRED:
         publish(op, outcome, result, False)
+        if has_end_hook(op):
+            tell_end(op)
         return
     try:
         require_plain(op.on_expiration(), op, "on_expiration")
@@ -78,11 +96,15 @@ def publish_completed(op: Operation, outcome: u8) -> None:
             # that this exception: one more cycle for the gc at every timeout.
             exc.__traceback__ = None
         publish(op, EXPIRED, Failure(as_failure(exc, "on_expiration")), True)
+        if has_end_hook(op):
+            tell_end(op)
     except BaseException as exc:
         publish_failure(op, exc)
         raise
     else:
         publish(op, EXPIRED, result, False)
+        if has_end_hook(op):
+            tell_end(op)
 
 
 def fail(op: Operation, exc: BaseException) -> None:

@@ -118,6 +118,9 @@ class Operation(Entry):
         "_op_watched_at",
     )
 
+    #: Its class overrides on_end(); see mark_instances().
+    _op_has_end_hook: bool = False
+
     def __init__(self, timeout: object) -> None:
         super().__init__()
         self._op_state: u8 = PENDING
@@ -132,6 +135,11 @@ class Operation(Entry):
         self._op_keys: tuple[Hashable, ...] = ()
         self._op_number: object = None  # an int, once it shares a key; see Watchers
         self._op_result: object = None  # the first of its Awaiters until it is ready
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if overrides_on_end(cls) and not any(overrides_on_end(base) for base in cls.__bases__):
+            mark_instances(cls)
 
     # to override
 
@@ -177,6 +185,14 @@ class Operation(Entry):
         received the result of on_complete(). A result that result() or asyncio.gather() has fetched counts as received.
         """
 
+    def on_end(self, outcome: Outcome) -> Any:
+        """Override this to act on every end, in one place: release a lock, decrement a gauge, log.
+
+        Called exactly once, however the operation ends, after on_complete(), on_expiration(), on_cancel() or
+        on_failure(). Its result is known by then. If this raises, that goes to the event loop's exception handler, and
+        the outcome stays as it is. An operation whose class does not override this pays nothing for it.
+        """
+
     # to read
 
     def done(self) -> bool:
@@ -214,6 +230,25 @@ class Operation(Entry):
         if owner is not None and self._op_keys:
             waits = f" keys={self._op_keys!r} waited={waited(self, owner.loop.time()):.3g} s"
         return f"<{type(self).__name__} {state} timeout={self.timeout}{waits}>"
+
+
+def overrides_on_end(kind: Any) -> bool:
+    return issubclass(kind, Operation) and kind.on_end is not Operation.on_end
+
+
+def mark_instances(kind: Any) -> None:
+    """Have each instance of *kind* know that its class overrides on_end(): no end has to look that up by name."""
+    if isinstance(vars(Operation)["_op_has_end_hook"], bool):  # interpreted: instances find what their class has
+        kind._op_has_end_hook = True
+        return
+    make = kind.__new__
+
+    def make_marked(cls: Any, *args: object, **options: object) -> Any:
+        op = make(cls)
+        op._op_has_end_hook = True
+        return op
+
+    kind.__new__ = staticmethod(make_marked)
 
 
 # its life before the end
@@ -377,6 +412,11 @@ def waited(op: Operation, now: float) -> float:
 def lateness(op: Operation, now: float) -> float:
     """Seconds since the deadline; 0 if there is none, if it never parked, or if expire_all() came before it."""
     return 0.0 if op._op_timeout == inf or not is_parked(op) else max(now - deadline_of(op) / NS, 0.0)
+
+
+def has_end_hook(op: Operation) -> bool:
+    """Does its class override on_end()?"""
+    return op._op_has_end_hook
 
 
 # its end
