@@ -4,7 +4,7 @@ from .clock import Clock
 from .compiled import COMPILED
 from .core.observer import Observer
 from .core.outcome import Outcome
-from .errors import PurgatoryClosedError, PurgatoryError, PurgatoryFullError
+from .errors import DeadlineError, PurgatoryClosedError, PurgatoryError, PurgatoryFullError
 from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .statistics import Statistics
@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 __all__ = [
     "COMPILED",
     "Clock",
+    "DeadlineError",
     "DelayedOperation",
     "Observer",
     "Outcome",

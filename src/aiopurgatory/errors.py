@@ -9,6 +9,13 @@ class PurgatoryClosedError(PurgatoryError):
     """The purgatory is closed: pending operations fail with this, and watch() is refused until the next start()."""
 
 
+class DeadlineError(PurgatoryError, TimeoutError):
+    """The deadline of a wait came before its condition held.
+
+    It is a TimeoutError. What a condition itself raises, such as the TimeoutError of a database, is none of these.
+    """
+
+
 class PurgatoryFullError(PurgatoryError):
     """``max_pending`` operations are already pending. The refused operation is unchanged and may be watched later."""
 

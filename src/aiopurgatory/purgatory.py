@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
@@ -32,13 +32,15 @@ from .core.nanoseconds import NS
 from .core.observer import Observer, checked_observers
 from .core.parking import CLOSED, FORKED
 from .core.purgatory import Parts, SyncPurgatory, parts_of
+from .errors import DeadlineError
 from .handover import Handover
-from .waits import PredicateWait, ReadWait, awaited, read_until
+from .waits import PredicateWait, ReadWait, Retries, awaited, checked_errors, read_until
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
 
 R = TypeVar("R")
+D = TypeVar("D")
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -185,6 +187,7 @@ class Purgatory(SyncPurgatory):
 
     # use
 
+    @overload
     async def wait_for(
         self,
         predicate: Callable[[], R | None],
@@ -192,7 +195,28 @@ class Purgatory(SyncPurgatory):
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
-    ) -> R:
+    ) -> R: ...
+
+    @overload
+    async def wait_for(
+        self,
+        predicate: Callable[[], R | None],
+        keys: Iterable[Hashable],
+        *,
+        timeout: float | None,
+        on_undelivered: Callable[[R], object] | None = None,
+        default: D,
+    ) -> R | D: ...
+
+    async def wait_for(
+        self,
+        predicate: Callable[[], Any],
+        keys: Iterable[Hashable],
+        *,
+        timeout: float | None,
+        on_undelivered: Callable[[Any], object] | None = None,
+        default: Any = ...,
+    ) -> Any:
         """Wait until *predicate* returns a true value. It is called now, on each check of *keys*, and at the deadline.
 
         A predicate that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
@@ -205,11 +229,12 @@ class Purgatory(SyncPurgatory):
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: call *predicate* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
+            default: returned at the deadline. Left out (default): DeadlineError is raised.
 
         Returns: the first true value.
 
         Raises:
-            TimeoutError: *predicate* was still false at the deadline.
+            DeadlineError: *predicate* was still false at the deadline. It is a TimeoutError.
             TypeError: *predicate* or *on_undelivered* is not a function, or is an ``async def``.
             Exception: what *predicate* or watch() raises.
         """
@@ -221,20 +246,45 @@ class Purgatory(SyncPurgatory):
             require_not_coroutine("predicate", value)
             if value:
                 return value
-            raise TimeoutError(f"the predicate was false, and there was no time to wait: {timeout} s")
+            return at_deadline(default, f"the predicate was false, and there was no time to wait: {timeout} s")
         op = PredicateWait(predicate, timeout, on_undelivered)
         try:
             value = await self.watch(op, keys)
             expired = op.expired
         finally:
             del op  # what is raised keeps this frame, and the operation keeps what is raised
-        if expired:
-            raise TimeoutError(f"the predicate was still false after {timeout} s")
-        return value
+        return at_deadline(default, f"the predicate was still false after {timeout} s") if expired else value
+
+    @overload
+    async def wait_until(
+        self,
+        read: Callable[[], Awaitable[R | None]],
+        keys: Iterable[Hashable],
+        *,
+        timeout: float | None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> R: ...
+
+    @overload
+    async def wait_until(
+        self,
+        read: Callable[[], Awaitable[R | None]],
+        keys: Iterable[Hashable],
+        *,
+        timeout: float | None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        default: D,
+    ) -> R | D: ...
 
     async def wait_until(
-        self, read: Callable[[], Awaitable[R | None]], keys: Iterable[Hashable], *, timeout: float | None
-    ) -> R:
+        self,
+        read: Callable[[], Awaitable[Any]],
+        keys: Iterable[Hashable],
+        *,
+        timeout: float | None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        default: Any = ...,
+    ) -> Any:
         """Wait until *read*, an ``async def`` such as a database query, returns a true value.
 
             row = await purgatory.wait_until(lambda: pool.fetchrow(QUERY, after), [("orders", 7)], timeout=30.0)
@@ -250,28 +300,39 @@ class Purgatory(SyncPurgatory):
             read: returns, when awaited, the value to wait for, or anything false.
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: read once, and do not wait.
+            retry_on: an exception class, or a tuple of them. A *read* that raises one of them has found nothing: it
+                is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
+                each is random. Default: none, and the first exception is raised.
+            default: returned at the deadline. Left out (default): DeadlineError is raised.
 
         Returns: the first true value.
 
         Raises:
-            TimeoutError: the last read was false.
-            TypeError: *read* is no function, or returned no awaitable.
+            DeadlineError: the last read was false, or raised one of *retry_on*, which is the ``__cause__``. It is a
+                TimeoutError; one that *read* raises is no DeadlineError.
+            TypeError: *read* is no function, or returned no awaitable; *retry_on* is something else.
             Exception: what *read* or watch() raises; what fail_for_key() was given.
         """
         require_async_function("read", read)
+        retries = Retries(checked_errors(retry_on), self.timeout)
         if isinstance(timeout, (int, float)) and timeout <= 0:
-            if value := await awaited(read):
-                return value
-            raise TimeoutError(f"read() was false, and there was no time to wait: {timeout} s")
+            try:
+                if value := await awaited(read):
+                    return value
+            except Exception as exc:
+                if not retries.has_failed(exc):
+                    raise
+            text = f"read() was false, and there was no time to wait: {timeout} s"
+            return at_deadline(default, text, retries.error)
         op = ReadWait(timeout)
         self.watch(op, keys)
         try:
-            found = await read_until(op, op.rereads, partial(awaited, read))
+            found = await read_until(op, op.rereads, partial(awaited, read), retries)
         finally:
             op.cancel()
             del op  # what is raised keeps this frame
         if found is None:
-            raise TimeoutError(f"read() was still false after {timeout} s")
+            return at_deadline(default, f"read() was still false after {timeout} s", retries.error)
         return found
 
     def notify_threadsafe(self, key: Hashable) -> None:
@@ -293,6 +354,13 @@ class Purgatory(SyncPurgatory):
             self._parts.loop.report(None, exc, f"the clock task of {self!r} died; all pending operations fail")
         if clock_task is self._clock_task:  # else it was started again meanwhile
             self.close()
+
+
+def at_deadline(default: Any, message: str, cause: Exception | None = None) -> Any:
+    """Return *default*. Raises: DeadlineError: there is none."""
+    if default is ...:
+        raise DeadlineError(message) from cause
+    return default
 
 
 def _is_debug() -> bool:

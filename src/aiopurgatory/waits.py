@@ -4,15 +4,66 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from contextlib import suppress
+from math import inf
+from random import random
+from typing import Any, Final, TypeVar, final
 
 from .arguments import require_not_coroutine
 from .core.checks import NO_CHECK
 from .core.endings import expire_read
 from .core.operation import begin_last_read, end_checked, is_due, mark_retrieved, owner_of
+from .core.timeouts import Timeout
 from .operation import DelayedOperation
 
 R = TypeVar("R")
+
+
+#: Seconds: the first pause after a read that failed, and the longest. Pauses double with each failure in a row.
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 10.0
+
+
+@final
+class Retries:
+    """The errors of a read that are survived, and the pause before the next read.
+
+    A part of each pause is random, so that those who wait don't return in a herd.
+
+    Args: errors: as in an except clause. timeout: Purgatory.timeout.
+    """
+
+    __slots__ = ("_errors", "error", "failures", "seconds", "timeout")
+
+    def __init__(self, errors: tuple[type[Exception], ...], timeout: Callable[[float], Timeout]) -> None:
+        self._errors: Final = errors
+        self.timeout: Final = timeout
+        #: Failures in a row, the last of them, and the seconds to pause; inf: none.
+        self.failures = 0
+        self.error: Exception | None = None
+        self.seconds = inf
+
+    def has_failed(self, exc: Exception) -> bool:
+        """Returns: whether *exc* is survived."""
+        if not isinstance(exc, self._errors):
+            return False
+        self.seconds = min(FIRST_PAUSE * 2.0 ** min(self.failures, 32), LONGEST_PAUSE) * (0.5 + random() / 2)
+        self.failures += 1
+        self.error = exc
+        return True
+
+    def clear(self) -> None:
+        """A read has not failed."""
+        self.failures, self.error, self.seconds = 0, None, inf
+
+
+def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
+    """Return *retry_on* as a tuple. Raises: TypeError: it is neither an exception class nor a tuple of them."""
+    errors = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    for kind in errors:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {retry_on!r}")
+    return errors
 
 
 class PredicateWait(DelayedOperation[R]):
@@ -148,13 +199,18 @@ class ReadWait(DelayedOperation[None]):
 
 
 async def read_until(
-    op: DelayedOperation[None], rereads: Rereads, read: Callable[[], Awaitable[R | None]], *, once: bool = False
+    op: DelayedOperation[None],
+    rereads: Rereads,
+    read: Callable[[], Awaitable[R | None]],
+    retries: Retries | None = None,
+    *,
+    once: bool = False,
 ) -> R | None:
     """Call *read* until it returns a true value: now, after each check, and once more at the deadline of *op*.
 
     *op* stays pending until the last read is done. If it ends before that, as by close(), the read is cancelled.
 
-    Args: once: the first read is the last.
+    Args: retries: for reads that fail. None: the first failure is raised. once: the first read is the last.
 
     Returns: the first true value, after completing *op*; None if there was none in time.
     Raises: what *read* raises, or *op* failed with; CancelledError: it was cancelled.
@@ -171,9 +227,13 @@ async def read_until(
                 # Completed from outside, by force_complete(): nothing is left to interrupt its last read.
                 value = await (read() if op.done() else until_ended(op, read))
                 ends = bool(value) and not op.done()
+                if retries is not None:
+                    retries.clear()
             except Exception as exc:
-                ends = op.fail(exc)
-                raise
+                if retries is None or op.done() or not retries.has_failed(exc):
+                    ends = op.fail(exc)
+                    raise
+                value = None
             finally:
                 if calls is not None:
                     calls.decide(ends)
@@ -185,7 +245,12 @@ async def read_until(
                 rereads.expire(op)
             if value or (is_last and op.done()):
                 return value or None
-            await rereads.wait(op)
+            if retries is None or retries.seconds == inf:
+                await rereads.wait(op)
+            else:
+                with suppress(TimeoutError):
+                    async with retries.timeout(retries.seconds):
+                        await rereads.wait(op)
             if op.done():
                 op.result()
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryClosedError
+from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, PurgatoryError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
@@ -36,9 +36,31 @@ async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, c
     await clock.advance(0.999)
     assert not task.done()
     await clock.advance(0.001)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(DeadlineError) as caught:
         await task
+    assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, PurgatoryError)
     assert (purgatory.statistics().expired, purgatory.watched) == (1, 0)
+
+
+@pytest.mark.parametrize("timeout", [1.0, 0.0])
+@pytest.mark.parametrize("default", [None, "nothing"])
+async def test_wait_for_default_is_returned_at_the_deadline(
+    purgatory: Purgatory, clock: ManualClock, timeout: float, default: str | None
+) -> None:
+    task = asyncio.create_task(purgatory.wait_for(lambda: 0, ["key"], timeout=timeout, default=default))
+    await clock.advance(1.0)
+    assert await task == default
+    assert await purgatory.wait_for(lambda: 7, ["key"], timeout=timeout, default=default) == 7
+
+
+async def test_wait_for_timeout_of_the_predicate_is_no_deadline_error(purgatory: Purgatory) -> None:
+    def predicate() -> bool:
+        raise TimeoutError("of its own")
+
+    with pytest.raises(TimeoutError) as caught:
+        await purgatory.wait_for(predicate, ["key"], timeout=1.0, default=None)
+    assert not isinstance(caught.value, DeadlineError)
 
 
 async def test_wait_for_true_at_deadline_returns_it(purgatory: Purgatory, clock: ManualClock) -> None:

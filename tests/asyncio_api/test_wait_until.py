@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
@@ -245,7 +246,7 @@ async def test_plain_function_for_read_is_refused(purgatory: Purgatory, timeout:
 async def test_what_is_no_function_for_read_is_refused(purgatory: Purgatory, table: Table) -> None:
     for wrong, said in ((7, "got 7"), (table.read(), "got the coroutine of one call; pass the function")):
         with pytest.raises(TypeError, match=rf"^read must be an async function, {said}$"):
-            await purgatory.wait_until(wrong, ["key"], timeout=5.0)  # type: ignore[arg-type]
+            await purgatory.wait_until(wrong, ["key"], timeout=5.0)  # type: ignore[call-overload]
     assert (table.reads, purgatory.statistics().cancelled) == (0, 0)
 
 
@@ -259,3 +260,132 @@ async def test_false_value_at_the_deadline_is_a_timeout(
     await settle()
     with pytest.raises(TimeoutError):
         await waiting
+
+
+class Flaky:
+    """A read that raises each of *errors* once, and then returns *row*."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.row: Any = None
+        self.reads = 0
+
+    async def read(self) -> Any:
+        self.reads += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.row
+
+
+async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgatory) -> None:
+    source = Flaky(ConnectionError(), ConnectionError())
+    source.row = "row"
+    waiting = asyncio.create_task(
+        purgatory.wait_until(source.read, ["key"], timeout=60.0, retry_on=(ConnectionError, TimeoutError))
+    )
+    await settle()
+    assert (waiting.done(), source.reads, purgatory.num_delayed) == (False, 1, 1)
+    purgatory.check_and_complete("key")
+    await settle()
+    assert source.reads == 2
+    purgatory.check_and_complete("key")
+    assert (await waiting, source.reads) == ("row", 3)
+    statistics = purgatory.statistics()
+    assert (statistics.completed, statistics.failed, statistics.timeouts) == (1, 0, 0)
+    assert (statistics.checks, statistics.checks_without_effect) == (2, 1)
+    check_invariants(purgatory)
+
+
+async def test_retry_on_reads_again_after_growing_pauses(purgatory: Purgatory, clock: ManualClock) -> None:
+    source = Flaky(*(ConnectionError() for _ in range(12)))
+    source.row = "row"
+    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=None, retry_on=ConnectionError))
+    times = []
+    while not waiting.done():
+        reads = source.reads
+        await clock.advance(0.01)
+        times += [clock.time()] * (source.reads - reads)
+    pauses = [after - before for before, after in pairwise(times)]
+    longest = [min(0.1 * 2**number, 10.0) for number in range(12)]
+    assert await waiting == "row"
+    for pause, most in zip(pauses, longest, strict=True):
+        assert most / 2 - 0.011 <= pause <= most + 0.021
+    assert purgatory.statistics().missed_triggers == 0
+
+
+async def test_retry_on_error_of_the_last_read_is_the_cause(purgatory: Purgatory, clock: ManualClock) -> None:
+    errors = [ConnectionError(str(number)) for number in range(100)]
+    source = Flaky(*errors)
+    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+    await clock.advance(5.0)
+    await settle()
+    with pytest.raises(DeadlineError) as caught:
+        await waiting
+    assert caught.value.__cause__ is errors[source.reads - 1]
+    assert purgatory.statistics().expired == 1
+
+
+async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
+    source = Flaky(ConnectionError(), LookupError("no such table"))
+    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+    await settle()
+    purgatory.check_and_complete("key")
+    with pytest.raises(LookupError):
+        await waiting
+
+
+@pytest.mark.parametrize("end", ["close", "fail_for_key", "cancel"])
+async def test_end_during_a_pause_leaves_nothing(purgatory: Purgatory, end: str) -> None:
+    source = Flaky(*(ConnectionError() for _ in range(9)))
+    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+    await settle()
+    if end == "close":
+        purgatory.close()
+    elif end == "fail_for_key":
+        purgatory.fail_for_key("key", LookupError())
+    else:
+        waiting.cancel()
+    await settle()
+    expected = {"close": PurgatoryClosedError, "fail_for_key": LookupError, "cancel": asyncio.CancelledError}
+    with pytest.raises(expected[end]):
+        await waiting
+    assert (source.reads, purgatory.num_delayed, purgatory.statistics().timeouts) == (1, 0, 0)
+    check_invariants(purgatory)
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0])
+async def test_default_is_returned_at_the_deadline(
+    purgatory: Purgatory, clock: ManualClock, table: Table, timeout: float
+) -> None:
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=timeout, default=None))
+    await clock.advance(5.0)
+    await settle()
+    assert await waiting is None
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0])
+async def test_default_is_returned_if_the_last_read_failed(
+    purgatory: Purgatory, clock: ManualClock, timeout: float
+) -> None:
+    source = Flaky(*(ConnectionError() for _ in range(100)))
+    waiting = asyncio.create_task(
+        purgatory.wait_until(source.read, ["key"], timeout=timeout, retry_on=ConnectionError, default="none")
+    )
+    await clock.advance(5.0)
+    await settle()
+    assert await waiting == "none"
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0])
+async def test_timeout_of_the_read_is_no_deadline_error(purgatory: Purgatory, timeout: float) -> None:
+    source = Flaky(TimeoutError("the database's"))
+    with pytest.raises(TimeoutError) as caught:
+        await purgatory.wait_until(source.read, ["key"], timeout=timeout, default="none")
+    assert not isinstance(caught.value, DeadlineError)
+
+
+@pytest.mark.parametrize("wrong", [7, asyncio.CancelledError, (ConnectionError, "x"), [ConnectionError]])
+async def test_wrong_retry_on_is_named(purgatory: Purgatory, table: Table, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"^retry_on must be a subclass of Exception, or a tuple of them, got"):
+        await purgatory.wait_until(table.read, ["key"], timeout=5.0, retry_on=wrong)
+    assert table.reads == 0

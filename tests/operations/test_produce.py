@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.operations import NotEnoughReplicasError, Thresholds, produce
 from aiopurgatory.testing import ManualClock, check_invariants
 
@@ -66,7 +66,7 @@ async def test_produce_without_time_tries_once(full: Purgatory, timeout: float) 
     orders, payments = partition(full, "orders"), partition(full, "payments")
     advance(orders, 1)
     answers = await produce(full, {"orders": (orders, 1), "payments": (payments, 1)}, timeout=timeout)
-    assert (answers["orders"], type(answers["payments"])) == (None, TimeoutError)
+    assert (answers["orders"], type(answers["payments"])) == (None, DeadlineError)
 
 
 async def test_produce_leadership_lost_ends_that_partition(purgatory: Purgatory) -> None:
@@ -202,7 +202,7 @@ async def test_produce_completed_from_outside_tells_what_was_not_acked(purgatory
     (op,) = purgatory.waiting(("offset", "payments", 1))
     op.force_complete()
     answers = await task
-    assert (answers["orders"], type(answers["payments"])) == (None, TimeoutError)
+    assert (answers["orders"], type(answers["payments"])) == (None, DeadlineError)
 
 
 async def test_produce_failed_from_outside_raises(purgatory: Purgatory) -> None:

@@ -77,7 +77,7 @@ class Replicas(SyncReplicas, Generic[R]):
         Returns: the high watermark.
 
         Raises:
-            TimeoutError: not all had it at the deadline.
+            DeadlineError: not all had it at the deadline.
             NotEnoughReplicasError: fewer than min_in_sync replicas are in sync.
             TypeError: *offset* is not an int.
             Exception: the argument of fail(), or raised by watch() of the purgatory.
@@ -120,7 +120,7 @@ async def produce(
 
     Returns: for each partition None if it is acked, else its error.
 
-    The error is a TimeoutError, NotEnoughReplicasError, the argument of fail(), or the one in *required*. Errors are
+    The error is a DeadlineError, NotEnoughReplicasError, the argument of fail(), or the one in *required*. Errors are
     returned because each partition has its own answer: raising one error would hide the others.
 
     Raises:

@@ -41,7 +41,7 @@ class Thresholds(SyncThresholds):
         Returns: the value.
 
         Raises:
-            TimeoutError: the value was still below *offset* at the deadline.
+            DeadlineError: the value was still below *offset* at the deadline.
             TypeError: *offset* is not an int.
             Exception: the argument of fail(), or raised by watch() of the purgatory.
         """

@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 
 from ...arguments import require_int
 from ...core.kit import AwaitableOperation, expire_only_try, is_pending
-from ...errors import PurgatoryError
+from ...errors import DeadlineError, PurgatoryError
 from ...operation import wait
 from ...purgatory import Purgatory
 from .thresholds import (
@@ -89,7 +89,7 @@ class SyncReplicas:
         return self._offsets.copy()
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
-        """Return the error that a wait for *offset* would raise now, TimeoutError aside; None if there is none.
+        """Return the error that a wait for *offset* would raise now, DeadlineError aside; None if there is none.
 
         Call it before an append, with the offset that the append would reach. If it returns an error, append nothing.
 
@@ -194,7 +194,7 @@ def recount(replicas: SyncReplicas) -> int:
 class DelayedProduce(AwaitableOperation):
     """Waits until a request's appends are acked; see produce(). Its result: the error of each partition, or None.
 
-    A partition that has an answer is not tried again. At the deadline the others get a TimeoutError each. A timeout of
+    A partition that has an answer is not tried again. At the deadline the others get a DeadlineError each. A timeout of
     0 means one try.
     """
 
@@ -230,7 +230,7 @@ class DelayedProduce(AwaitableOperation):
     def on_complete(self) -> dict[Hashable, Exception | None]:
         self._leave()
         for key, need in self._pending.items():
-            self._results[key] = TimeoutError(f"{key!r} was not acked up to {need[1]} after {self.timeout} s")
+            self._results[key] = DeadlineError(f"{key!r} was not acked up to {need[1]} after {self.timeout} s")
         self._pending.clear()
         return self._results
 

@@ -8,6 +8,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, final
 from mypy_extensions import mypyc_attr
 
 from ...core.kit import Failure, expire_only_try, is_pending, loop_of, require_error
+from ...errors import DeadlineError
 from ...purgatory import Purgatory
 from .offset_queue import OffsetQueue
 from .watermark import Watermark, WatermarkWait, as_int, set_value
@@ -58,13 +59,13 @@ class SyncThresholds:
         return self._reached.value
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
-        """Return the error that a wait for *offset* would raise now, TimeoutError aside; None if there is none."""
+        """Return the error that a wait for *offset* would raise now, DeadlineError aside; None if there is none."""
         return error_at(self, as_int("offset", offset))
 
     def watch(self, offset: SupportsIndex, *, timeout: SupportsFloat | None) -> ThresholdWait:
         """Same as reached(), but returns the operation. It is already watched, awaited or not.
 
-        Arguments and errors are those of reached(); an await of the operation raises the TimeoutError.
+        Arguments and errors are those of reached(); an await of the operation raises the DeadlineError.
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
         self._purgatory.watch(op, (key_of(self, op.target),))
@@ -147,7 +148,7 @@ class ThresholdWait(WatermarkWait):
         return self.watermark.value
 
     def on_expiration(self) -> None:
-        raise TimeoutError(f"{self._thresholds._key!r} had not reached offset {self.target} after {self.timeout} s")
+        raise DeadlineError(f"{self._thresholds._key!r} had not reached offset {self.target} after {self.timeout} s")
 
     def on_cancel(self) -> None:
         self._leave()

@@ -9,6 +9,7 @@ from mypy_extensions import mypyc_attr
 
 from ...arguments import require_int
 from ...core.kit import AwaitableOperation
+from ...errors import DeadlineError
 from ...operation import wait
 
 
@@ -66,9 +67,9 @@ class WatermarkWait(AwaitableOperation):
     compiled: watch() and the check that completes it take half the time with one key, 0.6 of it with three. A try
     that fails takes a third.
 
-    At the deadline it raises TimeoutError. To return the value at that time instead, override on_expiration(). A
-    subclass may override any hook of DelayedOperation, at a price: all its hooks, even inherited ones, are then called
-    by name.
+    At the deadline it raises DeadlineError, a TimeoutError. To return the value at that time instead, override
+    on_expiration(). A subclass may override any hook of DelayedOperation, at a price: all its hooks, even inherited
+    ones, are then called by name.
 
     Args:
         watermark: the number to wait for.
@@ -88,7 +89,7 @@ class WatermarkWait(AwaitableOperation):
         self.target: Final = as_int("target", target)
 
     def __await__(self) -> Generator[Any, None, int]:
-        """Wait for the value. Raises: TimeoutError at the deadline; otherwise as DelayedOperation."""
+        """Wait for the value. Raises: DeadlineError at the deadline; otherwise as DelayedOperation."""
         return wait(self)
 
     def try_complete(self) -> bool:
@@ -98,7 +99,7 @@ class WatermarkWait(AwaitableOperation):
         return self.watermark._value
 
     def on_expiration(self) -> None:
-        raise TimeoutError(f"the watermark was {self.watermark._value} after {self.timeout} s, not yet {self.target}")
+        raise DeadlineError(f"the watermark was {self.watermark._value} after {self.timeout} s, not yet {self.target}")
 
 
 def set_value(watermark: Watermark, value: int) -> None:
