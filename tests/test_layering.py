@@ -20,7 +20,7 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 GROUND = {"arguments", "clock", "errors", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
-FACE = CORE | {"clock_task", "compiled", "handover", "operation", "purgatory", "waits"}
+FACE = CORE | {"clock_task", "compiled", "following", "handover", "operation", "purgatory", "waits"}
 LAYERS = {
     "arguments": set(),
     "clock": set(),
@@ -30,6 +30,7 @@ LAYERS = {
     "core": CORE,
     "clock_task": FACE,
     "compiled": FACE,
+    "following": FACE,
     "handover": FACE,
     "operation": FACE,
     "purgatory": FACE,
@@ -82,7 +83,7 @@ FLOORS = [
     {"endings", "watchers", "unawaited"},
     {"awaiter", "deadlines", "misses", "purging"},
     {"checks"},
-    {"iteration", "parking"},
+    {"follower", "iteration", "parking"},
     {"timeouts"},
     {"purgatory"},
     {"kit"},

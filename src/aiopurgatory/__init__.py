@@ -5,6 +5,7 @@ from .compiled import COMPILED
 from .core.observer import Observer
 from .core.outcome import Outcome
 from .errors import DeadlineError, PurgatoryClosedError, PurgatoryError, PurgatoryFullError
+from .following import Following
 from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .statistics import Statistics
@@ -16,6 +17,7 @@ __all__ = [
     "Clock",
     "DeadlineError",
     "DelayedOperation",
+    "Following",
     "Observer",
     "Outcome",
     "Purgatory",

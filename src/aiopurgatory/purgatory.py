@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
+    require,
     require_async_function,
     require_callable,
     require_hashable,
@@ -30,9 +31,10 @@ from .clock import Clock, LoopClock
 from .clock_task import ClockTask
 from .core.nanoseconds import NS
 from .core.observer import Observer, checked_observers
-from .core.parking import CLOSED, FORKED
+from .core.parking import CLOSED, FORKED, checked_keys
 from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .errors import DeadlineError
+from .following import Following
 from .handover import Handover
 from .waits import PredicateWait, ReadWait, Retries, awaited, checked_errors, read_until
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from .operation import DelayedOperation
 
 R = TypeVar("R")
+S = TypeVar("S")
 D = TypeVar("D")
 
 logger = logging.getLogger("aiopurgatory")
@@ -334,6 +337,83 @@ class Purgatory(SyncPurgatory):
         if found is None:
             return at_deadline(default, f"read() was still false after {timeout} s", retries.error)
         return found
+
+    @overload
+    def follow(
+        self,
+        keys: Iterable[Hashable],
+        read: Callable[[S | None], Awaitable[tuple[S, R] | None]],
+        since: S | None = None,
+        *,
+        idle: None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> Following[R]: ...
+
+    @overload
+    def follow(
+        self,
+        keys: Iterable[Hashable],
+        read: Callable[[S | None], Awaitable[tuple[S, R] | None]],
+        since: S | None = None,
+        *,
+        idle: float,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> Following[R | None]: ...
+
+    def follow(
+        self,
+        keys: Iterable[Hashable],
+        read: Callable[[Any], Awaitable[tuple[Any, Any] | None]],
+        since: Any = None,
+        *,
+        idle: float | None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> Following[Any]:
+        """Iterate over the values of something that changes: a state, of which only the newest counts.
+
+            async def newer(version: int | None) -> tuple[int, Job] | None:
+                job = await fetch_job(7)
+                return None if job.version == version else (job.version, job)
+
+            async for job in purgatory.follow([("jobs", 7)], newer, idle=15.0):
+                await websocket.send(job.text if job is not None else "still there")
+
+        The first value is read at once. Then *read* is called after each check of one of *keys*. Checks during a read,
+        or while the loop's body runs, lead to one more read: values in between are skipped. If each of them counts, it
+        is an event: use ``EventLog.follow()``.
+
+        It is a single operation, from the first value until the loop is left. It ends at once if the task is cancelled
+        or aclose() is called, and on the next loop iteration after a ``break``. close() and complete_for_key() end the
+        iteration; the latter after a last read. Both cancel_for_key() and fail_for_key() raise there. All but
+        complete_for_key() cancel a read in progress.
+
+        Args:
+            keys: at least one hashable, as for watch().
+            read: called with *since*, returns a pair when awaited: the new *since*, such as a version, and the value.
+                None: there is nothing newer. Reads have no timeout of their own: give yours one.
+            since: what the first *read* is called with (default: None).
+            idle: seconds. After each such time without a value, it reads once more, and yields None if there is still
+                none: time for a heartbeat. None (default): never.
+            retry_on: as for wait_until(): exceptions of *read* after which it is called again (default: none).
+
+        Returns: an asynchronous iterator, for one task at a time. It has an aclose(), also for ``async with``.
+
+        Raises:
+            TypeError: *keys* is not an iterable of hashables, *read* no function, *idle* no number, or *retry_on* no
+                exception class. While iterating: *read* returned no awaitable, or neither a pair nor None.
+            ValueError: *keys* is empty, or *idle* is not > 0.
+            Exception: while iterating: what *read* or watch() raises; what fail_for_key() was given.
+
+        Cost: a value takes a check, a call of *read*, and one loop iteration if the task waits. *idle* costs a clock
+        reading for each wait, and at most two timers in that time.
+        """
+        require_async_function("read", read)
+        if idle is not None:
+            require_seconds("idle", idle)
+            require(idle > 0.0, "idle", "> 0 s", idle)
+        errors = checked_errors(retry_on)
+        retries = Retries(errors, self.timeout) if errors else None
+        return Following(self, checked_keys(keys), read, since, idle, retries)
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, assert_type
 
-from aiopurgatory import Clock, DelayedOperation, Observer, Outcome, Purgatory, PurgatoryClosedError, Statistics
+from aiopurgatory import (
+    Clock,
+    DelayedOperation,
+    Following,
+    Observer,
+    Outcome,
+    Purgatory,
+    PurgatoryClosedError,
+    Statistics,
+)
 from aiopurgatory.operations import (
     Feed,
     Generation,
@@ -62,6 +71,14 @@ class Printer(Observer):
         print(op, outcome, waited, lateness)
 
 
+async def row() -> str | None:
+    return "row"
+
+
+async def newer(since: int | None) -> tuple[int, bytes] | None:
+    return None if since == 7 else (7, b"value")
+
+
 async def use() -> None:
     clock: Clock = ManualClock()
     async with Purgatory("x", clock=clock, observers=[Printer()], max_pending=10) as purgatory:
@@ -78,6 +95,13 @@ async def use() -> None:
             lambda: jobs.pop() if jobs else None, ["jobs"], timeout=1.0, on_undelivered=jobs.append
         )
         assert_type(await job, str)
+        assert_type(await purgatory.wait_for(lambda: 42, ["key"], timeout=1.0, default=None), int | None)
+        assert_type(await purgatory.wait_until(row, ["key"], timeout=1.0), str)
+        assert_type(await purgatory.wait_until(row, ["key"], timeout=1.0, retry_on=OSError, default=7), str | int)
+        assert_type(purgatory.follow(["key"], newer), Following[bytes])
+        assert_type(purgatory.follow(["key"], newer, 3, idle=15.0, retry_on=(OSError,)), Following[bytes | None])
+        async for changed in purgatory.follow(["key"], newer):
+            assert_type(changed, bytes)
         assert_type(purgatory.check_and_complete(("orders", 0)), int)
         assert_type(purgatory.reschedule(op, None), bool)
         assert_type(purgatory.cancel_for_key("other"), list[DelayedOperation[Any]])

@@ -74,6 +74,19 @@ class CheckCounts:
             self._current.join(0)
             self._called_for[op] = self._current
 
+    def call_for_next_read(self, earlier: Undecided | None) -> Undecided:
+        """Same, for an operation that keeps what calls for its next read, and decides that when it ends.
+
+        Args: earlier: what has called for that read until now.
+        """
+        if self._current is None:
+            self._current = Undecided(self) if earlier is None else earlier
+            self._current.join(1)
+        if earlier is None:
+            self._current.join(0)
+            return self._current
+        return earlier
+
     def take_calls(self, op: object) -> Undecided | None:
         """Return the checks that call for a read of *op*, which begins now. Call decide() on them when it is done."""
         return self._called_for.pop(op, None)

@@ -10,7 +10,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from .check_counts import CheckCounts
+from .check_counts import CheckCounts, Undecided
 from .deadlines import ClockAlarm
 from .endings import attempt
 from .loop import Loop
@@ -214,6 +214,10 @@ class KeyChecks:
             return NO_CHECK
         self.counts.call_for_read(op)
         return self._number
+
+    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
+        """Same for an operation that keeps what calls for its next read. See CheckCounts.call_for_next_read()."""
+        return self.counts.call_for_next_read(earlier) if self._walking else earlier
 
     def _begin(self) -> None:
         """A check begins, which tells of all that has happened until now."""

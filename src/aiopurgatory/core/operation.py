@@ -92,6 +92,17 @@ class Owner:
         """
 
     @abstractmethod
+    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
+        """Same for an operation that keeps these checks itself. Args: earlier: those that call for the same read.
+
+        Returns: *earlier* and the running check, if there is one.
+        """
+
+    @abstractmethod
+    def reschedule(self, candidate: Any, seconds: float) -> bool:
+        """Restart the timeout of an operation. Returns: False if it has ended."""
+
+    @abstractmethod
     def take_calls(self, op: Operation) -> Undecided | None:
         """Return the checks that call for a read of the awaited *op*, which begins now."""
 

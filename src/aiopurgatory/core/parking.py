@@ -313,6 +313,9 @@ class Parking(Owner):
     def call_for_read(self, op: Operation) -> int:
         return self._checks.call_for_read(op)
 
+    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
+        return self._checks.call_for_next_read(earlier)
+
     def take_calls(self, op: Operation) -> Undecided | None:
         return self._checks.counts.take_calls(op)
 

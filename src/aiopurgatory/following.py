@@ -1,0 +1,166 @@
+"""The iterator behind Purgatory.follow(): the newest value of something that changes."""
+
+from __future__ import annotations
+
+from asyncio.exceptions import CancelledError
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from math import inf
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, final
+
+from .core.awaiter import take
+from .core.follower import Follower
+from .core.purgatory import SyncPurgatory
+from .errors import PurgatoryClosedError
+from .waits import Retries
+
+R = TypeVar("R")
+
+
+@final
+class Following(Generic[R]):
+    """What ``Purgatory.follow()`` returns: an asynchronous iterator of values, for one task at a time.
+
+    Its operation ends when it raises, when its task is cancelled, when aclose() is called, or when nothing refers to it
+    any more, as after a ``break``: then, on the next loop iteration. After a cancellation, as by ``asyncio.timeout()``,
+    it can be iterated further, from the last value on: nothing is lost.
+    """
+
+    __slots__ = ("__weakref__", "_follower", "_idle", "_is_over", "_keys", "_purgatory", "_read", "_retries", "_since")
+
+    def __init__(
+        self,
+        purgatory: SyncPurgatory,
+        keys: tuple[Hashable, ...],
+        read: Callable[[Any], Awaitable[tuple[Any, R] | None]],
+        since: Any,
+        idle: float | None,
+        retries: Retries | None,
+    ) -> None:
+        self._purgatory, self._keys = purgatory, keys
+        self._read, self._since = read, since
+        self._idle = inf if idle is None else idle
+        self._retries = retries
+        self._is_over = False
+        #: Never the other way round: the purgatory keeps the operation, and would keep this alive.
+        self._follower: Follower | None = None
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "new" if self._follower is None else "parked"
+        return f"<Following {self._keys!r} {state}>"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> R:
+        follower = self._follower
+        if follower is None:
+            follower = self._park()
+        is_called = follower.enter()
+        try:
+            while True:
+                if is_called:
+                    found = reading = None
+                    try:
+                        reading = self._read(self._since)
+                        found = await reading
+                        follower.end(found is not None)
+                        if self._retries is not None:
+                            self._retries.clear()
+                        if found is not None:
+                            since, value = found
+                            self._since = since
+                            return value
+                    except BaseException as exc:
+                        error = self._failure(follower, exc, reading, found)
+                        try:
+                            if error is exc:
+                                raise
+                            if error is not None:
+                                raise error from None
+                        finally:
+                            del error  # it keeps this frame
+                    if follower.take_idle():
+                        return None  # type: ignore[return-value]  # follow() says so
+                else:
+                    woken = follower.wait() if self._retries is None else follower.wait(self._retries.seconds)
+                    if woken is None:
+                        self._end(follower)
+                    try:
+                        await woken
+                    except BaseException:
+                        self._leave(follower)
+                        raise
+                is_called = follower.begin()
+        finally:
+            del follower  # what is raised keeps this frame, and the operation keeps what is raised
+
+    async def aclose(self) -> None:
+        """End the operation, and the iteration. A second call does nothing."""
+        self._is_over = True
+        if self._follower is not None:
+            self._follower.cancel()
+            self._follower = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        follower = getattr(self, "_follower", None)
+        if follower is not None and not follower.done():
+            # The garbage collector may run in any thread, and within any statement.
+            with suppress(RuntimeError):  # the loop is closed
+                follower.get_loop().call_soon_threadsafe(follower.cancel)
+
+    def _park(self) -> Follower:
+        if self._is_over:
+            raise StopAsyncIteration
+        self._follower = self._purgatory.watch(Follower(self._idle), self._keys)
+        return self._follower
+
+    def _failure(self, follower: Follower, exc: BaseException, reading: object, found: object) -> BaseException | None:
+        """A read raised *exc*, or *found* no pair. Returns: what the consumer gets; None: the iteration goes on."""
+        if follower.was_interrupted():
+            follower.end(False)
+            return None
+        if not isinstance(exc, Exception):
+            self._leave(follower)
+            return exc
+        error = exc
+        if found is not None:
+            error = TypeError(f"read must return a pair (since, value), or None; it returned {found!r}")
+        elif self._retries is not None and self._retries.has_failed(exc):
+            follower.end(False)
+            return None
+        elif isinstance(exc, TypeError) and reading is not None and not isinstance(reading, Awaitable):
+            error = TypeError(f"read must be an async def, or return an awaitable; it returned {reading!r}")
+        self._is_over, self._follower = True, None
+        follower.end(False)
+        follower.fail(error)
+        return error
+
+    def _end(self, follower: Follower) -> None:
+        """*follower* has ended. Raises: StopAsyncIteration, or what it failed with."""
+        is_left, self._is_over, self._follower = self._is_over, True, None
+        try:
+            take(follower)
+        except PurgatoryClosedError:
+            pass
+        except CancelledError:
+            if not is_left:
+                raise
+        finally:
+            del follower  # as above
+        raise StopAsyncIteration
+
+    def _leave(self, follower: Follower) -> None:
+        """Its task was cancelled, or is garbage."""
+        self._follower = None
+        with suppress(RuntimeError):  # the garbage collector runs in another thread
+            follower.leave()
