@@ -357,3 +357,66 @@ async def test_feed_counts_its_fetches(purgatory: Purgatory, feed: Feed[str, byt
     assert (len(feed), repr(feed)) == (1, "<Feed 'orders' waiting=1>")
     waiting.cancel()
     assert len(feed) == 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_follow_yields_what_is_new_from_the_offset_on(
+    purgatory: Purgatory, clock: ManualClock, ended: bool
+) -> None:
+    log = Log(b"abc")
+    feed = Feed(purgatory, "log", log, end=log.end) if ended else Feed(purgatory, "log", log)
+    got: list[bytes | None] = []
+    changes = feed.follow(1, idle=5.0)
+
+    async def consume() -> None:
+        async for data in changes:
+            got.append(data)
+
+    task = asyncio.create_task(consume())
+    await clock.advance(0.0)
+    assert (got, len(feed)) == ([b"bc"], 1)
+    for more in (b"d", b"e"):
+        log.data += more
+        feed.check_and_complete()
+    await clock.advance(0.0)
+    assert got == [b"bc", b"de"]
+    await clock.advance(5.0)
+    assert got == [b"bc", b"de", None]
+    await changes.aclose()
+    await task
+    assert len(feed) == 0
+    check_invariants(purgatory)
+
+
+async def test_follow_from_past_the_end_waits_for_it(purgatory: Purgatory) -> None:
+    log = Log(b"abc")
+
+    class Ended:
+        def read(self, offset: int, max_bytes: int) -> bytes:
+            return log.data[offset : offset + max_bytes]
+
+    changes = Feed(purgatory, "log", Ended(), end=log.end).follow(5)
+    task = asyncio.create_task(anext(changes))
+    await asyncio.sleep(0)
+    log.data += b"defg"
+    purgatory.check_and_complete("log")
+    assert await task == b"fg"
+    await changes.aclose()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_follow_raises_the_error_of_its_source(purgatory: Purgatory, ended: bool) -> None:
+    log = Log(b"abc")
+    feed = Feed(purgatory, "log", log, end=log.end) if ended else Feed(purgatory, "log", log)
+    changes = feed.follow(0)
+    assert await anext(changes) == b"abc"
+    log.data = b"a"  # truncated
+    feed.check_and_complete()
+    with pytest.raises(SourceError, match="offset 3 is gone"):
+        await anext(changes)
+    assert len(feed) == 0
+
+
+async def test_follow_wrong_offset_is_named(purgatory: Purgatory) -> None:
+    with pytest.raises(TypeError, match=r"^offset must be an int, got '0'$"):
+        Feed(purgatory, "log", Log()).follow("0")  # type: ignore[call-overload]

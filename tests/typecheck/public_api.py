@@ -138,6 +138,8 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     feed = Feed(purgatory, key, Log())
     assert_type(feed, Feed[tuple[str, int], bytes])
     assert_type(await feed.fetch(0, min_bytes=1, timeout=30.0), bytes)
+    assert_type(feed.follow(0), Following[bytes])
+    assert_type(feed.follow(0, idle=1.0), Following[bytes | None])
     end = Watermark(7)
     end.value += 1
     assert_type(end.value, int)

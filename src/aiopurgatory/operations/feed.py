@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping
-from typing import Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from ..arguments import require_int
+from ..following import Following
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .compiled.feed import FeedFetch
@@ -225,6 +226,49 @@ class Feed(Generic[K, T]):
             raise answer
         finally:
             del answer  # what is raised keeps this frame
+
+    @overload
+    def follow(self, offset: int, *, idle: None = None) -> Following[T]: ...
+
+    @overload
+    def follow(self, offset: int, *, idle: float) -> Following[T | None]: ...
+
+    def follow(self, offset: int, *, idle: float | None = None) -> Following[Any]:
+        """Iterate over what is new from *offset* on, with a single operation for all of it.
+
+            async for data in orders.follow(0):
+                print(data)
+
+        Each time, it reads all that can be read, and goes on behind it. What comes while the loop's body runs is read
+        together. So the sizes of the source must count what its offsets count: bytes, or items.
+
+        Args:
+            offset: the first offset to read.
+            idle: seconds. After each such time without anything new, it yields None. None (default): never.
+
+        Returns: an asynchronous iterator, for one task at a time. See Purgatory.follow(), also for how it ends.
+
+        Raises:
+            SourceError: while iterating: raised by the source, as when *offset* has been truncated.
+            TypeError: *offset* is not an int, or *idle* not a number.
+            ValueError: *idle* is not > 0.
+            Exception: while iterating: raised by the source or by watch() of the purgatory.
+        """
+        require_int("offset", offset)
+        source, end = self._source, self._end
+
+        async def read(since: int | None) -> tuple[int, T] | None:
+            assert since is not None
+            size = cast("Readable[T]", source).readable(since) if end is None else end.value - since
+            if size > 0:
+                return since + size, source.read(since, size)
+            if size < 0 and end is not None:
+                source.read(since, 0)  # it may be truncated: that raises SourceError
+            return None
+
+        if idle is None:
+            return self._purgatory.follow((self._key,), read, offset)
+        return self._purgatory.follow((self._key,), read, offset, idle=idle)
 
     def check_and_complete(self) -> int:
         """Complete the fetches that now have enough to read. Call this when the source has more to read, or less.
