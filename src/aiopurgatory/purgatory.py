@@ -128,7 +128,10 @@ class Purgatory(SyncPurgatory):
     # life
 
     async def start(self) -> None:
-        """Start the clock task in the running loop. A second call does nothing; after close(), any loop will do.
+        """Start the clock task in the running loop. After close(), any loop will do.
+
+        While it is open in this loop, a call does nothing. So code that is handed a purgatory may call it first, in any
+        number of tasks. It is never closed by that: leave aclose() to the owner.
 
         If the loop it ran in was closed without cancelling its tasks, this calls close() first.
 

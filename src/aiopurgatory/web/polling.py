@@ -135,7 +135,9 @@ class LongPolling(Generic[K]):
         return f"<LongPolling in {self.purgatory!r}>"
 
     async def start(self) -> None:
-        """Start the purgatory in the running loop, and tell the observers. A second call does nothing.
+        """Start the purgatory in the running loop, and tell the observers.
+
+        While it is open in this loop, a call does nothing: code that is handed this may call it first.
 
         Raises: RuntimeError: the purgatory runs in another loop, or was started before a fork.
         """
