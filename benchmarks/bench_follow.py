@@ -1,0 +1,207 @@
+"""python benchmarks/bench_follow.py --compiled build/compiled: the cost of a value that is delivered to a consumer.
+
+    single   one producer and one consumer: each value wakes the consumer's task
+    crowd    the same with 1,000 consumers, of which each gets every value. The loop iterates once for all
+    at hand  the value is there when the consumer asks for it: no task waits
+
+Competitors: ``purgatory.follow()``, without and with ``idle``; an ``asyncio.Queue`` for each consumer, with
+put_nowait() and get(); and a loop around ``wait_for()``. A queue keeps every value. It has no heartbeat, and no end.
+
+Prints a line of JSON for each figure: CPU us for each value, the median of the rounds with the least and the most. Then
+a line for each ratio to the queue: the median of the ratios within the rounds. Each figure comes from a process of its
+own, in turns, so the ratios compare what ran side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import aiopurgatory
+from aiopurgatory import Purgatory
+
+FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
+WHATS = {"single": 1, "crowd": 1_000, "at hand": 0}
+
+
+class Follow:
+    """What changes is a number."""
+
+    idle: Any = None
+
+    def __init__(self, purgatory: Purgatory, key: int) -> None:
+        self.purgatory, self.key = purgatory, key
+        self.value = 0
+        self.changes = purgatory.follow([key], self.read, 0, idle=self.idle)
+
+    async def read(self, since: int | None) -> tuple[int, int] | None:
+        value = self.value
+        return None if value == since else (value, value)
+
+    def put(self) -> None:
+        self.value += 1
+        self.purgatory.check_and_complete(self.key)
+
+    async def get(self) -> object:
+        return await anext(self.changes)
+
+    async def consume(self, count: int) -> None:
+        async for _ in self.changes:
+            count -= 1
+            if count == 0:
+                return
+
+
+class FollowIdle(Follow):
+    idle = 15.0
+
+
+class Queue:
+    def __init__(self, purgatory: Purgatory, key: int) -> None:
+        self.queue: asyncio.Queue[int] = asyncio.Queue()
+
+    def put(self) -> None:
+        self.queue.put_nowait(1)
+
+    async def get(self) -> object:
+        return await self.queue.get()
+
+    async def consume(self, count: int) -> None:
+        get = self.queue.get
+        for _ in range(count):
+            await get()
+
+
+class WaitFor:
+    def __init__(self, purgatory: Purgatory, key: int) -> None:
+        self.purgatory, self.key = purgatory, key
+        self.value = self.seen = 0
+
+    def news(self) -> int | None:
+        return self.value if self.value != self.seen else None
+
+    def put(self) -> None:
+        self.value += 1
+        self.purgatory.check_and_complete(self.key)
+
+    async def get(self) -> object:
+        self.seen = await self.purgatory.wait_for(self.news, (self.key,), timeout=15.0)
+        return self.seen
+
+    async def consume(self, count: int) -> None:
+        for _ in range(count):
+            await self.get()
+
+
+COMPETITORS: dict[str, Callable[[Purgatory, int], Any]] = {
+    "follow": Follow,
+    "follow, idle": FollowIdle,
+    "queue": Queue,
+    "wait_for": WaitFor,
+}
+
+
+async def wake(kind: Callable[[Purgatory, int], Any], consumers: int, values: int) -> float:
+    """CPU seconds for each value that wakes a task."""
+    async with Purgatory() as purgatory:
+        pairs = [kind(purgatory, key) for key in range(consumers)]
+        each = values // consumers
+        tasks = [asyncio.create_task(pair.consume(each)) for pair in pairs]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+        gc.freeze()
+        begin = process_time()
+        for _ in range(each):
+            for pair in pairs:
+                pair.put()
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        return (process_time() - begin) / (each * consumers)
+
+
+async def take(kind: Callable[[Purgatory, int], Any], values: int) -> float:
+    """CPU seconds for each value that is at hand."""
+    async with Purgatory() as purgatory:
+        pair = kind(purgatory, 0)
+        pair.put()
+        await pair.get()
+        begin = process_time()
+        for _ in range(values):
+            pair.put()
+            await pair.get()
+        return (process_time() - begin) / values
+
+
+def measured_here(what: str, competitor: str, loop: str, values: int) -> float:
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    if loop == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    kind, consumers = COMPETITORS[competitor], WHATS[what]
+    run: Coroutine[Any, Any, float] = wake(kind, consumers, values) if consumers else take(kind, values)
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(run)
+
+
+def child(args: argparse.Namespace, what: str, competitor: str) -> float:
+    environment = dict(os.environ)
+    if args.compiled is not None:
+        environment["PYTHONPATH"] = str(args.compiled.resolve())
+    command = [sys.executable, __file__, "--one", what, competitor, "--loop", args.loop, "--values", str(args.values)]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
+    seconds, form = json.loads(printed)
+    args.form = form
+    return float(seconds) * 1e6
+
+
+def spread(values: list[float], digits: int) -> dict[str, float]:
+    return {
+        "median": round(median(values), digits),
+        "least": round(min(values), digits),
+        "most": round(max(values), digits),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compiled", type=Path, metavar="DIR", help="folder of the compiled library")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--values", type=int, default=100_000)
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        what, competitor = args.one
+        print(json.dumps([measured_here(what, competitor, args.loop, args.values), FORM]))
+        return
+    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    versions = {"Python": platform.python_version(), "aiopurgatory": aiopurgatory.__version__}
+    for what in WHATS:
+        found: dict[str, list[float]] = {name: [] for name in COMPETITORS}
+        for number in range(args.rounds):
+            for name in list(COMPETITORS)[:: 1 if number % 2 == 0 else -1]:
+                found[name].append(child(args, what, name))
+        for name, values in found.items():
+            line = {"what": what, "competitor": name, "loop": args.loop, "form": args.form, "rounds": args.rounds}
+            print(json.dumps({**line, "cpu_us": spread(values, 3)}), flush=True)
+        for name in ("follow", "follow, idle", "wait_for"):
+            ratios = [ours / queue for ours, queue in zip(found[name], found["queue"], strict=True)]
+            print(json.dumps({"what": what, "ratio": f"{name} / queue", **spread(ratios, 2)}), flush=True)
+    print(json.dumps({**machine, "versions": versions}))
+
+
+if __name__ == "__main__":
+    main()
