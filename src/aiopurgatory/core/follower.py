@@ -1,6 +1,9 @@
 """A follower: the operation behind Purgatory.follow(), parked for the whole stream. It tells its task when to read.
 
 A check never ends it, but calls for a read. Checks during a read, or while its consumer is busy, call for one more.
+
+The event streams of ``web`` have an operation of their own. Its timer covers the sending of an event, too. It ends by
+age or with its client, and its reads are shared with those of other streams.
 """
 
 from __future__ import annotations

@@ -355,7 +355,7 @@ class SyncPurgatory:
         """Expire every pending operation now, whatever its deadline: the one exception to I1.
 
         Awaited conditions (``wait_until()``, an AsyncSource) stay pending until their last read is done, and are not
-        in the result.
+        in the result. ``follow()`` goes on: with *idle*, it yields its value or None now.
 
         Returns: how many ended.
         Raises: RuntimeError: called from another thread.
