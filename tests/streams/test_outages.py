@@ -91,6 +91,63 @@ def in_virtual_time(**options: Any) -> Callable[[Callable[[World], Coroutine[Any
     return decorate
 
 
+# the first use
+
+
+@pytest.fixture
+def slow_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is down is not noticed at once when a log connects."""
+    connect = SimulatedStore.open
+
+    async def fail(store: SimulatedStore, notify: Any, notify_all: Any) -> None:
+        if store._server.is_down:
+            await asyncio.sleep(1.0)
+            raise StoreDownError("the server is down")
+        await connect(store, notify, notify_all)
+
+    monkeypatch.setattr(SimulatedStore, "open", fail)
+
+
+@pytest.mark.usefixtures("slow_to_fail")
+@in_virtual_time()
+async def test_first_append_waits_through_an_outage(world: World) -> None:
+    world.outage(8.0)
+    other, began = world.another(), world.now()
+    async with other.run("run", lease=12.0) as run:
+        await run.append("a")
+    assert 8.0 <= world.now() - began < 12.0
+    world.outage(8.0)
+    with pytest.raises(StoreDownError, match="the server is down"):
+        await world.another().append("x", "a", timeout=3.0)
+    assert await data_of(other, "run") == ["a", "done"]
+
+
+@pytest.mark.usefixtures("slow_to_fail")
+@in_virtual_time()
+async def test_first_follow_in_an_outage_raises_and_the_next_one_follows(world: World) -> None:
+    await world.log.append("x", "a")
+    await world.log.end("x")
+    world.outage(8.0)
+    other = world.another()
+    for _ in range(2):
+        with pytest.raises(StoreDownError, match="the server is down"):
+            await data_of(other, "x")
+        assert not other.purgatory.is_open
+    await asyncio.sleep(8.0)
+    assert await data_of(other, "x") == ["a", "done"]
+
+
+@pytest.mark.usefixtures("slow_to_fail")
+@in_virtual_time()
+async def test_first_uses_that_queue_fail_together(world: World) -> None:
+    world.outage(60.0)
+    other, began = world.another(), world.now()
+    listeners = [world.listen(str(number), log=other) for number in range(50)]
+    await asyncio.wait(listeners)
+    assert all(isinstance(listener.exception(), StoreDownError) for listener in listeners)
+    assert world.now() - began < 2.5
+
+
 # listeners
 
 

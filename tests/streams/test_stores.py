@@ -15,7 +15,7 @@ pytest.importorskip("asyncpg")
 import asyncpg
 from redis.asyncio import Redis as Client
 
-from aiopurgatory.streams import StoreDownError
+from aiopurgatory.streams import EventLog, StoreDownError
 from aiopurgatory.streams.postgres import PostgresLog
 from aiopurgatory.streams.redis import RedisLog
 
@@ -79,3 +79,23 @@ async def test_postgres_read_that_gets_no_connection_is_an_outage(postgres: str)
         finally:
             await blocker.close()
         assert await log.last_id("x") is not None
+
+
+@pytest.mark.parametrize("kind", [Redis, Postgres])
+async def test_log_of_a_server_that_is_not_up_yet_starts_later(kind: type[Server]) -> None:
+    for server in started(kind):
+        url = server.url()
+        if kind is Postgres:
+            await make_tables(url)
+        server.kill()
+        log: EventLog = RedisLog(url) if kind is Redis else PostgresLog(url)
+        with pytest.raises(StoreDownError, match="check that it is running"):
+            await log.start()
+        with pytest.raises(StoreDownError):
+            await log.last_id("x")
+        append = asyncio.create_task(log.append("x", "a", timeout=60.0))
+        await asyncio.sleep(0.2)
+        assert not append.done()
+        server.start()
+        assert await append == await log.last_id("x")
+        await log.aclose()

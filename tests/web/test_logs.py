@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.streams import EventLog, MemoryLog, Run
+from aiopurgatory.streams import EventLog, MemoryLog, Run, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
 
@@ -140,18 +140,19 @@ async def test_stream_of_an_unknown_topic_waits_then_404(log: EventLog) -> None:
 
 
 async def test_stream_of_an_unknown_topic_is_404_however_short_the_stall() -> None:
-    async with MemoryLog(unknown_timeout=0.4) as log:
-        client = Client(EventRoute(log, policy=Policy(stall=0.3, heartbeat=0.01)), "nobody")
+    async with MemoryLog(unknown_timeout=1.0) as log:
+        client = Client(EventRoute(log, policy=Policy(stall=0.95, heartbeat=0.01)), "nobody")
         await client.ended()
     assert client.status == 404
 
 
-async def test_stream_of_a_late_topic_begins_however_short_the_stall(log: EventLog) -> None:
-    client = Client(EventRoute(log, policy=Policy(stall=0.02)))
-    await asyncio.sleep(0.06)
-    await log.append("n", "a")
-    assert [event.data for event in await got(client, 1)] == ["a"]
-    await left(client)
+async def test_stream_of_a_late_topic_begins_however_short_the_stall() -> None:
+    async with MemoryLog(unknown_timeout=4.0) as log:
+        client = Client(EventRoute(log, policy=Policy(stall=0.3)))
+        await asyncio.sleep(0.4)
+        await log.append("n", "a")
+        assert [event.data for event in await got(client, 1)] == ["a"]
+        await left(client)
 
 
 async def test_stream_of_a_silent_server_is_503_after_its_bounds(
@@ -165,7 +166,7 @@ async def test_stream_of_a_silent_server_is_503_after_its_bounds(
     client = Client(EventRoute(log, policy=Policy(stall=0.02)))
     await client.ended()
     assert (client.status, client.headers["refused"]) == (503, "source")
-    assert 0.12 <= asyncio.get_running_loop().time() - began < 1.0
+    assert 0.12 <= asyncio.get_running_loop().time() - began < 3.0
 
 
 async def test_stream_may_come_before_its_topic(log: EventLog) -> None:
@@ -233,6 +234,29 @@ async def test_stream_whose_topic_cannot_be_read_ends(monkeypatch: pytest.Monkey
     client = Client(EventRoute(log))
     await client.ended()
     assert (client.status, client.headers["refused"]) == (503, "source")
+
+
+@pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
+async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
+    monkeypatch: pytest.MonkeyPatch, route: Callable[[EventLog], Any]
+) -> None:
+    async def down(*_: object) -> None:
+        raise StoreDownError("the server is down")
+
+    log = MemoryLog()
+    app = route(log)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "open", down)
+        for _ in range(2):
+            poll = Poll(app)
+            await poll.task
+            assert (poll.status, poll.headers[b"refused"]) == (503, b"source")
+    await log.append("n", "a")
+    await log.end("n")
+    poll = Poll(app)
+    await poll.task
+    assert poll.status == 200
+    await log.aclose()
 
 
 async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters: Counters) -> None:

@@ -14,7 +14,7 @@ from ..arguments import require, require_int, require_methods, require_seconds, 
 from ..core.kit import Observer, tell_closed, tell_opened
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from .event import require_event, require_reason, require_topic
+from .event import StoreDownError, require_event, require_reason, require_topic
 from .follow import Follow
 from .position import Position
 from .rules import Appending, Keep, state_of
@@ -76,7 +76,8 @@ class EventLog:
         async for event in log.follow("answers/7", after=last_id):  # in any
             ...
 
-    Use RedisLog, PostgresLog or MemoryLog. It belongs to the event loop that started it.
+    Use RedisLog, PostgresLog or MemoryLog. It starts at its first use, or by ``async with``, which raises StoreDownError if
+    the server is down. It belongs to the event loop that started it.
 
     Args:
         store: where the events are.
@@ -128,6 +129,9 @@ class EventLog:
         #: The loop that it runs in, or ran in last, and the turn of those who start and close it there.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
+        #: Why the server could not be reached at the last start, and when that was.
+        self._down: StoreDownError | None = None
+        self._down_at = 0.0
         self._runs: Final = Runs()
         self._writers: OrderedDict[str, Writer] = OrderedDict()
         self._appended = 0
@@ -144,27 +148,39 @@ class EventLog:
     # life
 
     async def start(self) -> None:
-        """Connect, in the running loop. Once it is open, a call does nothing. The first use calls this.
+        """Connect, in the running loop. Once it is open, a call does nothing.
+
+        The first use calls this, and if it fails, each later use does so again.
 
         Raises:
-            PurgatoryError: it cannot connect; the message has the reason and the remedy.
+            StoreDownError: it cannot connect; the message has the reason and the remedy.
+            PurgatoryError: the server has no tables, and the like.
             RuntimeError: it runs in another loop, or was started before a fork.
         """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         async with self._my_turn():
-            if self._loop is not asyncio.get_running_loop():
+            if self._loop is not loop:
                 raise RuntimeError(f"log {self.name!r} belongs to another event loop; start one in each loop")
+            if (
+                self._down is not None and self._down_at > began
+            ):  # those who have waited for this turn need not try, too
+                raise StoreDownError(*self._down.args) from self._down.__cause__
+            was_open = self.purgatory.is_open  # clients of a route wait there already
             await self.purgatory.start()
             if self._tails is not None:
                 return
             tails = Tails(self._store, self.purgatory, self._keep, self._window_bytes, self.unknown_timeout)
             try:
                 await self._store.open(tails.notify, tails.notify_all)
-            except BaseException:
-                self.purgatory.close()
+            except BaseException as exc:
+                if not was_open:
+                    self.purgatory.close()
                 with suppress(Exception):
                     await self._store.aclose()
+                self._down, self._down_at = exc if isinstance(exc, StoreDownError) else None, loop.time()
                 raise
-            self._tails, self._is_closed, self._appended = tails, False, 0
+            self._tails, self._is_closed, self._appended, self._down = tails, False, 0, None
             tell_opened(self.purgatory, self)
 
     async def aclose(self) -> None:
@@ -317,7 +333,8 @@ class EventLog:
             NotFoundError: there was no such topic for ``unknown_timeout`` seconds.
             PurgatoryClosedError: the log closes, or ``close_on_stop(log.purgatory)`` was called and the server stops.
             PurgatoryFullError: there are ``max_listeners`` already.
-            StoreError: the topic cannot be read. (An outage is waited for.)
+            StoreDownError: the server is down at the first use of the log. (A later outage is waited for.)
+            StoreError: the topic cannot be read.
         """
         require_topic(topic)
         if after is not None:
@@ -349,10 +366,11 @@ class EventLog:
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
             self._loop, self._turn, self._tails = loop, asyncio.Lock(), None
+            self._down = None
             self._writers.clear()
             self._runs.forget()
         elif self._loop is not loop and self._tails is None:
-            self._loop, self._turn = loop, asyncio.Lock()
+            self._loop, self._turn, self._down = loop, asyncio.Lock(), None
         return self._turn
 
     def _new_writer(self, topic: str) -> Writer:

@@ -13,6 +13,7 @@ except ImportError as exc:
     raise ImportError("aiopurgatory.streams.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
 
 from ..arguments import require_int, require_seconds
+from ..bus import BusConnectError
 from ..bus.addresses import HostNames, NamesLoop
 from ..bus.postgres import PostgresBus, PostgresEngine
 from ..errors import PurgatoryError
@@ -171,7 +172,10 @@ class PostgresStore(Store):
         options: dict[str, Any] = {"name": channel, "heartbeat": self._heartbeat, "timeout": self._timeout}
         self._bus = self._given_bus or PostgresBus(self._dsn, [], **options)
         self._bus.add(self._wake_ups)
-        await self._bus.start()
+        try:
+            await self._bus.start()
+        except BusConnectError as exc:
+            raise StoreDownError(str(exc)) from exc
         self._pool = await asyncpg.create_pool(
             self._dsn,
             min_size=0,

@@ -12,9 +12,11 @@ except ImportError as exc:
     raise ImportError("aiopurgatory.streams.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
 
 from ..arguments import require_seconds
+from ..bus import BusConnectError
 from ..bus.redis import RedisBus
 from ..bus.redis_server import RedisServer
 from .commands import Commands, OtherLifeError
+from .event import StoreDownError
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row, Store
 from .wakeups import WakeUps, wake_up
@@ -125,7 +127,10 @@ class RedisStore(Store):
         else:
             self._bus = self._given_bus
             self._bus.add(self._wake_ups)
-        await self._bus.start()
+        try:
+            await self._bus.start()
+        except BusConnectError as exc:
+            raise StoreDownError(str(exc)) from exc
         self._commands = Commands(self._server, self._timeout)
 
     async def aclose(self) -> None:

@@ -92,7 +92,9 @@ class Store(Protocol):
 
         Call *notify_all* if such calls may have been lost. If this raises, aclose() follows.
 
-        Raises: PurgatoryError: it cannot connect; the message has the reason and the remedy.
+        Raises:
+            StoreDownError: it cannot connect; the message has the reason and the remedy.
+            PurgatoryError: it can, but the log cannot be used there.
         """
         ...
 

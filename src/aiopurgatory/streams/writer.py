@@ -22,7 +22,7 @@ class Writer:
 
     Args:
         keep: seconds after which the topic may be deleted.
-        ready: awaited before each attempt. It raises if the log is closed.
+        ready: awaited before each attempt. It starts the log, and raises if that is closed, or cannot be started.
         made: called with each commit that was made.
     """
 
@@ -72,8 +72,8 @@ class Writer:
             write: Write | None = None
             is_fresh = False
             while True:
-                await self._ready()
                 try:
+                    await self._ready()
                     is_fresh = is_fresh or self._page is None
                     page = await self._known()
                     if write is None or write.commit is None or _is_stale(write.commit, page):

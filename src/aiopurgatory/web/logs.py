@@ -73,13 +73,14 @@ class LogFeed:
         return event.sse()
 
     async def next(self, after: str | None, /) -> bytes:
-        position = self._position
-        if position is None:
-            position = self._position = await _position(self._log, self._topic, after)
-            await position.until_known()
         try:
+            position = self._position
+            if position is None:
+                position = self._position = await _position(self._log, self._topic, after)
+                await position.until_known()
             events = b"".join([event.sse() for event in await position.next()])
         except GoneError as exc:  # S8
+            assert position is not None
             position.go_on(exc)
             events = gone(exc)
         except StoreError as exc:
