@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.streams import Commit, EndedError, GoneError, Page, StoreError, rules
+from aiopurgatory.streams import Commit, EndedError, GoneError, Page, StoreError, rules, writes
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.position import Position
-from aiopurgatory.streams.rules import Appending, State, Suspicion
+from aiopurgatory.streams.rules import State, Suspicion
 from aiopurgatory.streams.tail import Tail
 from aiopurgatory.streams.writer import Writer
+from aiopurgatory.streams.writes import Appending
 
 from .scenario import LEASE, Step, run_scenario
 from .simulated import FAULTS
@@ -100,7 +101,7 @@ def without_life(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_generations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "next_generation", lambda page, state: replace(state, server=page.server))
+    patch.setattr(writes, "next_generation", lambda page, state: replace(state, server=page.server))
 
 
 def without_pause(patch: pytest.MonkeyPatch) -> None:
@@ -179,11 +180,11 @@ def held_by_anybody(state: State | None, producer: str) -> State:
 
 
 def without_fences(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "held", held_by_anybody)
+    patch.setattr(writes, "held", held_by_anybody)
 
 
 def without_final_ends(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "held", lambda state, producer: state)
+    patch.setattr(writes, "held", lambda state, producer: state)
 
 
 def without_comparing_again(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The rules of a log, without I/O."""
+"""The rules of a log, and what its writes make of a topic, without I/O."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from hypothesis import strategies as st
 
 from aiopurgatory.streams import Change, Commit, EndedError, GoneError, Page, TopicExistsError
 from aiopurgatory.streams.rules import (
-    BLOCKS,
     LOOKS,
-    MAX_GENERATIONS,
-    MAX_WRITER_IDS,
-    MAX_WRITERS,
     PAUSE,
     RENEWAL,
-    Appending,
-    Beginning,
     Block,
-    Decide,
     IdGeneration,
-    Keep,
-    Renewing,
-    Stamp,
     Stamped,
     State,
     Suspicion,
     changed,
-    kept,
     number_in,
     place,
     state_of,
+)
+from aiopurgatory.streams.writes import (
+    BLOCKS,
+    MAX_GENERATIONS,
+    MAX_WRITER_IDS,
+    MAX_WRITERS,
+    Appending,
+    Beginning,
+    Decide,
+    Keep,
+    Renewing,
+    Stamp,
+    kept,
 )
 
 KEEP = Keep(1_000, 1 << 20, 1e6)

@@ -61,6 +61,14 @@ class Event:
         return self._sse
 
 
+def require_name(name: object) -> None:
+    """Raises: TypeError, ValueError: *name* cannot be that of a log on every server."""
+    require_text("name", name)
+    plain = isinstance(name, str) and 1 <= len(name) <= 40 and name.isascii()
+    plain = plain and str(name).replace("_", "").replace("-", "").isalnum()
+    require(plain, "name", "1 to 40 letters, digits, _ and -", name)
+
+
 def require_topic(topic: object) -> None:
     """Raises: TypeError, ValueError: *topic* is no text of 1 to 200 characters."""
     require_text("topic", topic)

@@ -14,15 +14,16 @@ from ..arguments import require, require_int, require_methods, require_seconds, 
 from ..core.kit import Observer, tell_closed, tell_opened
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from .event import StoreDownError, require_event, require_reason, require_topic
+from .event import StoreDownError, require_event, require_name, require_reason, require_topic
 from .follow import Follow
 from .position import Position
-from .rules import Appending, Keep, state_of
+from .rules import state_of
 from .run import Run, Runs
 from .store import NEWEST, Commit, Store, asked
 from .tails import Tails
 from .watched import WatchedStore
 from .writer import Writer
+from .writes import Appending, Keep
 
 #: The most topics whose state is remembered for append().
 _MAX_WRITERS: Final = 1_000
@@ -76,8 +77,8 @@ class EventLog:
         async for event in log.follow("answers/7", after=last_id):  # in any
             ...
 
-    Use RedisLog, PostgresLog or MemoryLog. It starts at its first use, or by ``async with``, which raises StoreDownError if
-    the server is down. It belongs to the event loop that started it.
+    Use RedisLog, PostgresLog or MemoryLog. It starts at its first use, or by ``async with``, which raises
+    StoreDownError if the server is down. It belongs to the event loop that started it.
 
     Args:
         store: where the events are.
@@ -388,14 +389,6 @@ class EventLog:
         else:
             self._writers.move_to_end(topic)
         return writer
-
-
-def require_name(name: object) -> None:
-    """Raises: TypeError, ValueError: *name* cannot be that of a log on every server."""
-    require_text("name", name)
-    plain = isinstance(name, str) and 1 <= len(name) <= 40 and name.isascii()
-    plain = plain and str(name).replace("_", "").replace("-", "").isalnum()
-    require(plain, "name", "1 to 40 letters, digits, _ and -", name)
 
 
 async def position_in(log: EventLog, topic: str, after: str | None) -> Position:

@@ -17,8 +17,8 @@ from ..bus import BusConnectError
 from ..bus.addresses import HostNames, NamesLoop
 from ..bus.postgres import PostgresBus, PostgresEngine
 from ..errors import PurgatoryError
-from .event import StoreDownError
-from .log import EventLog, LogOptions, require_name
+from .event import StoreDownError, require_name
+from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row, Store
 from .wakeups import WakeUps, wake_up
 

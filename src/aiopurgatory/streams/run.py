@@ -12,9 +12,10 @@ from typing import Any, Final, Self, final
 
 from ..errors import PurgatoryClosedError
 from .event import EndedError, StoreDownError, require_event, require_reason
-from .rules import RENEWAL, Appending, Beginning, Decide, Keep, Renewing
+from .rules import RENEWAL
 from .tasks import Tasks
 from .writer import Writer
+from .writes import Appending, Beginning, Decide, Keep, Renewing
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -126,7 +127,7 @@ class Run:
             await self._end(reason)
             self._is_over = True
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """The log closes: begin to end the run, unless another try is to come."""
         if not (self._resume or self._is_over):
             self._runs.end(self._write_end("abandoned"), self.topic)
@@ -204,5 +205,5 @@ class Runs:
     async def aclose(self) -> None:
         """End the open runs, as far as that takes a second."""
         for run in tuple(self._open):
-            run.abandon()
+            run._abandon()
         await self._endings.aclose(PARTING)

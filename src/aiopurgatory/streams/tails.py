@@ -9,11 +9,12 @@ from typing import Any, Final, NamedTuple, final
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .event import Event
-from .rules import Appending, Keep, State, state_of
+from .rules import State, state_of
 from .store import Change, Page, Store, asked
 from .tail import Tail
 from .tasks import Tasks
 from .window import Window, Windows
+from .writes import Appending, Keep
 
 #: The most events of a read, and the bytes after which it has no further one.
 MAX_ROWS: Final = 1_000

@@ -9,8 +9,9 @@ from typing import Final, final
 
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
-from .rules import PAUSE, Decide, Stamp, State, Write, state_of
+from .rules import PAUSE, State, state_of
 from .store import NEWEST, Commit, Page, Store, asked
+from .writes import Decide, Stamp, Write
 
 #: Seconds between two attempts while the server is down: the first pause, and the longest.
 PAUSES: Final = (0.05, 1.0)
@@ -41,15 +42,15 @@ class Writer:
         self._at = 0.0
         self._turn: Final = asyncio.Lock()
         self._name: Final = secrets.token_hex(4)
-        self._count = 0
+        self._serial = 0
         #: The last error of an outage that has not ended yet, and when it was.
         self._down: StoreDownError | None = None
         self._down_at = 0.0
 
     def stamp(self) -> Stamp:
         """Return a new stamp, for one append (S3)."""
-        self._count += 1
-        return Stamp(self._name, self._count)
+        self._serial += 1
+        return Stamp(self._name, self._serial)
 
     async def write(self, decide: Decide, patience: float) -> str:
         """Make the change that *decide* wants, however often others change the topic meanwhile.

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from aiopurgatory.streams import EventLog, rules
+from aiopurgatory.streams import EventLog, writes
 from aiopurgatory.web import EventRoute, Policy
 
 POLICY = Policy(heartbeat=0.5, stall=2.0, retry_after=(0, 0))
@@ -101,7 +101,7 @@ async def publish(url: str, topic: str, options: dict[str, Any]) -> None:
 def main() -> None:
     role, url, descriptor, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
     if sys.argv[5] == "generations":
-        rules.next_generation = lambda page, state: state
+        writes.next_generation = lambda page, state: state
     if role == "producer":
         asyncio.run(produce(url, descriptor, options))
         return

@@ -1,0 +1,214 @@
+"""What each write makes of a topic. No I/O. Upholds S1, S3, S4 and S5 of the rules."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from .event import EndedError, TopicExistsError
+from .rules import END, Block, IdGeneration, Stamped, State
+from .store import Commit, Page, Row
+
+#: The most generations of a topic to remember. Ids of earlier ones are gone.
+MAX_GENERATIONS: Final = 16
+#: The most ids of writers, and the most writers, to remember (S3).
+MAX_WRITER_IDS: Final = 64
+MAX_WRITERS: Final = 64
+#: Events are dropped in blocks, each of this part of what is kept.
+BLOCKS: Final = 16
+
+
+class Keep(NamedTuple):
+    """How much of a topic to keep: so many events, bytes, and seconds."""
+
+    events: int
+    size: int
+    seconds: float
+
+
+class Stamp(NamedTuple):
+    """Tells an append from every other one: a random text of its writer, and a number that it uses once."""
+
+    writer: str
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A change to make, and the id that the caller gets.
+
+    Args:
+        commit: None: there is nothing to change, since it was made before.
+        state: the topic after it.
+    """
+
+    commit: Commit | None
+    id: str
+    state: State
+
+
+#: Decides what to change, given the topic as it is. Raises: EndedError, TopicExistsError.
+Decide = Callable[[Page, State | None], Write]
+
+
+@dataclass(frozen=True, slots=True)
+class Appending:
+    """Appends an event.
+
+    Args:
+        producer: of the run; empty: many write.
+        count: of the producer, for this event.
+        writer_id: given by the caller, so that a repeated append adds nothing.
+        stamp: of the log, if there is no other way to know a repeated append.
+        is_end: it is the end: *data* is the reason. Anybody may end a run.
+    """
+
+    data: str
+    name: str | None
+    keep: Keep
+    producer: str = ""
+    count: int = 0
+    writer_id: str | None = None
+    is_end: bool = False
+    stamp: Stamp | None = None
+
+    def __call__(self, page: Page, state: State | None) -> Write:
+        if state is None and not self.producer:
+            state = new_state(page)
+        elif state is not None and (former := self._former(state)) is not None:
+            return Write(None, state.id_of(former), state)
+        elif self.producer or state is None or state.end is not None:
+            state = held(state, self.producer)
+        elif state.producer and not self.is_end:
+            raise TopicExistsError("the topic has a run: only its producer appends")
+        changed = self._appended(next_generation(page, state), page.now)
+        row = (changed.last, f"{END if self.is_end else self.name or ''}\n{self.data}")
+        is_plain = bool(page.version) and changed.generations is state.generations
+        return Write(commit(page, changed, [row], is_plain), changed.id_of(changed.last), changed)
+
+    def _former(self, state: State) -> int | None:
+        """Return the number of this event if it was appended before (S3)."""
+        if self.producer and self.producer == state.producer and self.count <= state.count:
+            is_followed = state.end is not None and not self.is_end  # by an end that somebody else has written
+            return state.last - is_followed
+        for writer, serial, number in state.writers:
+            if (writer, serial) == self.stamp:
+                return number
+        return dict(state.writer_ids).get(self.writer_id or "")
+
+    def _appended(self, state: State, now: float) -> State:
+        number = state.last + 1
+        writer_ids = state.writer_ids
+        if self.writer_id:
+            writer_ids = (*writer_ids, (self.writer_id, number))[-MAX_WRITER_IDS:]
+        writers = state.writers
+        if self.stamp is not None:
+            others = [each for each in writers if each.writer != self.stamp.writer]
+            writers = (*others[-MAX_WRITERS + 1 :], Stamped(*self.stamp, number))
+        # Not replace(), which takes ten times as long.
+        return State(
+            state.epoch,
+            state.server,
+            number,
+            state.generations,
+            kept(state.blocks, Block(number, len(self.data.encode()), now), self.keep),
+            state.producer,
+            state.lease,
+            self.count or state.count,
+            self.data if self.is_end else None,
+            writer_ids,
+            writers,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Begins a run, or takes one over."""
+
+    producer: str
+    lease: float
+    resume: bool
+
+    def __call__(self, page: Page, state: State | None) -> Write:
+        if state is None:
+            state = new_state(page)
+        elif state.producer == self.producer:
+            return Write(None, state.id_of(state.last), state)
+        elif state.end is not None:
+            raise EndedError(f"the run has ended: {state.end}; a topic has one run, for ever")
+        elif not (self.resume and state.producer):
+            remedy = "resume=True takes it over" if state.producer else "many write to it"
+            raise TopicExistsError(f"the topic exists: {remedy}")
+        changed = replace(next_generation(page, state), producer=self.producer, lease=self.lease, count=0)
+        return Write(commit(page, changed, []), changed.id_of(changed.last), changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewing:
+    """Renews the lease of a run."""
+
+    producer: str
+
+    def __call__(self, page: Page, state: State | None) -> Write:
+        state = held(state, self.producer)
+        renewed = next_generation(page, state)
+        return Write(commit(page, renewed, [], renewed is state), "", renewed)
+
+
+def held(state: State | None, producer: str) -> State:
+    """Return *state*. Raises: EndedError: the topic has ended, or *producer* has no run there any more (S4)."""
+    if state is None:
+        raise EndedError("the topic of this run is not there any more")
+    if state.end is not None:
+        raise EndedError(f"the topic has ended: {state.end}")
+    if state.producer != producer:
+        raise EndedError("another producer has taken this run over")
+    return state
+
+
+def commit(page: Page, state: State, rows: list[Row], is_plain: bool = False) -> Commit:
+    """Return the change from *page* to *state*. A version never comes twice, not even after the server lost some."""
+    version = f"{state.last}.{secrets.token_hex(6)}"
+    return Commit(page.version, page.server, version, state.text(), rows, state.first, is_plain)
+
+
+def new_state(page: Page) -> State:
+    return State(_random(8), page.server)
+
+
+def next_generation(page: Page, state: State) -> State:
+    """Return *state* with a new generation if the server's data has another life than at the last commit (S1)."""
+    if page.server == state.server:
+        return state
+    generations = (*state.generations, IdGeneration(_random(4), state.last))[-MAX_GENERATIONS:]
+    return replace(state, server=page.server, generations=generations)
+
+
+def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ...]:
+    """Add *event*, and drop the blocks that are too many, too large, or too old. The newest block stays."""
+    newest = blocks[-1] if blocks else None
+    if (
+        newest is not None
+        and event.first - newest.first < keep.events / BLOCKS
+        and newest.size + event.size <= keep.size / BLOCKS
+        and event.began - newest.began < keep.seconds / BLOCKS
+    ):
+        blocks = (*blocks[:-1], Block(newest.first, newest.size + event.size, newest.began))
+    else:
+        blocks = (*blocks, event)
+    size = sum(block.size for block in blocks)
+    while len(blocks) > 1 and (
+        event.first - blocks[0].first >= keep.events or size > keep.size or event.began - blocks[0].began > keep.seconds
+    ):
+        size -= blocks[0].size
+        blocks = blocks[1:]
+    return blocks
+
+
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(length))
