@@ -75,7 +75,10 @@ def decode(line: str) -> Hashable:
 
 def _decode(line: str) -> Hashable:
     try:
-        return _from_json(_DECODER.decode(line), 0)
+        value, end = _DECODER.raw_decode(line)  # decode() would look for spaces around it
+        if end != len(line):
+            raise MalformedError("more than a key")
+        return _from_json(value, 0)
     except MalformedError:
         raise
     except (ValueError, RecursionError) as exc:  # ValueError: also an int of too many digits

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 from math import inf
 from typing import Final, NamedTuple
 
@@ -107,7 +108,9 @@ class State:
 
     def id_of(self, number: int) -> str:
         """Return the id of the event *number*."""
-        tag = next(g.tag for g in reversed(self.generations) if g.before < number or g is self.generations[0])
+        tag = self.generations[0].tag
+        if len(self.generations) > 1:
+            tag = next((g.tag for g in reversed(self.generations) if g.before < number), tag)
         return f"{self.epoch}.{tag}-{number}" if tag else f"{self.epoch}-{number}"
 
     def event(self, row: Row) -> Event:
@@ -119,7 +122,7 @@ class State:
     def text(self) -> str:
         """Return it as JSON: without what has its default, since it goes over the wire with each event."""
         blocks = ",".join([f"[{first},{size},{began!r}]" for first, size, began in self.blocks])
-        server = _ENCODER.encode(self.server)
+        server = encode_basestring_ascii(self.server)
         parts = [f'{{"epoch":"{self.epoch}","server":{server},"last":{self.last},"blocks":[{blocks}]']
         if self.producer:
             parts.append(f'"producer":"{self.producer}","lease":{self.lease!r},"count":{self.count}')

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, final
 
 from .event import StoreDownError
 from .store import Commit, Notify, Page, Store
@@ -30,11 +30,11 @@ class WatchedStore(Store):
     async def aclose(self) -> None:
         await self._store.aclose()
 
-    async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        return await self._watched(self._store.read(topic, after, rows, size))
+    def read(self, topic: str, after: int, rows: int, size: int) -> Coroutine[Any, Any, Page]:
+        return self._watched(self._store.read(topic, after, rows, size))
 
-    async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
-        return await self._watched(self._store.commit(topic, commit, keep))
+    def commit(self, topic: str, commit: Commit, keep: float) -> Coroutine[Any, Any, Page]:
+        return self._watched(self._store.commit(topic, commit, keep))
 
     async def _watched(self, answer: Awaitable[Page]) -> Page:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from os import urandom
 from typing import Final, NamedTuple
 
 from .event import EndedError, TopicExistsError
@@ -170,7 +171,7 @@ def held(state: State | None, producer: str) -> State:
 
 def commit(page: Page, state: State, rows: list[Row], is_plain: bool = False) -> Commit:
     """Return the change from *page* to *state*. A version never comes twice, not even after the server lost some."""
-    version = f"{state.last}.{secrets.token_hex(6)}"
+    version = f"{state.last}.{urandom(6).hex()}"
     return Commit(page.version, page.server, version, state.text(), rows, state.first, is_plain)
 
 
@@ -198,6 +199,8 @@ def kept(blocks: tuple[Block, ...], event: Block, keep: Keep) -> tuple[Block, ..
         blocks = (*blocks[:-1], Block(newest.first, newest.size + event.size, newest.began))
     else:
         blocks = (*blocks, event)
+    if len(blocks) == 1:
+        return blocks
     size = sum(block.size for block in blocks)
     while len(blocks) > 1 and (
         event.first - blocks[0].first >= keep.events or size > keep.size or event.began - blocks[0].began > keep.seconds
