@@ -225,7 +225,7 @@ async def read_until(
             ends = False
             try:
                 # Completed from outside, by force_complete(): nothing is left to interrupt its last read.
-                value = await (read() if op.done() else until_ended(op, read))
+                value = await (read() if op.done() else until_ended(op, read()))
                 ends = bool(value) and not op.done()
                 if retries is not None:
                     retries.clear()
@@ -260,8 +260,8 @@ async def read_until(
         del op, rereads  # what is raised keeps this frame
 
 
-async def until_ended(op: DelayedOperation[None], call: Callable[[], Awaitable[R]]) -> R | None:
-    """Await *call()*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
+async def until_ended(op: DelayedOperation[None], awaitable: Awaitable[R]) -> R | None:
+    """Await *awaitable*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
     scope = asyncio.timeout(None)
     scopes = [scope]
 
@@ -273,7 +273,7 @@ async def until_ended(op: DelayedOperation[None], call: Callable[[], Awaitable[R
         async with scope:
             op.add_done_callback(interrupt)
             try:
-                return await call()
+                return await awaitable
             finally:
                 scopes.clear()
                 op.remove_done_callback(interrupt)

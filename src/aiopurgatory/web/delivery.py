@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Hashable, Iterable
 from typing import Final, Generic, Self, final
 
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
@@ -66,7 +66,7 @@ class Delivery(Generic[K]):
         desk, stream, feed = self._desk, self._stream, self._feed
         desk.open_stream(stream, keys, receive)
         self.is_open = True
-        first = await until_ended(stream, lambda: stream.read(feed))
+        first = await until_ended(stream, stream.read(feed))
         if first is None:  # it has ended
             if stream.cancelled():
                 return self.stopped()
@@ -96,10 +96,10 @@ class Delivery(Generic[K]):
         """Wait for events, or a heartbeat. Called when the last ones have been sent. Returns: None at the end."""
         return self._stream.next(self._feed)
 
-    async def go_on(self, call: Callable[[], Awaitable[object]]) -> bytes | None:
-        """Await *call()* until the stream ends. Returns: what to send last; None: nothing, since nobody reads it."""
+    async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
+        """Await *awaitable* until the stream ends. Returns: what to send last; None: nothing, since nobody reads it."""
         try:
-            await until_ended(self._stream, call)
+            await until_ended(self._stream, awaitable)
             return self.last_words()
         except (GoneError, NotFoundError) as exc:
             return gone(exc)

@@ -60,7 +60,7 @@ class EventAnswer:
             found = await delivery.next() or b""
 
         try:
-            last = await delivery.go_on(read)
+            last = await delivery.go_on(read())
         except BaseException:
             self._end()
             raise

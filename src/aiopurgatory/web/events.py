@@ -112,8 +112,10 @@ class EventRoute(Endpoint):
             if not delivery.is_open:
                 await send_answer(answer, send)
                 return
+            sending = _send_events(delivery, answer, send)
+            del request, answer  # they may wait for hours
             try:
-                last = await delivery.go_on(lambda: _send_events(delivery, answer, send))
+                last = await delivery.go_on(sending)
             except asyncio.CancelledError:
                 last = delivery.last_words()
         finally:
@@ -133,6 +135,7 @@ async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> N
     except (OSError, RuntimeError) as exc:
         delivery.leave_by(exc)
         return
+    del answer  # as its caller does
     while chunk is not None:
         try:  # not deliver(): this is the hot path
             await send({"type": _BODY, "body": chunk, "more_body": True})
