@@ -57,10 +57,8 @@ class OldPurgatory:
     """
 
     def __init__(self, clock: Any, purge_interval: int = 1_000) -> None:
-        #: Its work so far: entries pushed to the heap and popped from it, entries that purges looked at.
+        #: Entries pushed to the heap so far.
         self.pushed = 0
-        self.popped = 0
-        self.visited = 0
         self.purges = 0
         self.wakeups = 0
         self._purge_interval = purge_interval
@@ -104,7 +102,6 @@ class OldPurgatory:
         """Drop satisfied operations from the heap and from every list."""
         self._watched = 0
         self.purges += 1
-        self.visited += self.listed()
         self.heap = [entry for entry in self.heap if not entry[2].satisfied]
         heapify(self.heap)
         for key, waiting in list(self.watchers.items()):
@@ -139,7 +136,6 @@ class OldPurgatory:
             self.purge()
         now = self._time()
         while self.heap and self.heap[0][0] <= now:
-            self.popped += 1
             self._expire(heappop(self.heap)[2])
         self._arm()
 

@@ -19,7 +19,6 @@ APP = ("uvicorn-asyncio-h11", "proxies.app:starlette")
 TIMEOUT = {Nginx: "30s", HAProxy: "30s", Apache: "ProxyTimeout 30"}
 
 each = pytest.mark.parametrize("proxy", TIMEOUT, indirect=True, scope="module")
-on_nginx = pytest.mark.parametrize("proxy", [Nginx], indirect=True, scope="module")
 on_apache = pytest.mark.parametrize("proxy", [Apache], indirect=True, scope="module")
 each_that_hears = pytest.mark.parametrize("proxy", [Nginx, HAProxy], indirect=True, scope="module")
 each_kind = pytest.mark.parametrize("kind", TIMEOUT)
