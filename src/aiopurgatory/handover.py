@@ -39,7 +39,7 @@ class Handover:
                     raise
 
     def _take(self, loop: asyncio.AbstractEventLoop, check: Callable[[Hashable], object]) -> None:
-        """Call *check* with each key, the oldest first. What exceeds the budget waits for the next iteration (I8)."""
+        """Call *check* with each key, the oldest first. Keys beyond the budget wait for the next iteration (I8)."""
         stop = perf_counter() + self._budget
         more = True
         try:

@@ -41,7 +41,7 @@ class Statistics:
         levels: levels of the timing wheel.
         buckets: buckets of the timing wheel that hold something.
         pending_by_level: operations with a deadline, and timeouts, on each level, the finest first.
-        timeouts: blocks of code under ``timeout()`` or ``timeout_at()`` whose deadline is still to come.
+        timeouts: blocks of code under ``timeout()`` or ``timeout_at()`` before their deadline.
         longest_turn: seconds that the longest turn of the clock task took.
     """
 

@@ -1,4 +1,4 @@
-"""Write what happened to every operation to Parquet files: pip install "aiopurgatory[journal]" """
+"""Write a row for every operation to Parquet files: pip install "aiopurgatory[journal]" """
 
 try:
     import anyio as _anyio  # noqa: F401

@@ -31,7 +31,7 @@ from .tables import operations_table
 
 logger = logging.getLogger("aiopurgatory.journal")
 
-#: Keys whose hashes are cached.
+#: The most keys with a cached hash.
 KEYS_REMEMBERED: Final = 10_000
 #: Bytes of a key's repr above which its hash is not cached.
 LONGEST_REMEMBERED: Final = 200
@@ -190,7 +190,7 @@ class Journal(Recorder):
         await self.aclose()
 
     def statistics(self) -> JournalStatistics:
-        """Return a snapshot of what was written and dropped. May be called at any time."""
+        """Return a snapshot with counts of rows written and dropped. May be called at any time."""
         return JournalStatistics(
             name=self.name, written=self._written, buffered=self._buffered(), dropped=self._dropped, files=self._files
         )

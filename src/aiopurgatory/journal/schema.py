@@ -67,7 +67,7 @@ _COUNTS: Final = {
     "missed_triggers": "operations completed by the last try at their deadline",
     "refused": "operations refused because max_pending were waiting",
     "undelivered": "results that nobody took",
-    "checks": "checks of watched keys whose effect is known",
+    "checks": "checks of watched keys with a known effect",
     "checks_without_effect": "checks that ended nothing, not even by a read that they led to",
     "cascaded": "moves to a finer level of the timing wheel",
     "wakeups": "wake-ups of the clock task",

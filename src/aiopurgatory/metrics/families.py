@@ -59,7 +59,7 @@ class Log(Protocol):
     def statistics(self) -> LogFigures: ...
 
 
-#: What metrics are read from, and what it says of itself.
+#: The objects with metrics, and their snapshots.
 Subject = Purgatory | Bus | Polling | Log
 Snapshot = Statistics | BusStatistics | PollStatistics | LogFigures
 
@@ -153,7 +153,7 @@ PURGATORY: Final = (
 BUS: Final = (
     Family(
         "bus_connected",
-        "Buses connected: they receive what they publish",
+        "Buses connected: they receive their own messages",
         _plain("connected"),
         subject="bus",
         gauge=True,
@@ -208,7 +208,7 @@ WORKER: Final = (
 
 
 def families_of(what: object) -> tuple[Family, ...]:
-    """The metrics that are read from *what*."""
+    """The metrics of this object."""
     if isinstance(what, Purgatory):
         return PURGATORY
     if isinstance(what, Bus):

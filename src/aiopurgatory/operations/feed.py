@@ -225,7 +225,7 @@ class Feed(Generic[K, T]):
         try:
             raise answer
         finally:
-            del answer  # what is raised keeps this frame
+            del answer  # an exception keeps this frame
 
     @overload
     def follow(self, offset: int, *, idle: None = None) -> Following[T]: ...

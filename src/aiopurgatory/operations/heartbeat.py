@@ -32,7 +32,7 @@ class Heartbeats(SyncHeartbeats, Generic[M]):
         key: the group's key; the watch keys are ``(key, member)``.
         timeout: seconds without a beat after which a session ends, >= 0.
         on_missed: called with a member after its session has ended for a missed beat.
-        excused: called with a member whose deadline has passed; return True to extend its session. Use it for a member
+        excused: called with a member after its deadline; return True to extend its session. Use it for a member
             that cannot beat while it waits for an answer (``JoinBarrier.is_waiting``), and call beat() for it when it
             is answered. None (default): no member is excused.
 

@@ -37,7 +37,7 @@ class Readable(Protocol[T_co]):
 
 
 class PlainReadable(Protocol[T_co]):
-    """A source whose end is a Watermark: it needs no readable()."""
+    """A source with a Watermark as its end: it needs no readable()."""
 
     def read(self, offset: int, max_bytes: int, /) -> T_co:
         """As in Readable. While *offset* is past the end, called with *max_bytes* 0: it may raise SourceError."""

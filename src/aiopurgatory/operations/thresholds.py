@@ -17,8 +17,8 @@ class Thresholds(SyncThresholds):
             assert await wait == 5
 
     check_and_complete() tries every operation that waits under a key. With 100,000 producers on one partition and a
-    high watermark that advances record by record, that is quadratic. Here an advance tries only what it satisfies.
-    ``len()`` counts the waits.
+    high watermark that advances record by record, that is quadratic. Here an advance tries only the waits that it
+    satisfies. ``len()`` counts the waits.
 
     Args:
         purgatory: holds the operations.

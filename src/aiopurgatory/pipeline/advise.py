@@ -93,7 +93,7 @@ def advise(table: pa.Table, max_lateness_ms: float = 20.0, fewest: int = 1_000) 
         max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
         fewest: give no advice from a trace of fewer operations (default: 1,000).
 
-    Raises: AdviceError: no setting can be chosen; the message says what to do.
+    Raises: AdviceError: no setting can be chosen; the message has the remedy.
     """
     options = options_of(table)
     best = choose(options, max_lateness_ms, fewest)

@@ -217,7 +217,7 @@ class _BatchWriter:
             raise JobFailedError(_GONE + gone[0])
         try:
             added = sums.toArrow()
-        except (PySparkException, Py4JError) as error:  # Spark passes on what Python says, but not why Java failed
+        except (PySparkException, Py4JError) as error:  # Spark passes on Python's message, but not Java's reason
             raise JobFailedError(_why(error, Path(self._out))) from error
         left_out = added.filter(added.column("reason").is_valid()).select(["reason", "rows"]).sort_by("reason")
         for row in left_out.to_pylist():

@@ -41,7 +41,7 @@ class SentEvent(NamedTuple):
 
 
 class RefusedError(PurgatoryError):
-    """The app did not answer with a stream of events. Attributes: status, headers, body: what it answered."""
+    """The app did not answer with a stream of events. Attributes: status, headers, body: the answer's."""
 
     def __init__(self, path: str, status: int, headers: dict[str, str], body: bytes) -> None:
         kind = headers.get("content-type", "no content-type")
@@ -70,10 +70,10 @@ def events(
         app: an ASGI app, such as that of Starlette or FastAPI, or one endpoint.
         path: the path, with a query if there is one.
         headers: of the request; default: none but Host and Accept.
-        last_event_id: what a client that reconnects sends as Last-Event-ID; None (default): nothing.
+        last_event_id: the Last-Event-ID of a client that reconnects; None (default): none.
 
-    Raises: RefusedError: while entering or iterating: the status is not 200, or the answer is no stream of events. What
-        the app raises is raised, too.
+    Raises: RefusedError: while entering or iterating: the status is not 200, or the answer is no stream of events.
+        Errors of the app are raised, too.
     """
     fields = {"host": "test", "accept": "text/event-stream", **(headers or {})}
     if last_event_id is not None:
@@ -119,7 +119,7 @@ class SentEvents:
     async def aclose(self) -> None:
         """Disconnect the client, and wait until the app has ended. A second call does nothing.
 
-        Raises: what the app raises.
+        Raises: errors of the app.
         """
         self._is_closed = True
         if self._connection is not None:
@@ -167,7 +167,7 @@ def _scope(path: str, headers: list[tuple[bytes, bytes]]) -> Message:
 
 @final
 class _Connection:
-    """What is between the app and its client. The app's task keeps no reference to the client, which may be dropped."""
+    """The messages between the app and its client. The app's task does not keep the client alive."""
 
     def __init__(self, app: ASGIApp, scope: Message) -> None:
         self.loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ class _Connection:
     # the client
 
     async def started(self) -> Message:
-        """Wait until the answer has begun. Raises: what the app raises; RuntimeError: it ended without an answer."""
+        """Wait until the answer has begun. Raises: errors of the app; RuntimeError: it ended without an answer."""
         while self._start is None:
             if self._task.done():
                 self._raise()
@@ -194,7 +194,7 @@ class _Connection:
         return self._start
 
     async def read(self) -> bytes:
-        """Wait for a part of the body. Returns: nothing at the end. Raises: what the app raises."""
+        """Wait for a part of the body. Returns: nothing at the end. Raises: errors of the app."""
         while not self._chunks:
             if self._over.is_set() or self._task.done():
                 self._raise()
@@ -224,7 +224,7 @@ class _Connection:
         await self._news.wait()
 
     def _raise(self) -> None:
-        """Raise what the app has raised, once."""
+        """Raise the app's error, once."""
         if self._task.done() and not self._task.cancelled() and not self._is_told:
             self._is_told = True
             self._task.result()

@@ -35,7 +35,7 @@ class DelayQueue:
         """Queue *bucket* for *expiration*. Cost: O(log buckets)."""
         bucket.enqueue(expiration)
         self.operations += 1
-        # The level breaks ties: what is due at an instant (level 0) goes before what only cascades then.
+        # The level breaks ties: tasks due at an instant (level 0) go before tasks that only cascade then.
         heappush(self._heap, (expiration, bucket.level, bucket))
         if expiration < self.soonest:
             self.soonest = expiration

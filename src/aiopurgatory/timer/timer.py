@@ -121,7 +121,7 @@ class Timer:
         Returns:
             How many tasks were due.
 
-        Cost: O(tasks due + tasks cascaded + occupied buckets), whatever the distance (I9).
+        Cost: O(tasks due + tasks cascaded + occupied buckets), at any distance (I9).
         """
         expired = 0
         while True:

@@ -43,8 +43,8 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
 
     aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
     cancels its handler. setup() adds a middleware that spares handlers that have called receive(): their poll ends
-    with status 499, and they run to their end. What they raise then is logged. Other handlers are cancelled. Without
-    ``handler_cancellation``, the poll of a disconnected client goes on waiting.
+    with status 499, and they run to their end. Errors that they raise then are logged. Other handlers are cancelled.
+    Without ``handler_cancellation``, the poll of a disconnected client goes on waiting.
     """
     from aiohttp import web
 

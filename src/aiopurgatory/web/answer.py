@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
     Attributes:
         status: 200; 304 or 204 for nothing new; 400, 404, 409, 410, 413 or 503 for a refusal; 499: the client has left.
-        body: what the source read; else a message, or nothing.
+        body: the source's; else a message, or nothing.
         raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
     """
 

@@ -97,7 +97,7 @@ class Delivery(Generic[K]):
         return self._stream.next(self._feed)
 
     async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
-        """Await *awaitable* until the stream ends. Returns: what to send last; None: nothing, since nobody reads it."""
+        """Await *awaitable* until the stream ends. Returns: the last bytes to send; None: none, since nobody reads."""
         try:
             await until_ended(self._stream, awaitable)
             return self.last_words()
@@ -107,7 +107,7 @@ class Delivery(Generic[K]):
             return retry(self._desk.policy)
 
     def last_words(self) -> bytes | None:
-        """What to send last. Raises: what the source has raised."""
+        """Return the last bytes to send; None: none. Raises: the source's error."""
         stream = self._stream
         if stream.left:
             return None

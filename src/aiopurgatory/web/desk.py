@@ -137,7 +137,7 @@ class Desk:
     def open_stream(self, stream: EventStream[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
         """Park *stream* until close_stream(), and listen for its client's disconnect.
 
-        Raises: PurgatoryFullError, PurgatoryClosedError, or what its try_complete() raises: it is not open.
+        Raises: PurgatoryFullError, PurgatoryClosedError, or an error of its try_complete(): it is not open.
         """
         self.streams += 1
         try:
@@ -169,7 +169,7 @@ class Desk:
     # notifications
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
-        """Do what LongPolling.notify() does."""
+        """Serve LongPolling.notify()."""
         if loop_of(self.purgatory).is_foreign_thread():
             raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
         if not self.purgatory.is_open:  # not an error: the first poll starts it
@@ -181,12 +181,12 @@ class Desk:
             self.purgatory.notify(key, limit)
 
     def notify_all(self) -> None:
-        """Do what LongPolling.notify_all() does."""
+        """Serve LongPolling.notify_all()."""
         if not (self.policy.linger and self.purgatory.num_delayed > 0 and self._linger((self,), EVERY_KEY, None)):
             self.purgatory.notify_all()
 
     def notify_threadsafe(self, key: Hashable) -> None:
-        """Do what LongPolling.notify_threadsafe() does."""
+        """Serve LongPolling.notify_threadsafe()."""
         if not self.policy.linger and self.purgatory.is_open:
             self.purgatory.notify_threadsafe(key)
             return

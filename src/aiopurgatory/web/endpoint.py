@@ -22,7 +22,7 @@ def path_parameter(scope: Scope) -> Any:
         return path.removeprefix(scope.get("root_path", "")).removeprefix("/")
     if len(parameters) != 1:
         names = ", ".join(parameters) or "none"
-        raise TypeError(f"the path must have one parameter, got {names}; pass resource= to say what is polled")
+        raise TypeError(f"the path must have one parameter, got {names}; pass resource= to name the polled resource")
     return next(iter(parameters.values()))
 
 

@@ -12,7 +12,7 @@ from .delivery import Delivery
 
 @final
 class EventAnswer:
-    """An HTTP answer whose body is iterated. It has a place in the purgatory until its iteration ends.
+    """An HTTP answer with a body to iterate. It has a place in the purgatory until its iteration ends.
 
     A refusal has its status and a short body, so a handler treats it like any other. The place is also free again when
     the iterator is closed or no longer referenced, or its client does not take an event for ``Policy.stall`` seconds.
@@ -28,7 +28,7 @@ class EventAnswer:
         self.status: int = answer.status
         self.raw_headers: list[RawHeader] = answer.raw_headers
         self._delivery = delivery
-        #: What to return next; empty: nothing is there yet.
+        #: The next chunk to return; empty: none is there yet.
         self._chunk = answer.body
         self._is_over = not delivery.is_open
         self._loop = asyncio.get_running_loop()

@@ -68,7 +68,7 @@ class EventRoute(Endpoint):
     The stream of an EventLog has the log's own events, each once, in order, with its id, and its name if it has one.
     The last is ``end``, with the reason. A client that reconnects after it is answered 204: EventSource stops for good.
     A topic that does not exist yet is waited for, then the answer is 404. If events that the client has not seen are
-    not kept any more, it gets an event ``gone`` with an empty id, then what is kept.
+    not kept any more, it gets an event ``gone`` with an empty id, then those kept.
 
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event, and after ``stall`` its own task keeps waiting for a client that does not read.
@@ -78,7 +78,7 @@ class EventRoute(Endpoint):
     Args:
         polling: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
         policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
-        resource: what to stream; default: the path's only parameter.
+        resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
             ``after`` of the query.
         keys: the keys to watch; default: *resource* alone.

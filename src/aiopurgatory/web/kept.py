@@ -1,4 +1,4 @@
-"""What was read of a source, kept for others that want the same."""
+"""Results of a source's reads, kept for others that want the same."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class Kept(Generic[V]):
 
 
 def is_short(resource: Any, since: str | None) -> bool:
-    """Whether to keep what a client with these wants."""
+    """Whether to keep the body for a client with these."""
     return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY

@@ -152,7 +152,7 @@ class LogResponder:
                 desk.leave(poll)
             if position is not None:
                 position.leave()
-            poll = None  # what is raised keeps this frame
+            poll = None  # an exception keeps this frame
         desk.count(answer.status)
         return answer
 
@@ -165,7 +165,7 @@ def _desk_of(log: EventLog, policy: Policy | None) -> Desk:
 async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
     """Return the position of a client in *topic*.
 
-    Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; what ``EventLog.start()`` raises.
+    Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; errors of ``EventLog.start()``.
     """
     if not isinstance(topic, str) or not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
         raise NotFoundError("there is no such topic")

@@ -1,4 +1,4 @@
-"""Failures of an asynchronous source: what polls get of them, and what the log says."""
+"""Failures of an asynchronous source: their answers to polls, and their log messages."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from ..arguments import require, require_int, require_seconds
 class Policy:
     """All waits and limits of clients, of long polls and of event streams. Times are in seconds.
 
-    (What the source costs, ``max_reads`` and ``max_body_bytes``, is set on LongPolling. How a route reads a request is
-    set on the route.)
+    (The limits of the source, ``max_reads`` and ``max_body_bytes``, are set on LongPolling. How a route reads a request
+    is set on the route.)
 
     The wait that a client asks for is an upper bound (RFC 7240). If nothing happens, a poll with that wait ends between
     wait - margin - jitter x wait and wait - margin, evenly spread.

@@ -149,7 +149,7 @@ class Newcomers:
         if self._older:
             self._call_later()
         for poll, (receive, context) in older.items():
-            context.run(poll.listen, receive)  # a middleware's receive() may use what its request has set
+            context.run(poll.listen, receive)  # a middleware's receive() may use variables of its request
 
 
 class Linger(DelayedOperation[None]):

@@ -164,7 +164,7 @@ class LongPolling(Generic[K]):
         await self.aclose()
 
     def statistics(self) -> LongPollStatistics:
-        """Return a snapshot of what is parked and cached, and of how polls were answered."""
+        """Return a snapshot: parked clients, cached bodies, and counts of answers."""
         return LongPollStatistics(
             name=self.name,
             clients=self._desk.places.clients,
@@ -196,7 +196,7 @@ class LongPolling(Generic[K]):
                 return Response(answer.body, answer.status, answer.headers)
 
         Args:
-            resource: what is polled; passed to the source.
+            resource: the polled resource; passed to the source.
             headers: the request's. Prefer is read and, if *since* is None, If-None-Match. Only the first line of a
                 repeated header counts.
             query: the request's. ``wait``, in seconds, takes precedence over Prefer.
@@ -213,7 +213,7 @@ class LongPolling(Generic[K]):
                 the answer is 413. If it raises, the client counts as disconnected. None (default): the poll of a
                 disconnected client goes on waiting unless the handler is cancelled.
 
-        Raises: TypeError: *keys* is one str. What a Source raises, except GoneError, is raised here.
+        Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
         """
         return await self._responder.respond(
             PollRequest(
@@ -251,14 +251,14 @@ class LongPolling(Generic[K]):
         EventRoute says how a stream ends; after that, the iteration ends.
 
         Args:
-            resource: what is streamed; passed to the source.
+            resource: the streamed resource; passed to the source.
             headers: the request's. Last-Event-ID is read.
             since: the client's version if it sent no Last-Event-ID; None (default): none.
             keys, client, group: as for answer().
             receive: ASGI's. When the client disconnects, the iteration ends, and your handler goes on. Read the
                 request's body first. None (default): your framework ends the iteration, as Starlette does.
 
-        Raises: TypeError: *keys* is one str. What else a Source raises is raised here or by the iteration.
+        Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
         """
         last = headers.get("last-event-id") or ""
         request = PollRequest(
@@ -274,7 +274,7 @@ class LongPolling(Generic[K]):
         are merged into one check. Without a linger, ``Purgatory.notify()`` does the same.
 
         Args:
-            key: the key whose state has changed.
+            key: the key of the state that has changed.
             limit: stop when this many polls have been answered, oldest first; the limits of merged calls add up. None
                 (default): no limit. Event streams are not answered, and do not count.
 
@@ -310,10 +310,10 @@ def _require_purgatory(purgatory: object, source: object) -> None:
 
 
 def responder_of(polling: LongPolling[K]) -> Responder[K]:
-    """What answers the polls of *polling*, for its routes."""
+    """Return the responder of *polling*, for its routes."""
     return polling._responder
 
 
 def streamed_by(polling: LongPolling[K]) -> Streamed[K]:
-    """What the event streams of *polling* are made of, for its routes."""
+    """Return the source of the event streams of *polling*, for its routes."""
     return polling._streamed

@@ -23,11 +23,11 @@ ANY: Final[tuple[str, ...]] = ("*",)
 MAX_FIELD: Final = 8_192
 #: The most preferences, or entity tags, of a header that are read.
 MAX_PARTS: Final = 100
-#: The most characters of a Prefer whose wait is cached.
+#: The most characters of a Prefer with a cached wait.
 MAX_KEPT: Final = 40
 
-# Unambiguous: at each character, only one part can match. So a match that fails tries nothing twice, and what is
-# possessive (*+) loses no match.
+# Unambiguous: at each character, only one part can match. So a match that fails tries nothing twice, and
+# possessive quantifiers (*+) lose no match.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 #: The value of the first ``wait`` in a list, in which only a quoted string may have commas, and an unclosed quote that
 #: ends it.
@@ -41,7 +41,7 @@ _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 #: An entity tag, or all that separates it from the next: a search would be slower.
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*+)"|([^\s",]++))|[\s,]++')
-#: What Apache, HAProxy and others append to the ETag of an answer that they compress: at most 9 characters.
+#: The suffix that Apache, HAProxy and others append to the ETag of a compressed answer: at most 9 characters.
 _COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
 
 

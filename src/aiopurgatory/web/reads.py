@@ -29,7 +29,7 @@ class Call:
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call = call
-        self._context = copy_context()  # of the first poll that asks, not of the one whose call has just ended
+        self._context = copy_context()  # of the first poll that asks, not that of the previous call
         self._polls: set[asyncio.Future[Any]] = set()
         #: None until it begins.
         self.task: asyncio.Task[Any] | None = None
@@ -70,7 +70,7 @@ class Call:
 
 @final
 class Line:
-    """The calls of one method, by what polls want of it.
+    """The calls of one method, by their arguments.
 
     Args: kept: has results, with Call.check of each. size: the bytes of a result.
     """
@@ -174,7 +174,7 @@ class Reads(Generic[K]):
                 line.drop(wanted, call)
                 if call.task is not None:
                     call.task.cancel()
-            del call, poll, asked  # what is raised keeps this frame
+            del call, poll, asked  # an exception keeps this frame
 
     def _begin_soon(self) -> None:
         """Begin calls on the next loop iteration: polls that are woken in this one share them."""
@@ -201,7 +201,7 @@ class Reads(Generic[K]):
 
 @final
 class Asked:
-    """What a poll waits for now. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
+    """The call that a poll awaits. Once its time is up, it waits MAX_QUEUE seconds at most for a call to begin."""
 
     __slots__ = ("_call", "_is_late", "_poll", "_since", "_timer")
 

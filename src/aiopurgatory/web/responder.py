@@ -28,7 +28,7 @@ class Responder(Generic[K]):
         self._media_type: Final = (b"content-type", media_type)
 
     async def respond(self, request: PollRequest[K]) -> Answer:
-        """Do what LongPolling.answer() does."""
+        """Serve LongPolling.answer()."""
         desk, reader = self.desk, self.reader
         if desk.loop is not asyncio.get_running_loop():
             await desk.enter()
@@ -73,12 +73,12 @@ class Responder(Generic[K]):
         finally:
             if poll is not None:
                 desk.leave(poll)
-            poll = None  # what is raised keeps this frame
+            poll = None  # an exception keeps this frame
         desk.count(answer.status)
         return answer
 
     def _wait(self, request: PollRequest[K]) -> tuple[float, int | None]:
-        """Returns: the seconds that the poll may wait, and what Preference-Applied says, or None."""
+        """Returns: the seconds that the poll may wait, and those of Preference-Applied, or None."""
         preferred = wait_preference(request.prefer) if request.prefer else None
         if request.wait is not None:
             return self.desk.policy.applied(wait_in_query(request.wait)), None
@@ -100,7 +100,7 @@ class Responder(Generic[K]):
             if not await reading.is_news(rereads.check):
                 return None
         except SourceBusyError:
-            # The last read could not begin. It was only to find what nobody had checked for.
+            # The last read could not begin. It was only to find a change without a check.
             if reading.version and not (rereads.is_called or rereads.is_unread):
                 return None
             raise

@@ -27,7 +27,7 @@ class LongPollRoute(Endpoint):
 
         Starlette(routes=[Route("/{topic}", LongPollRoute(polling), methods=["GET"])])  # FastAPI takes the same
 
-    When the client disconnects, the poll ends within 50 ms, whatever the middleware. Handlers of other requests are not
+    When the client disconnects, the poll ends within 50 ms, behind any middleware. Handlers of other requests are not
     affected. When the server's shutdown time is over and it cancels a poll, the client is answered 503; behind a
     BaseHTTPMiddleware, which is cancelled first, 500.
 
@@ -44,13 +44,13 @@ class LongPollRoute(Endpoint):
     Args:
         polling: a LongPolling, which answers the polls, or an EventLog.
         policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
-        resource: what is polled; default: the path's only parameter.
+        resource: the polled resource; default: the path's only parameter.
         since: the client's version; default: that of If-None-Match.
         keys: the keys to watch; default: *resource* alone.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
 
-    Cost: a parked poll takes about 1.6 kB on top of what the server and the framework need for a request.
+    Cost: a parked poll takes about 1.6 kB more than the server and the framework need for a request.
     """
 
     _responder: Responder[Any] | LogResponder

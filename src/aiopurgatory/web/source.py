@@ -1,4 +1,4 @@
-"""Sources: the state that clients poll, what may be wrong with it, and checks of what it returns."""
+"""Sources: the state that clients poll, its errors, and checks of its results."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AsyncSource(Protocol[K_contra]):
     Polls and streams that want the same share a call, unless it may have missed a change. Those that one notification
     wakes share the calls that begin after it, in however many slices they are woken: 10,000 polls of a topic make two
     calls. If notifications of the same key come between the slices, each slice may make calls of its own. A poll that
-    has just come, and one whose time is up, share only calls that have not begun.
+    has just come, and one at the end of its time, share only calls that have not begun.
 
     Give each call a timeout: a poll waits for a call that has begun, even beyond its own wait. A call must begin within
     that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version before

@@ -21,7 +21,7 @@ class EventFeed(Protocol):
     Attributes:
         version: the id of the last event: the client resumes from it. None: it has none.
         seen: the stream reads again once its version function returns something else than this.
-        is_over: no event will follow. The stream sends what it has, and ends.
+        is_over: no event will follow. The stream sends its last events, and ends.
     """
 
     version: str | None
@@ -33,7 +33,7 @@ class EventFeed(Protocol):
 
         Cancelled if the stream ends meanwhile, as when its client disconnects.
 
-        Args: after: what *version* is.
+        Args: after: the same as *version*.
 
         Raises:
             GoneError, NotFoundError: there are no events for this client, and no others to go on with.
@@ -104,7 +104,7 @@ class EventStream(LongPoll[K]):
         self._end = inf if age is None else loop_of(purgatory).time() + age
         #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
-        #: Checks whose effect depends on the version that is read now.
+        #: Checks with an effect that depends on the current read.
         self._calls: Undecided | None = None
         self.is_reading = False
         #: The version that its task has read.
@@ -190,8 +190,8 @@ class EventStream(LongPoll[K]):
 class QuickStream(EventStream[K]):
     """A stream of many small events, each of which counts.
 
-    Its timer is not set anew for each of them: when it fires, it is set to what is left. Checks are not counted by what
-    their reads found.
+    Its timer is not set anew for each of them: when it fires, it is set to the time left. Checks are not counted by the
+    results of their reads.
 
     Args: patience: seconds that the first read may take, in addition to *stall*.
     """

@@ -1,4 +1,4 @@
-"""What an EventRoute streams. Here: the states of a source."""
+"""The content of an EventRoute's streams. Here: the states of a source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .stream import EventFeed, EventStream
 
 
 class Streamed(Generic[K]):
-    """What an EventRoute streams. Args: desk: has the places of the streams, and counts them."""
+    """The content of an EventRoute's streams. Args: desk: has the places of the streams, and counts them."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk: Final = desk
@@ -40,14 +40,14 @@ class States(Streamed[K]):
 
 @final
 class StateFeed(Generic[K]):
-    """Each event has the newest state. Args: stream: knows what called for the read. after: the client's version."""
+    """Each event has the newest state. Args: stream: knows the check behind the read. after: the client's version."""
 
     __slots__ = ("_reader", "_stream", "is_over", "seen", "version")
 
     def __init__(self, reader: Reader[K], stream: EventStream[K], after: str | None) -> None:
         self._reader, self._stream = reader, stream
         self.version = after
-        #: What version() returned last. It may lag behind that of the last event.
+        #: The last result of version(). It may lag behind that of the last event.
         self.seen = ""
         self.is_over = False
 

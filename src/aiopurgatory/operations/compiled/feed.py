@@ -1,4 +1,4 @@
-"""The compiled half of Feed: the fetch from a source whose end is a Watermark."""
+"""The compiled half of Feed: the fetch from a source with a Watermark as its end."""
 
 from __future__ import annotations
 

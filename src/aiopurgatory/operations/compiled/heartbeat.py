@@ -1,4 +1,4 @@
-"""The compiled half of Heartbeats: each session is one operation, whose deadline a beat moves."""
+"""The compiled half of Heartbeats: each session is one operation, and a beat moves its deadline."""
 
 from __future__ import annotations
 

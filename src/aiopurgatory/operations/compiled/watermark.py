@@ -62,7 +62,7 @@ class Watermark:
 class WatermarkWait(AwaitableOperation):
     """Waits until *watermark* reaches *target*. Watch it like any operation; its result is the value, an int.
 
-    It behaves like a DelayedOperation whose try_complete() returns
+    It behaves like a DelayedOperation with a try_complete() that returns
     ``watermark.value >= target and self.force_complete()``, but makes no call into Python where the library is
     compiled: watch() and the check that completes it take half the time with one key, 0.6 of it with three. A try
     that fails takes a third.

@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Hashable)
 
 
 class JoinBarrier(Group[M]):
-    """A group whose members wait for each other, again and again.
+    """A group of members that wait for each other, again and again.
 
         async with Purgatory("rebalance") as purgatory:
             group = JoinBarrier[str](purgatory, "billing", rebalance_timeout=5.0, initial_delay=0.05)

@@ -48,7 +48,7 @@ def ended_us(columns: Columns, table: Table) -> Array:
 def _rules(columns: Columns, table: Table, file_day: date) -> Iterator[Rule]:
     yield from _common(columns, table)
     yield from _operations(columns) if table is OPERATIONS else _statistics(columns)
-    # A file is begun while its rows come in: none is more than a day away, whatever was delivered when.
+    # A file is begun while its rows come in: none is more than a day away, however late it is delivered.
     day, ended = (file_day - EPOCH).days * DAY, ended_us(columns, table)
     yield "time not of its file's day", (ended < day - DAY) | (ended >= day + 2 * DAY)
     first = columns.numbers(table.ended[0])

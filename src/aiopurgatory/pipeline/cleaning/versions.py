@@ -61,7 +61,7 @@ class Day:
         self.since_us = since_us if self.since_us is None else min(self.since_us, since_us)
 
     def join(self, old: Day, what: tuple[str, ...]) -> None:
-        """Add the files of *old* that hold *what*, and its spans."""
+        """Add the files of *old* under these names, and its spans."""
         for name in what:
             if name in old.files:
                 self.files[name] = [*old.files[name], *self.files.get(name, [])]
@@ -137,7 +137,7 @@ class Manifest:
             self.days.pop(name, None)
 
     def files(self, out: str, what: str, first: date | None = None, last: date | None = None) -> list[str]:
-        """Return the paths of all files that hold *what*, of the days from *first* to *last*."""
+        """Return the paths of all files under that name, of the days from *first* to *last*."""
         return [f"{out}/{path}" for _, day in self.between(first, last) for path, _ in day.files.get(what, [])]
 
     def between(self, first: date | None, last: date | None) -> list[tuple[date, Day]]:

@@ -138,7 +138,7 @@ def write_bytes(path: str, content: bytes | pa.Buffer) -> None:
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """Write or replace a file at any *path*, atomically, and remove what killed processes left of it.
+    """Write or replace a file at any *path*, atomically, and remove the remains of killed processes.
 
     Only one process may write to *path* at a time.
     """
@@ -216,6 +216,6 @@ def _create(spark: SparkSession, path: str, text: str) -> None:
 
 
 def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    context: Any = spark.sparkContext  # what is Java's has no types
+    context: Any = spark.sparkContext  # Java's objects have no types
     place = context._jvm.org.apache.hadoop.fs.Path(path)
     return place.getFileSystem(context._jsc.hadoopConfiguration()), place

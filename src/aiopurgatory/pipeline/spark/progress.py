@@ -179,6 +179,6 @@ class _Tasks:
         for number in active | {number for number, (done, tasks) in self._seen.items() if done < tasks}:
             info = tracker.getStageInfo(number)
             done = info.numCompletedTasks if info else 0
-            # Spark skips stages whose output it still has.
+            # Spark skips a stage if it still has its output.
             self._seen[number] = (done, info.numTasks if info and number in active else done)
         return sum(done for done, _ in self._seen.values()), sum(tasks for _, tasks in self._seen.values())

@@ -25,7 +25,7 @@ class ModelError(PurgatoryError):
 class Workload:
     """How the operations of one kind arrive and complete.
 
-    They arrive as a Poisson process whose rate depends on the hour of the day (UTC). A share ``at_once`` of them
+    They arrive as a Poisson process with a rate that depends on the hour of the day (UTC). A share ``at_once`` of them
     completes on arrival. The others complete after a log-normal time, or never if ``p50_ms`` is None. The popularity of
     a key falls with its rank to the power of ``zipf``.
 
@@ -41,7 +41,7 @@ class Workload:
         zipf: exponent of the keys' popularity (default: 0, all keys are equally popular).
         at_once: share of operations that complete on arrival (default: 0).
         first_hour: hour of the day in which a trace begins (default: 0).
-        evidence: the numbers behind the model, with 95 % intervals and with what is extrapolated.
+        evidence: the numbers behind the model, with 95 % intervals and notes on extrapolation.
         findings: the same in words.
     """
 

@@ -77,8 +77,8 @@ class Inspector:
     """An ASGI app with the live page of one or more purgatories, to be mounted.
 
     Args:
-        purgatories: what to show. For a LongPolling, its purgatory and the answers to its polls are shown. For an
-            EventLog, its purgatory, in which each listener is an operation, and its statistics. Each must run in the
+        purgatories: purgatories to show. A LongPolling is shown with its purgatory and the answers to its polls; an
+            EventLog with its statistics and its purgatory, in which each listener is an operation. Each must run in the
             event loop that serves the page. It may be started later, closed, and started again.
         buses: buses to show beside them.
         show_keys: show keys as they are. False (default): show a hash of each instead, which does not reveal the key.

@@ -5,7 +5,7 @@ rebinding), or a middleware around the app allows it (CORS). In the first case, 
 In the second, it says where the request comes from.
 
 Why not Starlette's TrustedHostMiddleware: some supported releases split the Host at its first colon, so ``[::1]`` never
-matches (Kludex/starlette #3321). Nor does its answer say what to configure.
+matches (Kludex/starlette #3321). Nor does its answer name the setting to change.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Hosts:
 def is_cross_origin(headers: Mapping[str, str]) -> bool:
     """Whether a page of another origin could read the answer to a request with these *headers*."""
     site = headers.get("sec-fetch-site")
-    if site is not None:  # a link to the page is all right: a page cannot read what it leads to
+    if site is not None:  # a link to the page is all right: a page cannot read the target
         return site not in ("same-origin", "none") and headers.get("sec-fetch-mode") != "navigate"
     # Browsers send no Sec-Fetch-Site over plain HTTP, but for this machine's own names.
     origin = headers.get("origin")

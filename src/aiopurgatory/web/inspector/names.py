@@ -31,7 +31,7 @@ class Names(reprlib.Repr):
         self.maxstring = self.maxlong = self.maxother = MAX_NAME
 
     def of(self, key: Hashable) -> str:
-        """The name of *key*, at most MAX_NAME characters. Never raises, whatever the key's own methods do."""
+        """The name of *key*, at most MAX_NAME characters. Never raises, even if the key's own methods do."""
         try:
             if self.shown:
                 return self.repr(key)[:MAX_NAME]

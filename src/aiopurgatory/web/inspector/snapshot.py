@@ -162,7 +162,7 @@ def oldest_pending(entry: object) -> list[Operation]:
 
 
 def describe(op: Operation, names: Names) -> Row:
-    """What the page shows of the pending *op*."""
+    """The row of the page for the pending *op*."""
     keys = keys_of(op)
     return {
         "kind": kind_of(op),

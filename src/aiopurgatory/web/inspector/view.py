@@ -28,7 +28,7 @@ NOTICE: Final = 0.1
 #: The most rows of the history.
 HISTORY: Final = 300
 
-#: What the charts show.
+#: The statistics in the charts.
 CHARTED: Final = ("pending", "completed", "expired", "cancelled", "failed")
 
 
