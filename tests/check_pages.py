@@ -1,7 +1,7 @@
 """Checks the types of the Python in README.md and docs/: python -m tests.check_pages
 
 Each page becomes a folder in build/pages: a block with a title is a file of that name, and the others together are
-page.py. mypy and pyright then check each folder, as they would check what a user has copied. A page that asks for no
+page.py. mypy and pyright then check each folder, as they would check a user's copy. A page that asks for no
 annotations gets none: mypy is not strict here.
 """
 

@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
-    # What pytest adds to sys.path, processes that tests start need, too.
+    # Processes that tests start need pytest's additions to sys.path, too.
     added = [str(config.rootpath / name) for name in config.getini("pythonpath")]
     os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *added])
 
@@ -78,7 +78,7 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, objec
     if callable(fail):  # otherwise it is a thread that ends the run
         signal.signal(signal.SIGALRM, end)
         seconds, _ = signal.getitimer(signal.ITIMER_REAL)
-        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, if what cleans up hangs, too
+        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, if the cleanup hangs, too
     return answer
 
 

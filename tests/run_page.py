@@ -1,8 +1,8 @@
 """Runs the Python of a Markdown page: python tests/run_page.py PAGE [--apart]
 
-Blocks run in their order, in one namespace; with --apart, each in its own. What a block prints must be the block of
-text that follows it. A block with a title is a file: it is written to the current folder and imported, or run by
-pytest if its name begins with test_. An HTML comment that begins with "python" is run, too, and not shown.
+Blocks run in their order, in one namespace; with --apart, each in its own. The output of a block must be the
+block of text that follows it. A block with a title is a file: it is written to the current folder and imported, or
+run by pytest if its name begins with test_. An HTML comment that begins with "python" is run, too, and not shown.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def compiled_modules() -> list[str]:
-    """What a compiled wheel has compiled; whether this one is does not matter."""
+    """The modules that a compiled wheel has compiled; whether this one is does not matter."""
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     hook = wheel["hooks"]["custom"]
     found = {path for pattern in hook["include"] for path in ROOT.glob(pattern)}
@@ -42,7 +42,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def documented(node: Documented, found: Any) -> Iterator[tuple[Any, str]]:
-    """What has a docstring in the source, *found* and what it defines, and the docstring."""
+    """*found* and its members that have a docstring in the source, and the docstring."""
     doc = ast.get_docstring(node)
     if doc:
         yield found, doc

@@ -47,7 +47,7 @@ for path in (
     module, _, name = f"aiopurgatory.{path}".rpartition(".")  # imported by path: each needs its extra
     PUBLIC[f"{module}.{name}"] = getattr(importlib.import_module(module), name)
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
-#: What long lives. Each has a life, a name, statistics and observers.
+#: Long-lived objects. Each has a life, a name, statistics and observers.
 LONG_LIVED = [
     "aiopurgatory.Purgatory",
     "aiopurgatory.bus.Bus",
@@ -105,7 +105,7 @@ def test_notify_returns_nothing_and_check_a_number() -> None:
     for name, function in functions():
         method = name.rpartition(".")[2]
         if name.startswith("aiopurgatory.bus.Target"):
-            continue  # what others write may return anything
+            continue  # code of others may return anything
         if method in ("notify", "notify_all", "notify_threadsafe", "publish", "publish_threadsafe"):
             assert returned(function) == "None", name
         if method in ("check_and_complete", "check_all", "expire_all"):
@@ -115,7 +115,7 @@ def test_notify_returns_nothing_and_check_a_number() -> None:
 def test_timeout_is_a_keyword() -> None:
     for name, function in functions():
         timeout = parameters(function).get("timeout")
-        if timeout is not None and not name.endswith(".reschedule"):  # there it is what the method is about
+        if timeout is not None and not name.endswith(".reschedule"):  # there it is the subject of the method
             assert timeout.kind is inspect.Parameter.KEYWORD_ONLY, name
 
 

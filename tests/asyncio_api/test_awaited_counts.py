@@ -388,7 +388,7 @@ async def test_check_cut_off_does_not_hide_those_it_joined(purgatory: Purgatory,
         acting.result()
     assert checks(purgatory) == (0, 0)
     await settle()
-    assert checks(purgatory) == (2, 2)  # of "key"; and of "other" once more, for what was cut off
+    assert checks(purgatory) == (2, 2)  # of "key"; and of "other" once more, for the part that was cut off
     waiting.cancel()
 
 

@@ -265,7 +265,7 @@ if sys.version_info >= (3, 13):
 
 
 async def end_and_cancel(purgatory: Purgatory, kind: Kind, first: str, how: str) -> list[object]:
-    """A future ends and the scope of its awaiting task is cancelled, in one loop iteration. What the task saw."""
+    """End a future and cancel the scope of its awaiting task, in one loop iteration. Returns: the task's view."""
     future = kind.new(purgatory)
     seen: list[object] = []
 

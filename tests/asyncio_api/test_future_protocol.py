@@ -1,4 +1,4 @@
-"""An operation is a future by asyncio's own protocol: its states, its loop, and what an await is.
+"""An operation is a future by asyncio's own protocol: its states, its loop, and its await.
 
 Most tests run on an asyncio.Future, too. They follow test_futures.py of CPython.
 """
@@ -18,7 +18,7 @@ from .parts import ENDINGS, Boom, Kind, Op, seen_in
 
 pytestmark = pytest.mark.usefixtures("reports")
 
-# what it is
+# its nature
 
 
 async def test_isfuture_watched_or_not_is_true(purgatory: Purgatory) -> None:

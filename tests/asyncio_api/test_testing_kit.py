@@ -90,7 +90,7 @@ async def test_advance_reads_the_instant_of_each_expiry(purgatory: Purgatory, cl
 
         def on_complete(self) -> None:
             seen.append(clock.time())
-            if len(seen) < 4:  # and what is watched on the way is due on the way
+            if len(seen) < 4:  # and operations watched on the way are due on the way
                 purgatory.watch(Looking(1.0), ["key"])
 
     purgatory.watch(Looking(0.5), ["key"])

@@ -42,7 +42,7 @@ asyncio.run(main())
 
 
 def run(thrown: str) -> list[str]:
-    """What the script prints when it throws the expression *thrown* three times, then awaits."""
+    """The output of the script when it throws the expression *thrown* three times, then awaits."""
     script = SCRIPT.format(thrown=thrown)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -50,7 +50,7 @@ def early_by(peer: Peer) -> float:
 
 
 def left_behind(peer: Any) -> list[object]:
-    """What is not empty of what it keeps."""
+    """Its containers that are not empty."""
     kept = [getattr(peer, name, None) for name in ("_waiting", "_events", "_conditions", "tasks")]
     listed = peer.purgatory.listed() if isinstance(peer, Old) else 0
     return [each for each in (*kept, listed) if each]

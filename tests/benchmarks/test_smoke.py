@@ -34,6 +34,6 @@ def test_run_smoke_measures_everything(tmp_path: Path) -> None:
         assert line["completed"] + line["expired"] == line["requests"] == 1_000
         assert abs(line["completed"] - 500) < 100
     text = (tmp_path / "RESULTS.md").read_text()
-    assert text.count("\n## ") == 2 + len(measured)  # what was to be reached, where a peer beats us
+    assert text.count("\n## ") == 2 + len(measured)  # the target, where a peer beats us
     for plot in ("many.png", "timers.png"):
         assert (tmp_path / plot).stat().st_size > 10_000

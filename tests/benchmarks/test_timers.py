@@ -1,4 +1,4 @@
-"""The timers that ours is compared with do what they must: random steps against a sorted list, and how late each is."""
+"""The timers that ours is compared with are correct: random steps against a sorted list, and how late each is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EDGES = (1, 20, 63, 64, 400, 504, 512, 4_032, 8_000, 32_256, 160_000, 258_048, 3
 
 @dataclass(frozen=True)
 class Allowed:
-    """What one design may do differently: when a deadline added at a time expires, and how late that is at most."""
+    """The freedom of one design: when a deadline added at a time expires, and how late that is at most."""
 
     due: Callable[[int, int], int]
     late_by: Callable[[int], int]  # by timeout
@@ -67,7 +67,7 @@ assert ALLOWED.keys() == DESIGNS.keys()
 
 @dataclass
 class Pair:
-    """A design and the oracle: a list of who is pending, sorted by when each is due."""
+    """A design and the oracle: a list of pending timers, sorted by deadline."""
 
     name: str
     rng: random.Random
@@ -105,7 +105,7 @@ class Pair:
         self.pending.sort()
 
     def cancel(self) -> None:
-        """Anybody pending, or anybody who is not (again)."""
+        """Any pending timer, or one that is pending no longer."""
         if self.pending and self.rng.random() < 0.8:
             self.gone.append(self.pending.pop(self.rng.randrange(len(self.pending)))[2])
             self.design.cancel(self.gone[-1])

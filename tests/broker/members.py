@@ -23,7 +23,7 @@ with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # h
 
 
 class Ledger:
-    """What has been committed: of each partition the offsets, in the order of the commits."""
+    """The commits: of each partition the offsets, in the order of the commits."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, list[int]] = defaultdict(list)
@@ -44,7 +44,7 @@ class Ledger:
 
 
 class Member(ABC):
-    """One that reads in a thread and commits what it has read. Its partitions are taken from it only as it polls."""
+    """One that reads in a thread and commits its records. Its partitions are taken from it only as it polls."""
 
     def __init__(self, address: str, topic: str, ledger: Ledger) -> None:
         self.address = address
@@ -137,7 +137,7 @@ class AiokafkaMember(Member):
 
 
 class _Patient(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
-    """Lets its consumer note what it has read before its partitions go."""
+    """Lets its consumer note its records before its partitions go."""
 
     def __init__(self, at_work: asyncio.Lock) -> None:
         self._at_work = at_work

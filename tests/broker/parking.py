@@ -1,4 +1,4 @@
-"""Requests of each kind that wait, on a broker whose followers lag for long."""
+"""Requests of each kind that wait, on a broker with followers that lag for long."""
 
 from __future__ import annotations
 

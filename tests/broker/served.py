@@ -57,12 +57,12 @@ class Served:
         return f"127.0.0.1:{self.port}"
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Its exit code after a signal, and what it has logged."""
+        """Its exit code after a signal, and its log."""
         self.process.send_signal(number)
         return self.wait()
 
     def wait(self) -> tuple[int, str]:
-        """Its exit code, and what it has logged."""
+        """Its exit code, and its log."""
         self.process.communicate(timeout=PATIENCE)
         self._log.seek(0)
         return self.process.returncode, self._log.read()

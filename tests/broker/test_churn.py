@@ -1,4 +1,4 @@
-"""A group whose members come, go and are killed reads every record once, in order."""
+"""A group of members that come, go and are killed reads every record once, in order."""
 
 from __future__ import annotations
 

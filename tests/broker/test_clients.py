@@ -1,4 +1,4 @@
-"""Each of the three clients writes and reads what it is given, against a broker in a process of its own."""
+"""Each of the three clients writes and reads records, against a broker in a process of its own."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WATCHED = 5.0
 
 @pytest.fixture
 async def parked(own_served: Served) -> AsyncIterator[list[Wire]]:
-    """Consumers, each with a fetch that waits for what comes to the topic `idle`."""
+    """Consumers, each with a fetch that waits for records of the topic `idle`."""
     wires: list[Wire] = []
     async with await Wire.open(own_served.port) as helper:
         await create(helper, "idle")
@@ -41,7 +41,7 @@ async def test_crowd_that_waits_takes_no_time(own_served: Served, parked: list[W
     await asyncio.sleep(WATCHED)
     share = (own_served.cpu() - cpu) / (time.monotonic() - begin)
     assert share < 0.05
-    # Deadlines are minutes away: what wakes it is the followers' own, and the coarse buckets on the way.
+    # Deadlines are minutes away: the wake-ups are for the followers' own, and for coarse buckets on the way.
     assert own_served.metric("wakeups_total", "fetch") - wakeups <= 20 * WATCHED
     assert own_served.pending("fetch") == CROWD + 2
 

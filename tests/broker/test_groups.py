@@ -1,4 +1,4 @@
-"""Groups of real consumers share the partitions of a topic; raw members are told what they do wrong."""
+"""Groups of real consumers share the partitions of a topic; raw members are told their mistakes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_group_of_two_of_librdkafka_splits_and_leaves(served: Served) -> None:
     second.close()
 
 
-# what raw members are told
+# answers to raw members
 
 
 async def joined(wire: Wire, group: str, **values: Any) -> tuple[str, int]:

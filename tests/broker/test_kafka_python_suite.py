@@ -24,7 +24,7 @@ pytestmark = pytest.mark.broker
 
 #: Not among them, as whole modules: test_sasl_integration and test_ssl_integration. The broker has no security.
 MODULES: Final = [f"test_{name}_integration.py" for name in ("admin", "consumer", "producer")]
-#: Tests that do not apply, and what they want that the broker does not have.
+#: Tests that do not apply, and the feature that the broker lacks.
 NOT_HERE: Final = {
     "test_transactional_producer_messages": "transactions",
     "test_transactional_producer_offsets": "transactions",
@@ -50,7 +50,7 @@ NOT_HERE: Final = {
 }
 #: The Kafka that kafka-python takes the broker for, by the versions of its requests.
 INFERRED: Final = "3.0"
-#: The oldest Kafka whose requests are all spoken here. The client is told that it is this one, and asks nothing.
+#: The oldest Kafka with requests that are all known here. The client is told that it is this one, and asks nothing.
 OLDEST: Final = "0.11"
 #: Tests that do not apply to a client that was told so.
 NOT_TOLD: Final = {"test_kafka_version_infer": "asks the broker for its version"}

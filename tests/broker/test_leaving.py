@@ -1,4 +1,4 @@
-"""A client that leaves takes along what it waits for. What others wait for stays."""
+"""A client that leaves takes its operations along. Those of others stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def named(broker: Broker, name: str) -> Purgatory:
 
 
 async def park(broker: Broker, api: str, wire: Wire, helper: Wire) -> Statistics:
-    """Send a request on *wire* that waits. Returns: what its purgatory tells then."""
+    """Send a request on *wire* that waits. Returns: the figures of its purgatory then."""
     name, prepare = PREPARED[api]
     values = await prepare(wire, helper)
     purgatory = named(broker, name)

@@ -1,4 +1,4 @@
-"""What is no request ends its connection with one line in the log, and nothing else."""
+"""Bytes that are no request end their connection with one line in the log, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics and the live page tell of what waits in the broker."""
+"""Metrics and the live page show the operations that wait in the broker."""
 
 from __future__ import annotations
 

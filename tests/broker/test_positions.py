@@ -19,7 +19,7 @@ async def write(wire: Wire, topic: str, *timestamps: int) -> None:
 
 
 async def first_read(broker: Broker, topic: str, reset: str) -> bytes:
-    """What a consumer reads first that has no offset; another record is written when it has begun."""
+    """The first record of a consumer without an offset; another record is written when it has begun."""
     port = broker.port
     settings = {"bootstrap_servers": f"127.0.0.1:{port}", "auto_offset_reset": reset}
     async with aiokafka.AIOKafkaConsumer(topic, **settings) as consumer, await Wire.open(port) as wire:

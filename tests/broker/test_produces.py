@@ -1,4 +1,4 @@
-"""What is appended, what is refused, and when a producer with acks=all is answered."""
+"""Batches appended and refused, and when a producer with acks=all is answered."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_batches_of_two_producers_do_not_meet(wire: Wire) -> None:
     assert [each.base_offset for each in answers] == [0, 1]
 
 
-# what is no batch
+# no batch at all
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ async def test_produce_with_stalled_follower_times_out_and_recovers(broker: Brok
     assert late.error_code == ErrorCode.request_timed_out
     assert (await produce(wire, "t", batch(b"d"), acks=1)).error_code == ErrorCode.none
     assert (await produce(wire, "other", batch(b"b"))).error_code == ErrorCode.none
-    assert await end_of(wire, "t") == 1  # consumers see what both followers have acked
+    assert await end_of(wire, "t") == 1  # consumers see records that both followers have acked
     async with await Wire.open(broker.port) as second:
         await second.send("produce", **produce_values("t", batch(b"e")))
         await until(lambda: broker.acks.statistics().pending > pending_sessions(broker), "it waits for the follower")

@@ -16,7 +16,7 @@ from .parking import LONG, PREPARED, code_in
 from .served import Served, wait_until
 from .wires import Wire
 
-#: How each is answered: a fetch with what there is, and the others so that the client tries again.
+#: How each is answered: a fetch with the records there are, and the others so that the client tries again.
 ANSWERS = {
     "fetch": ErrorCode.none,
     "produce": ErrorCode.request_timed_out,

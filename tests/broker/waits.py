@@ -1,4 +1,4 @@
-"""Waiting for what is to come true, without knowing when."""
+"""Waiting for a condition, without knowing when."""
 
 from __future__ import annotations
 

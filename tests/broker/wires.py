@@ -1,4 +1,4 @@
-"""A client of raw requests, encoded by kio: what a real client would never send, or not at that moment."""
+"""A client of raw requests, encoded by kio: requests that a real client would never send, or not at that moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from .served import PATIENCE
 
 KEYS: Final = {name: key for key, name in api_key_map.items()}
-#: What is sent where a test does not say otherwise.
+#: The defaults of requests.
 VERSIONS: Final = {
     "produce": 9,
     "fetch": 11,
@@ -125,7 +125,7 @@ class Wire:
         return await self.receive()
 
     async def rest(self) -> bytes:
-        """What comes until the broker closes the connection."""
+        """All bytes until the broker closes the connection."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read()

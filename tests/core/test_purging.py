@@ -39,7 +39,7 @@ async def test_end_leaves_entries_for_the_purge(lazy: Purgatory) -> None:
     ops = [lazy.watch(Op(60.0), ["a", "b"]) for _ in range(4)]
     ops[0].force_complete()
     ops[1].ready = True
-    assert lazy.check_and_complete("a") == 1  # it unlinks what it finds ended: two there
+    assert lazy.check_and_complete("a") == 1  # it unlinks ended operations: two there
     check_invariants(lazy)
     stats = lazy.statistics()
     assert (stats.pending, stats.watched, stats.estimated_total, stats.buckets) == (2, 6, 4, 1)

@@ -16,7 +16,7 @@ FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
 
 
 def start(name: str, *args: str) -> subprocess.Popen[str]:
-    # A group of its own, to be interrupted as a terminal does it. Whatever it starts in turn holds the pipes, too:
+    # A group of its own, to be interrupted as a terminal does it. Processes that it starts hold the pipes, too:
     # communicate() returns only when that is gone as well.
     command = [sys.executable, str(EXAMPLES / name), *args]
     pipe = subprocess.PIPE
@@ -24,6 +24,6 @@ def start(name: str, *args: str) -> subprocess.Popen[str]:
 
 
 def read(client: socket.socket) -> tuple[int, str]:
-    """The status and the rest of what the server answers before it closes the connection."""
+    """The status and the rest of the server's answer before it closes the connection."""
     with client, client.makefile(newline="") as stream:
         return int(stream.readline().split()[1]), stream.read()

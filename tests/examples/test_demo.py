@@ -1,4 +1,4 @@
-"""Every example runs as its reader would run it, and the demo meets what it asks of itself."""
+"""Every example runs as its reader would run it, and the demo meets its own demands."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_demo_small_version_meets_every_must_be() -> None:
     assert (process.returncode, err) == (0, ""), out
     assert f"aiopurgatory {FORM}" in out
     figures = dict(re.findall(r"│ (\w[^│]*?) +│ +(.*?) │", out))
-    # A poll whose client has left counts for 50 ms yet, and so may its next one.
+    # A poll counts for 50 ms after its client has left, and so may its next one.
     assert 190 <= int(figures["parked at peak"]) <= 220
     assert min(int(figures[what]) for what in ("answered by data", "timed out", "hung up")) > 0
     assert (figures["early"], figures["lost, doubled or out of order"][:5]) == ("0", "0 of ")

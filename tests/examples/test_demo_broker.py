@@ -1,4 +1,4 @@
-"""The demo of the broker meets what it asks of itself, with Kafka's own client."""
+"""The demo of the broker meets its own demands, with Kafka's own client."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_streams_demo_ended_leaves_nothing_behind(how: signal.Signals, fault: st
         shown += line
     os.killpg(process.pid, how)
     start_of_end = time.monotonic()
-    out, err = process.communicate(timeout=20)  # whatever is left would hold the pipes
+    out, err = process.communicate(timeout=20)  # processes left would hold the pipes
     assert time.monotonic() - start_of_end < 15
     assert (process.returncode, err) == (130 if how == signal.SIGINT else -how, "")
     assert how == signal.SIGKILL or out.endswith("interrupted\n")

@@ -64,7 +64,7 @@ def test_workers_demo_ended_leaves_nothing_behind(how: signal.Signals, lines: in
     assert (process.returncode, err) == (130 if how == signal.SIGINT else -how, "")
     assert how == signal.SIGKILL or out.endswith("interrupted\n")
     found = re.search(r"@127\.0\.0\.1:(\d+)\S* in (/tmp/\S+);", shown)
-    if found is None:  # interrupted before the server had an address; whatever was left would hold the pipes
+    if found is None:  # interrupted before the server had an address; processes left would hold the pipes
         assert lines == 1, shown
         return
     assert not Path(found[2]).exists()

@@ -79,7 +79,7 @@ async def test_task_group_cancelled_scope_leaves_nothing(purgatory: Purgatory) -
         group.cancel_scope.cancel()
         assert is_empty(purgatory)  # from that instant
     assert all(op.cancelled() for op in ops)
-    # anyio cancels again on every turn until a task ends; what awaits an operation ends on the first.
+    # anyio cancels again on every turn until a task ends; a task that awaits an operation ends on the first.
     assert max(task.cancelling() for task in tasks) == 1
     assert is_empty(purgatory)
 

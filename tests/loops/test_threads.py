@@ -180,7 +180,7 @@ async def test_threadsafe_after_close_is_silent_keeps_nothing(clock: ManualClock
     await asyncio.to_thread(purgatory.notify_threadsafe, key)
     left = weakref.ref(key)
     del key
-    gc.collect()  # what the thread left
+    gc.collect()  # the thread's remains
     assert left() is None
 
 

@@ -1,4 +1,4 @@
-"""What a purgatory promises, done with lists that are searched each time: no wheel, no clock task, no event loop."""
+"""The promises of a purgatory, kept with lists that are searched each time: no wheel, no clock task, no event loop."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class NaiveOp(Hooks):
             self.side.reported[self.n, answer_of(self)] += 1
 
     def deliver(self) -> None:
-        """Those who await it have their turn."""
+        """Its awaiting tasks have their turn."""
         if self.outcome is None or not self.waits:
             return
         for wait in self.waits:
@@ -343,7 +343,7 @@ class NaivePurgatory:
 
 
 class NaiveSide(Side):
-    """Where the contract leaves it open who is tried next, it goes by what the real side has done."""
+    """Where the contract does not say which is tried next, it follows the real side."""
 
     def __init__(self, purge_interval: int, max_pending: int | None, real: RealSide) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the two purgatories of the model test have in common, and the real one of them."""
+"""The common part of the two purgatories of the model test, and the real one of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from aiopurgatory.testing import ManualClock, check_invariants
 START = 1 / 128
 TICK = 0.25
 
-#: What is done to a purgatory: the name of a method, of the purgatory or an operation, and its arguments.
+#: An action on a purgatory: the name of a method, of the purgatory or an operation, and its arguments.
 Action: TypeAlias = tuple[Any, ...]
 Result: TypeAlias = tuple[int, bool]
 
 
 class UserError(Exception):
-    """What users' code raises here."""
+    """The exception of users' code here."""
 
 
 class Spec(NamedTuple):
@@ -102,7 +102,7 @@ class Side(ABC):
                 self.act(action, op)
 
     def act(self, action: Action, inside: Any = None) -> None:
-        """Do *action*, in a hook of the operation *inside* or in none, and write down what comes back."""
+        """Do *action*, in a hook of the operation *inside* or in none, and write down the result."""
         try:
             answer = self.answer(action, inside)
         except (PurgatoryError, ValueError) as exc:
@@ -134,7 +134,7 @@ class Side(ABC):
         return getattr(self.purgatory, method)(*args)
 
     def op(self, back: int | None, inside: Any) -> Any:
-        """The operation whose hook this is, or the one that came so many before the last."""
+        """The operation of this hook, or the one that came so many before the last."""
         return inside if back is None else self.ops[-1 - back % len(self.ops)]
 
     def leave(self, back: int | None, inside: Any) -> object:
@@ -154,7 +154,7 @@ class Side(ABC):
 
 
 def answer_of(op: Any) -> object:
-    """What awaiting *op* comes to, as something that compares equal."""
+    """The result of awaiting *op*, as something that compares equal."""
     try:
         return op.result()
     except (UserError, PurgatoryClosedError, asyncio.CancelledError, asyncio.InvalidStateError) as exc:

@@ -1,6 +1,6 @@
-"""The whole purgatory against a naive one, with operations whose hooks call back into the purgatory.
+"""The whole purgatory against a naive one. Hooks of the operations call back into the purgatory.
 
-Both are told the same, step by step: the same operations with the same scripts, which say what their hooks do. After
+Both are told the same, step by step: the same operations with the same scripts, which their hooks follow. After
 each step both must have called the same hooks in the same order and got the same answers, and must hold the same.
 """
 

@@ -184,7 +184,7 @@ def test_load_clock_of_1970_in_one_row_stays_quick(tmp_path: Path) -> None:
     assert load(tmp_path).rates.axis.count <= 721
 
 
-# What the page says
+# The words of the page
 
 
 class _Text(HTMLParser):
@@ -353,7 +353,7 @@ def shown(driver: webdriver.Chrome, folder: Path, *, width: int = 1280, scheme: 
     driver.get((folder / "report.html").as_uri())
 
 
-# Of each element with text: its text, its contrast, and how light what is behind it is.
+# Of each element with text: its text, its contrast, and how light its background is.
 COLOURS = """
 const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
 const linear = (c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;

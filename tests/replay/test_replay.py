@@ -22,7 +22,7 @@ from aiopurgatory.replay.settings import Setting
 from aiopurgatory.replay.target import VirtualClock
 from aiopurgatory.testing import ManualClock, check_invariants
 
-#: From here on, no float of seconds is off its microsecond by what advance() adds up.
+#: From here on, the sums of advance() put no float of seconds off its microsecond.
 BEGIN_US = 1_000_000_000
 
 

@@ -1,6 +1,6 @@
 """A fixed number of grants, handed out by operations that complete, expire and are cancelled at random, in one turn.
 
-Whatever happens in whatever order: no grant is lost, none is handed out twice.
+In any order of events: no grant is lost, none is handed out twice.
 """
 
 from __future__ import annotations

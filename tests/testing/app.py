@@ -12,7 +12,7 @@ from aiopurgatory import Purgatory
 
 
 def make_app(purgatory: Purgatory) -> FastAPI:
-    """An app whose GET /messages waits up to 30 s for a message after the client's last one."""
+    """An app with a GET /messages that waits up to 30 s for a message after the client's last one."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

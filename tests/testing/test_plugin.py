@@ -81,7 +81,7 @@ class Forever(DelayedOperation[None]):
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inner pytest loads what it is told to, and takes no options from here."""
+    """The inner pytest loads its named plugins, and takes no options from here."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 

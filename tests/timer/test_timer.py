@@ -314,7 +314,7 @@ def test_advance_within_one_bucket_is_fifo(deadline: int) -> None:
     assert expired == tasks
 
 
-# what callbacks may do
+# callbacks
 
 
 def test_advance_callback_adds_into_flushed_bucket_next_round() -> None:

@@ -1,6 +1,6 @@
 """The same few endpoints for each framework, written as its users would; here, for Starlette.
 
-GET /polls/{topic}      a long poll, by the route; ?client= names who polls
+GET /polls/{topic}      a long poll, by the route; ?client= names the client
 POST /polls/{topic}     a new version; answers how many polls waited for that
 GET /events/{topic}     the same as a stream of events
 GET /own/{topic}        a long poll in a handler of its own
@@ -63,7 +63,7 @@ def statistics() -> dict[str, Any]:
 
 
 class Account:
-    """What must not be left half done."""
+    """Work that must be finished."""
 
     def __init__(self) -> None:
         self.credited = 0
@@ -118,7 +118,7 @@ def starlette() -> Starlette:
 
 
 def client(scope: Scope) -> str | None:
-    """Who polls, as it says itself."""
+    """The client's name for itself."""
     return HTTPConnection(scope).query_params.get("client")
 
 

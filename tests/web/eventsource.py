@@ -66,7 +66,7 @@ class Client(Parser):
         self.status = 0
         self.headers: dict[str, str] = {}
         self.complete = False
-        #: What the server has in hand until the client reads on.
+        #: The message that the server holds until the client reads on.
         self.unread: list[bytes] = []
         self.reads = asyncio.Event()
         self.reads.set()
@@ -95,7 +95,7 @@ class Client(Parser):
         await self.task
 
     async def read_one(self) -> None:
-        """Take what is on its way, and nothing of what comes then."""
+        """Take the bytes on their way, and none that come later."""
         self.reads.set()
         self.reads.clear()
         await settle()

@@ -24,7 +24,7 @@ ENV = os.environ | {"PYTHONPATH": f"{Path(aiopurgatory.__file__).parents[1]}{os.
 
 
 class Answered:
-    """What a server answered on a connection until it closed it."""
+    """A server's answer on a connection, until it closed it."""
 
     def __init__(self, raw: bytes) -> None:
         head, _, self.body = raw.partition(b"\r\n\r\n")

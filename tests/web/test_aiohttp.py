@@ -1,4 +1,4 @@
-"""Apps of aiohttp whose clients leave: what becomes of their handlers."""
+"""Handlers of aiohttp apps when their clients leave."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def site() -> Site:
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 (what it waits for tells nobody)
+        while not holds():  # noqa: ASYNC110 (no event announces it)
             await asyncio.sleep(0.01)
 
 

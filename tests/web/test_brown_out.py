@@ -26,7 +26,7 @@ def polls(purgatory: Purgatory) -> Polls:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disconnect is noticed at once, and what may not queue any longer ends in the next iterations."""
+    """A disconnect is noticed at once, and polls that may not queue any longer end in the next iterations."""
     monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
     monkeypatch.setattr("aiopurgatory.web.reads.MAX_QUEUE", 0.0)
 
@@ -348,7 +348,7 @@ async def test_read_that_fails_since_it_is_cancelled_is_no_outage(
 @pytest.mark.slow
 @pytest.mark.parametrize("times_out", [True, False])
 async def test_brown_out_ends_polls_in_time(monkeypatch: pytest.MonkeyPatch, times_out: bool) -> None:
-    """300 clients of as many topics, whose source does not answer: it times out after 1 s, or never does."""
+    """300 clients of as many topics, and a source that does not answer: it times out after 1 s, or never does."""
     monkeypatch.undo()
 
     class Hangs:

@@ -1,4 +1,4 @@
-"""What streams of events send and when, without a server: on a clock that stands still."""
+"""The events of streams, and their times, without a server: on a clock that stands still."""
 
 from __future__ import annotations
 
@@ -599,7 +599,7 @@ async def test_version_that_raises_while_waiting_is_heard(purgatory: Purgatory) 
     assert purgatory.num_delayed == 0
 
 
-# what is gone
+# versions that are gone
 
 
 async def test_version_too_old_is_told_before_the_state(streams: Streams) -> None:

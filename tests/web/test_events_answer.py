@@ -1,4 +1,4 @@
-"""Streams of events from handlers of one's own, without a server: whoever iterates them may leave in any way."""
+"""Streams of events from handlers of one's own, without a server: their iterator may be left in any way."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_handler_cancelled_during_the_first_read_leaves_nothing(purgatory:
     assert (purgatory.num_delayed, found.streams, found.groups, database.under_way) == (0, 0, 0, 0)
 
 
-# whoever iterates leaves
+# the iterator is left
 
 
 async def test_break_releases_the_place(handlers: Handlers, purgatory: Purgatory) -> None:
@@ -196,7 +196,7 @@ async def test_answer_that_is_kept_and_not_iterated_expires(
     await settle()
     found = handlers.polling.statistics()
     assert (purgatory.statistics().expired, purgatory.num_delayed, found.streams, found.groups) == (1, 0, 0, 0)
-    assert len(await rest(events)) == 1  # what was read before
+    assert len(await rest(events)) == 1  # it was read before
 
 
 async def test_reader_slower_than_the_stall_gets_no_more(handlers: Handlers, clock: ManualClock) -> None:

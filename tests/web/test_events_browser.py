@@ -1,4 +1,4 @@
-"""Streams of events in a real browser: what its EventSource makes of them."""
+"""Streams of events in a real browser, as its EventSource takes them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Site:
     def __init__(self, purgatory: Purgatory) -> None:
         self.purgatory = purgatory
         self.counters = Forgets()
-        # A second: the server has closed its port by then, or it would refuse who comes back, who then gives up.
+        # A second: the server has closed its port by then. Otherwise it would refuse clients, and they would give up.
         self.polling = LongPolling(purgatory, self.counters, policy=Policy(retry_after=(1, 1)))
         #: The Last-Event-ID of each stream, in the order in which they began.
         self.last_ids: list[str | None] = []
@@ -136,7 +136,7 @@ async def browser(driver: webdriver.Chrome) -> AsyncIterator[Browser]:
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(15):
-        while not holds():  # noqa: ASYNC110 (what it waits for tells nobody)
+        while not holds():  # noqa: ASYNC110 (no event announces it)
             await asyncio.sleep(0.01)
 
 

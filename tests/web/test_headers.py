@@ -1,4 +1,4 @@
-"""What clients send in Prefer and If-None-Match, hostile ones too."""
+"""Prefer and If-None-Match as clients send them, hostile ones too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from aiopurgatory.web.prefer import ANY, MAX_FIELD, entity_tags, is_entity_tag, wait_preference
 
-#: What a hostile field repeats.
+#: The repeated part of a hostile field.
 PIECES = ['"', '\\"', ",", " ", "wait", "wait =", "wait=1 ", "W/", 'W/"', '"a" ', "\t", "x", "-"]
 
 

@@ -1,4 +1,4 @@
-"""How receive() is called while a poll waits: in whose context, and in how many threads at a time."""
+"""How receive() is called while a poll waits: in which context, and in how many threads at a time."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def run(log: EventLog) -> AsyncIterator[Run]:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 what changes it knows of no event
+        while not condition():  # noqa: ASYNC110 no event announces it
             await asyncio.sleep(0.001)
 
 

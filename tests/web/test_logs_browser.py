@@ -1,4 +1,4 @@
-"""Streams of an event log in a real browser, through a real nginx: what its EventSource makes of them."""
+"""Streams of an event log in a real browser, through a real nginx, as its EventSource takes them."""
 
 from __future__ import annotations
 

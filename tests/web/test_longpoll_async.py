@@ -1,4 +1,4 @@
-"""Long polls of a source that has to be awaited: who shares which read, and what a poll can miss."""
+"""Long polls of a source that has to be awaited: shared reads, and changes that a poll can miss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLICY = Policy(jitter=0.0, margin=0.0, max_wait=30.0)
 
 
 class Database:
-    """Each resource is a number. A call sees what is there when it begins, and answers when it is let."""
+    """Each resource is a number. A call sees the state at its beginning, and answers when it is let."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -123,7 +123,7 @@ async def test_herd_shares_its_reads(polls: Polls) -> None:
     bodies = {(await poll).body for poll in herd}
     assert bodies == {b"n 0 1"}
     assert before <= 2
-    assert len(polls.database.calls) - before <= 3  # the version, and the body; one more for who came late
+    assert len(polls.database.calls) - before <= 3  # the version, and the body; one more for the latecomer
 
 
 async def test_reads_under_way_are_bounded(purgatory: Purgatory) -> None:

@@ -1,4 +1,4 @@
-"""What observers and Prometheus learn of long polls."""
+"""Long polls as observers and Prometheus see them."""
 
 from __future__ import annotations
 

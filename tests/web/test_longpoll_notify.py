@@ -1,4 +1,4 @@
-"""What notify() answers and when: after the linger, and from other threads."""
+"""The polls that notify() answers, and when: after the linger, and from other threads."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_notify_with_a_bad_limit_is_refused(
 
 
 def in_thread(call: Callable[[], object]) -> list[object]:
-    """What *call* returned or raised in another thread, while the event loop stood still."""
+    """The result or exception of *call* in another thread, while the event loop stood still."""
     found: list[object] = []
 
     def run() -> None:
@@ -306,7 +306,7 @@ async def test_notify_threadsafe_of_no_key_is_an_error(purgatory: Purgatory, cou
 
 
 class Blocked:
-    """Keeps the loop from turning while a thread calls: what the calls leave for it to do piles up."""
+    """Keeps the loop from turning while a thread calls: the work that the calls leave for it piles up."""
 
     def __init__(self, call: Callable[[int], object], calls: int) -> None:
         def run() -> None:

@@ -1,4 +1,4 @@
-"""Sources whose read() returns the version of the body, too: no body is newer than its ETag."""
+"""Sources with a read() that returns the version of the body, too: no body is newer than its ETag."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ async def test_poll_that_comes_later_gets_no_result_of_before(polls: Polls) -> N
 
 
 async def test_deadline_gets_no_result_of_before(polls: Polls, purgatory: Purgatory) -> None:
-    """Its last read is to find what nobody was told of."""
+    """Its last read is to find an unannounced change."""
     parked = await park(polls, 10, known='"0", "1"')
     polls.publish()
     await turns(100)
@@ -169,7 +169,7 @@ async def test_deadline_gets_no_result_of_before(polls: Polls, purgatory: Purgat
 async def test_answers_are_never_older_than_the_notification(
     polls: Polls, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Changes in every loop iteration, each with a notification. Clients poll again with what they got."""
+    """Changes in every loop iteration, each with a notification. Clients poll again with their new versions."""
     chance = random.Random(seed)
     tell, begin = Rereads.tell, Rereads.begin
     #: The number when the poll was last told of a change, by client; and when its last read began.
@@ -210,7 +210,7 @@ async def test_answers_are_never_older_than_the_notification(
             polls.database.numbers["n"] = polls.database.numbers.get("n", 0) + 1
             WAYS[chance.choice([*WAYS])](purgatory)
         await asyncio.sleep(0)
-    await turns(500)  # whoever missed the last change waits for ever
+    await turns(500)  # a poll that missed the last change waits for ever
     is_over = True
     purgatory.expire_all()
     assert {await one for one in clients} == {f'"{polls.database.numbers["n"]}"'}

@@ -1,4 +1,4 @@
-"""Stop signals reach the purgatory and the server, whoever handles them."""
+"""Stop signals reach the purgatory and the server, with any handler."""
 
 from __future__ import annotations
 

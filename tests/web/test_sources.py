@@ -1,4 +1,4 @@
-"""What a source returns and raises, awaited or not."""
+"""Results and exceptions of a source, awaited or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .test_longpoll_async import POLICY, settle
 
 
 class Given:
-    """Returns what it is given, or raises it."""
+    """Returns a given result, or raises it."""
 
     def __init__(self, version: Any, body: Any = b"body") -> None:
         self.given = version

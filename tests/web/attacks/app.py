@@ -1,4 +1,4 @@
-"""The app that is attacked. All of its routes share one purgatory, whose places must be free again.
+"""The app that is attacked. All of its routes share one purgatory, and its places must be free again.
 
 GET /polls/{topic}      a long poll
 POST /polls/{topic}     a new version
@@ -65,7 +65,7 @@ class BrownOut:
 
 
 class Meter:
-    """Adds up the CPU time that routes take from their call until they answer: not what the server takes."""
+    """Adds up the CPU time that routes take from their call until they answer: not the server's own."""
 
     seconds = 0.0
 
@@ -90,7 +90,7 @@ async def parsed(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def client(scope: Scope) -> str | None:
-    """Who polls, as it says itself."""
+    """The client's name for itself."""
     return HTTPConnection(scope).query_params.get("client")
 
 
@@ -117,7 +117,7 @@ def starlette(**streams: Any) -> Starlette:
 
         before = time.thread_time()
         await asyncio.to_thread(publish)
-        await asyncio.sleep(0.1)  # what is left to do
+        await asyncio.sleep(0.1)  # the rest of the work
         return Response(str(time.thread_time() - before))
 
     async def plain(request: Request) -> Response:

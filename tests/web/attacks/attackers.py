@@ -1,4 +1,4 @@
-"""What anonymous clients do to a server, and what must hold meanwhile and afterwards."""
+"""Attacks of anonymous clients, and the conditions that must hold meanwhile and afterwards."""
 
 from __future__ import annotations
 

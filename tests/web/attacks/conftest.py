@@ -9,7 +9,7 @@ Figure = Callable[[str], None]
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Figure:
-    """Notes what was measured. pytest prints it at the end if it was called for this folder."""
+    """Notes measurements. pytest prints them at the end if it was called for this folder."""
     return lambda text: request.node.user_properties.append(("figure", text))
 
 

@@ -1,4 +1,4 @@
-"""A request over HTTP/2 whose repeated headers take a byte each on the wire."""
+"""A request over HTTP/2 with repeated headers that take a byte each on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crowds that do what clients may do, but too much of it."""
+"""Crowds of clients that do allowed things too often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers and queries cost the routes little. What the server and the framework do with them is not counted.
+"""Headers and queries cost the routes little. The work of the server and the framework is not counted.
 
 h11 takes ten to forty times as long for many short lines. uvicorn with h11 answers 400 to more than it reads at once,
 Hypercorn 431.
@@ -37,7 +37,7 @@ SERVERS = ["uvicorn-uvloop-httptools", "uvicorn-asyncio-h11", "hypercorn-asyncio
 
 
 def ms_per_mb(served: Served, send: Callable[[bool], int], size: int) -> float:
-    """What a MB costs the routes that *send* sends if its argument is True. Beyond LIMIT: least of three tries."""
+    """The cost to the routes of a MB that *send* sends if its argument is True. Beyond LIMIT: least of three tries."""
     times = max(MB // size, 1)
 
     def spent(full: bool) -> float:

@@ -1,4 +1,4 @@
-"""Anonymous clients keep no place, whatever they send before they leave."""
+"""Anonymous clients keep no place after they leave, for any request."""
 
 from __future__ import annotations
 

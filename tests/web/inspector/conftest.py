@@ -17,5 +17,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """A browser is slow, and the loop plays no part in what it shows."""
+    """A browser is slow, and its pages do not depend on the loop."""
     return {"asyncio": asyncio.new_event_loop} if "test_page" in item.nodeid else None

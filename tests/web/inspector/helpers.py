@@ -31,7 +31,7 @@ class Wait(DelayedOperation[str]):
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 (what it waits for tells nobody)
+    while not condition():  # noqa: ASYNC110 (no event announces it)
         await asyncio.sleep(0.01)
 
 
@@ -88,7 +88,7 @@ async def state(port: int, after: str = "") -> Any:
 
 
 async def state_with(port: int, **figures: int) -> Any:
-    """The first state whose statistics are *figures*."""
+    """The first state with the statistics *figures*."""
     found = await state(port)
     while found["statistics"] | figures != found["statistics"]:
         found = await state(port, found["cursor"])

@@ -1,4 +1,4 @@
-"""The app: who may ask for what, and where it may be mounted."""
+"""The app: allowed clients, and places to mount it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under which hosts the page may be reached, and by whose pages: else a page of another site could read it."""
+"""The hosts of the page, and the origins that may read it. Pages of other sites may not."""
 
 from __future__ import annotations
 

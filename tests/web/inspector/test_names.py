@@ -92,7 +92,7 @@ async def test_search_shows_no_more_than_a_page_can() -> None:
 
 
 class Hostile:
-    """A key that does what no key should, once it has been let in."""
+    """A key that misbehaves once it has been let in."""
 
     armed = False
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 class Page:
-    """What the tests ask of the browser. Blocking: to be called in a thread."""
+    """The tests' questions to the browser. Blocking: to be called in a thread."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
@@ -66,7 +66,7 @@ class Page:
         self.driver.execute_cdp_cmd(f"Emulation.{command}", arguments)
 
     def problems(self) -> list[Any]:
-        """What the console and the policy complained of since the last call."""
+        """Complaints of the console and the policy since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def requested(self) -> list[str]:
@@ -88,7 +88,7 @@ def page(driver: webdriver.Chrome, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @asynccontextmanager
 async def shown(page: Page, *, show_keys: bool = True) -> AsyncIterator[Purgatory]:
-    """A purgatory whose page is open and has been drawn; it must not complain of anything, or ask anybody else."""
+    """A purgatory with an open page that has been drawn; it must not complain of anything, or ask anybody else."""
     purgatory = Purgatory("shown")
     polling = LongPolling(purgatory, Counters())
     async with purgatory, serve(Inspector([polling], show_keys=show_keys)) as port:

@@ -1,4 +1,4 @@
-"""Snapshots: what the page shows, and what taking one costs the event loop."""
+"""Snapshots: the data of the page, and a snapshot's cost to the event loop."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Topics:
 
 
 def parameter(name: str) -> Callable[[Scope], str | None]:
-    """What a request says in its query."""
+    """The arguments in a request's query."""
     return lambda scope: HTTPConnection(scope).query_params.get(name)
 
 

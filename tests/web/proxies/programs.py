@@ -34,7 +34,7 @@ class Proxy(ABC):
 
     Args:
         app: its address; or one for each address that the page has, if there are several.
-        changes: what to replace in the configuration on the page, and by what.
+        changes: the parts to replace in the configuration on the page, and their replacements.
     """
 
     program: ClassVar[str]
@@ -57,12 +57,12 @@ class Proxy(ABC):
         self.config = changed(changed(recipe(self.language), changes or {}), places)
 
     def complete(self, config: str, folder: Path) -> str:
-        """*config* with what is in the system's own files, and with no path outside *folder*."""
+        """*config* with the contents of the system's own files, and with no path outside *folder*."""
         return config
 
     @abstractmethod
     def arguments(self, folder: Path) -> list[str]:
-        """Of the program, whose configuration is in *folder*."""
+        """Of the program with its configuration in *folder*."""
 
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory(prefix="aiopurgatory-")

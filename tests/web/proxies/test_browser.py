@@ -1,4 +1,4 @@
-"""Long polls from real Chromium: the client of docs/proxies.md, and what the page says of the browser."""
+"""Long polls from real Chromium: the client of docs/proxies.md, and the page's claims about browsers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def until(self, expression: str, expected: Any) -> None:
-        """Wait until the JavaScript is what is expected, far less than LONG."""
+        """Wait until the JavaScript has the expected value, far less than LONG."""
         end = time.monotonic() + LONG / 2
         while (found := self.run(f"return {expression}")) != expected:
             assert time.monotonic() < end, f"{expression} is {found!r}"
@@ -87,7 +87,7 @@ def browser_flags(served: Served) -> list[str]:
 def opened(driver: webdriver.Chrome, served: Served, elsewhere: bool) -> Iterator[Browser]:
     yield Browser(driver, served, elsewhere)
     driver.execute_script("window.stop()")  # else nothing could be loaded if the polls have all connections
-    driver.refresh()  # ends what the script has begun since
+    driver.refresh()  # ends requests that the script has begun since
     served.wait_for(pending=0)
 
 

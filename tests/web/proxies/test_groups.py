@@ -18,7 +18,7 @@ from .programs import HAProxy, Nginx, Proxy
 from .recipes import recipe
 
 PLACES = ("127.0.0.1:8001", "127.0.0.1:8002")
-#: What the recipe replaces on the page, and what chooses the group in it.
+#: The part of the page that the recipe replaces, and its choice of a group.
 REPLACED = {Nginx: r"^    upstream app \{\n.*?^    \}\n", HAProxy: r"^backend app\n.*"}
 CHOICE = {Nginx: "hash $uri consistent;", HAProxy: "balance uri path-only"}
 TOPICS = 20
