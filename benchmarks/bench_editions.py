@@ -1,4 +1,4 @@
-"""python benchmarks/bench_editions.py --before DIR --after DIR: compare two builds, to see what a change costs.
+"""python benchmarks/bench_editions.py --before DIR --after DIR: compare two builds, to see the cost of a change.
 
 DIR is a folder that holds the package, such as build/compiled: copy it before you change the code. The builds take
 turns, in processes of their own. Figures are CPU time, with 100,000 other operations pending, on uvloop.

@@ -46,7 +46,7 @@ COMPETITORS: dict[str, Callable[[], Peer]] = {
 }
 #: Whose requests look, when woken, whether it is time: the seconds that a batch of 1,000 has to be parked in.
 READY_IN = {"events": 0.1, "ray": 0.5}
-#: The order in which waiters are cancelled, and what the timeouts of a million are, is the same in each round.
+#: The order in which waiters are cancelled, and the timeouts of a million, are the same in each round.
 rng = random.Random(1)
 
 
@@ -74,7 +74,7 @@ class Bench:
         deadline = monotonic() + timeout
         return [peer.request(each, timeout, deadline, completes_at, b"") for each in keys]
 
-    # what is measured
+    # the measured work
 
     async def watch(self) -> Values:
         """A request comes and is answered, others pending"""
@@ -267,7 +267,7 @@ def main() -> None:
     labels = {"what": args.what, "title": measure.__doc__, "form": form, "python": platform.python_version()}
     for series, value in values.items():
         print(json.dumps({**labels, "series": series, "value": value}), flush=True)
-    os._exit(0)  # what is parked is not worth an orderly end
+    os._exit(0)  # parked operations are not worth an orderly end
 
 
 if __name__ == "__main__":

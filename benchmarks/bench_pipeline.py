@@ -43,7 +43,7 @@ Line = dict[str, Any]
 
 HERE = Path(__file__).parent
 PACKAGES = ["pyspark", "pyarrow", "numpy", "duckdb"]
-#: Name -> what runs, and the heap of its JVM.
+#: Name -> its command, and the heap of its JVM.
 COMPETITORS = {"ours": ("ours", "1g"), "ours, 512m": ("ours", "512m"), "duckdb": ("duckdb", "")}
 WHATS = ("session", "process", "files", "command")
 FILES = {"2,000 files": Shape(20_000, 10), "10 files": Shape(20_000, 2_000)}

@@ -193,7 +193,7 @@ def wake_ups(args: argparse.Namespace) -> Iterator[Line]:
 
 def sleep_through(design: TimerDesign, seconds: int, rng: random.Random) -> tuple[int, int]:
     """Return how often it woke up, and how many timers expired."""
-    events: list[tuple[int, int, Any]] = []  # time, number, and whom to cancel, or None: add one
+    events: list[tuple[int, int, Any]] = []  # time, number, and the timer to cancel, or None: add one
     for number in range(10 * seconds):
         heapq.heappush(events, (rng.randrange(seconds * SECOND), number, None))
     woken = expired = 0

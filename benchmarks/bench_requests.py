@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="uvloop")
     parser.add_argument("--gc", choices=["default", "raised", "freeze", "off"], default="default")
     parser.add_argument("--others", type=int, default=0, help="requests parked beforehand, which nothing ends")
-    parser.add_argument("--limit-mb", type=float, help="memory on top of what the trace takes (RLIMIT_DATA)")
+    parser.add_argument("--limit-mb", type=float, help="memory in addition to the trace's (RLIMIT_DATA)")
     parser.add_argument("--give-up", type=float, default=1.5, help="stop after this multiple of the trace's length")
     args = parser.parse_args()
     loop = asyncio.new_event_loop()

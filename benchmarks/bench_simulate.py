@@ -31,7 +31,7 @@ from aiopurgatory.replay.settings import Setting
 
 HERE = Path(__file__).parent
 FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
-#: The setting, and what bench_requests.py calls it.
+#: The setting, and its name in bench_requests.py.
 PAIRS = {
     "ours": (Setting(), ["--competitor", "ours"]),
     "ours, purge 1000": (Setting(purge_interval=1000), ["--competitor", "ours", "--set", "purge_interval=1000"]),

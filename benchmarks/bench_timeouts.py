@@ -2,7 +2,7 @@
 
     cost    CPU ns to enter and leave `async with timeout(30)` around nothing. The loop iterates after every 1,000,
             where asyncio and uvloop drop cancelled timers
-    traced  bytes of a timeout whose block waits, by tracemalloc: the difference between 10,000 tasks with and without
+    traced  bytes of a timeout as its block waits, by tracemalloc: the difference between 10,000 tasks with and without
     rss     the same, by the memory of the process
 
 Competitors are asyncio's own, and those of async-timeout and anyio, if installed. With --compiled, both forms of ours
@@ -216,7 +216,7 @@ def measure(size: Size, libraries: Sequence[Path | None], told: Printer) -> None
 
 
 def lines_of(what: str, loop: str, found: dict[str, Line]) -> Iterator[Line]:
-    """What each timeout costs over none."""
+    """The cost of each timeout over none."""
     without = found["without"]["value"]
     for name, line in found.items():
         if name != "without":

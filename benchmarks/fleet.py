@@ -40,12 +40,12 @@ class Size:
     seconds: float = 8.0
     #: Events per second of one more run with two workers: each costs less on busy cores.
     busy: float = 1_500.0
-    #: Seconds without events, to tell what a worker and the server take by themselves.
+    #: Seconds without events, to measure a worker and the server by themselves.
     idle_seconds: float = 4.0
 
 
 #: With these, 8 workers and the server take 30 to 40 % of two cores. With more, messages gather on PostgreSQL, and each
-#: costs less than the model says: 20 % at 500, 35 % at 800. With less, what Redis takes is too little to be measured.
+#: costs less than the model says: 20 % at 500, 35 % at 800. With less, Redis takes too little to be measured.
 EVENTS = {"postgres": 300.0, "redis": 500.0}
 QUICK = Size(rounds=1, seconds=3.0, idle_seconds=2.0)
 SMOKE = Size(rounds=1, workers=(1, 2), polls=100, events=100.0, seconds=0.5, busy=200.0, idle_seconds=0.3)
@@ -73,7 +73,7 @@ def arguments() -> tuple[argparse.Namespace, dict[str, float]]:
     parser = parser_of(__doc__, Size.rounds)
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
     parser.add_argument("--events", type=float, help="events per second of all workers together; default: 300 or 500")
-    assumed = parser.add_argument_group("what the table assumes")
+    assumed = parser.add_argument_group("assumptions of the table")
     for field in fields(Assumptions):
         default = fleets.OF_ENGINE.get(field.name, field.default)
         assumed.add_argument(f"--{field.name.replace('_', '-')}", type=float, help=f"default: {default}")

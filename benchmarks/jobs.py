@@ -83,7 +83,7 @@ SMOKE = Size(
 
 SIZES = {"normal": NORMAL, "full": FULL, "smoke": SMOKE}
 
-#: label, arguments, form: who parks requests.
+#: label, arguments, form: the competitors that park requests.
 COMPETITORS = [
     ("ours", ["--competitor", "ours"], "compiled"),
     ("ours, purge 1000", ["--competitor", "ours", "--set", "purge_interval=1000"], "compiled"),
@@ -100,7 +100,7 @@ COMPETITORS = [
 ]
 #: Left out of the short run.
 EXTRA = ["ours, interpreted, purge 1000", "old purgatory, purge 1000, interpreted"]
-#: Workloads beside the seed's two: its name, arguments, and whose requests.
+#: Workloads beside the seed's two: its name, arguments, and competitors.
 CROWDED = (
     "few, 100,000 others parked",
     ["--workload", "few", "--others", "100000", "--gc", "freeze"],
@@ -134,7 +134,7 @@ SETTINGS = [
     ("gc.set_threshold(50_000, 20, 100)", ["--gc", "raised"]),
     ("gc.disable()", ["--gc", "off"]),
 ]
-#: With so many awaited, the garbage collector is what costs most.
+#: With so many awaited, the garbage collector costs most.
 AWAITED = [("ours, awaited", ["--competitor", "awaited"]), ("Future + asyncio.timeout", ["--competitor", "futures"])]
 COLLECTORS = [
     ("as it comes", []),
@@ -274,7 +274,7 @@ def timer(size: Size, design: str, pending: int, form: str) -> Job:
     return Job("timers", f"{design}, {pending:,}, {form}", {}, "bench_timers.py", told, form, on_pyperf=True)
 
 
-#: What is measured, and for whom it makes sense.
+#: The work measured, and the competitors that can do it.
 OPERATIONS = {
     "watch": ["ours", "ours, awaited", "old", "futures", "events", "ray"],
     "parked": ["ours", "ours, awaited", "old", "futures", "events", "ray"],

@@ -36,7 +36,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Bench:
-    """Runs jobs and keeps what they print."""
+    """Runs jobs and keeps their output."""
 
     compiled: Path
     peers: Path
@@ -137,7 +137,7 @@ def main() -> None:
             else:
                 run_all(bench, chosen, args.rounds, how.patience)
         except KeyboardInterrupt:
-            sys.exit(f"Stopped. What was measured is in {path}; write_results.py makes tables of it.")
+            sys.exit(f"Stopped. The measurements are in {path}; write_results.py makes tables of it.")
     text = writer.write([path], args.output)
     console.print("Everything runs." if args.smoke else text, markup=False)
     if not (args.smoke or args.only):

@@ -36,7 +36,7 @@ MEMBERS = 3
 
 
 class Clients:
-    """Kafka's clients, each in its own thread, and what they have seen."""
+    """Kafka's clients, each in its own thread, and their records."""
 
     def __init__(self, address: str, rate: float) -> None:
         self.sent = 0

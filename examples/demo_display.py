@@ -30,7 +30,7 @@ console = Console(highlight=False)
 
 
 class Shown(Protocol):
-    """What a Progress shows: *polls* clients, for so many seconds."""
+    """The view of a Progress: *polls* clients, for so many seconds."""
 
     polls: int
     seconds: float

@@ -78,7 +78,7 @@ class Tally:
 
 
 class Clients(ABC):
-    """Runs *polls* clients, a few per topic, and records what they have seen."""
+    """Runs *polls* clients, a few per topic, and notes the records that they got."""
 
     def __init__(self, port: int, polls: int, seconds: float) -> None:
         self.port = port
@@ -116,7 +116,7 @@ class Clients(ABC):
 
     @abstractmethod
     async def ask(self, connection: Connection, client: int, wait: float) -> Answer:
-        """Send a poll for what is new to *client*."""
+        """Send a poll for *client*."""
 
     @abstractmethod
     def take(self, client: int, answer: Answer, now: float) -> None:

@@ -5,7 +5,7 @@
 demo_streams_server.py starts a private Redis, which loses nothing that it has acknowledged, or a PostgreSQL, and
 ``uvicorn --workers 3``. Ten runs at a time have 20 tokens a second. This process listens to them over HTTP. It closes
 connections and resumes, kills a worker by SIGKILL, and has the server killed and started again. At the end, it compares
-what each listener got with what is stored. It exits with 0 if every figure is as expected.
+each listener's events with those stored. It exits with 0 if every figure is as expected.
 """
 
 import signal
@@ -77,7 +77,7 @@ async def run(store: str, listeners: int, seconds: float) -> bool:
 
 
 async def under_faults(load: StreamsLoad, progress: Progress, process: subprocess.Popen[bytes]) -> None:
-    """Listen, kill a worker after a third of the time, and the server after two thirds. Then read what is stored."""
+    """Listen, kill a worker after a third of the time, and the server after two thirds. Then read the stored events."""
     assert process.stdin is not None
     async with asyncio.TaskGroup() as group:
         showing = group.create_task(progress.show())

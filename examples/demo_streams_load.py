@@ -21,7 +21,7 @@ RELOADS = 0.2  # the share of these that begin anew, as a page does that was loa
 
 @dataclass
 class Heard:
-    """What a listener got of a run."""
+    """A listener's events of a run."""
 
     run: str
     numbers: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Heard:
 
 @dataclass
 class Worker:
-    """What one worker process did, according to its answers."""
+    """The work of one worker process, according to its answers."""
 
     runs: int = 0
     streams: int = 0
@@ -50,14 +50,14 @@ class StreamsLoad:
         self.port, self.polls, self.seconds = port, listeners, seconds
         self.tally = Tally()
         self.workers: defaultdict[int, Worker] = defaultdict(Worker)
-        #: The run of each place; which worker has it; and what each listener got of each run.
+        #: The run of each place; which worker has it; and each listener's events of each run.
         self.current = [f"{place}-0" for place in range(RUNS)]
         self.producer: dict[str, int] = {}
         self.heard: list[Heard] = []
         self.killed: int | None = None
         self.listening = 0
         self.is_over = False
-        #: What is stored of each run that was begun: the truth.
+        #: The stored events of each run that was begun: the truth.
         self.stored: dict[str, Heard] = {}
 
     # audit

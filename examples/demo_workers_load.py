@@ -18,7 +18,7 @@ Id = tuple[int, ...]
 
 @dataclass
 class Worker:
-    """What one worker process did, according to its answers."""
+    """The work of one worker process, according to its answers."""
 
     #: Polls answered with events, and how many of these had only events of other workers: the bus woke them.
     answered: int = 0

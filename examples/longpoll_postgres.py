@@ -5,7 +5,7 @@ r"""Long polls of a PostgreSQL table, with any number of worker processes. (Post
 
     curl -i localhost:8000/topics/orders                         200, the last 100 events, and an ETag
     curl -i localhost:8000/topics/orders -H 'If-None-Match: "7"' -H 'Prefer: wait=20'
-                                                                 waits; 200 and what came after event 7, or else 304
+                                                                 waits; 200 and events after event 7, or else 304
     curl localhost:8000/topics/orders -d '{"item": 1}'           201 {"id":8}
     psql $DATABASE_URL -c "INSERT INTO events (topic, data) VALUES ('orders', '{\"item\": 2}')"
 

@@ -5,7 +5,7 @@ r"""Long polls of Redis streams, with any number of worker processes. (Redis 6.2
 
     curl -i localhost:8000/topics/orders                         200, the last 100 events, and an ETag
     curl -i localhost:8000/topics/orders -H 'If-None-Match: "1754400000000-0"' -H 'Prefer: wait=20'
-                                                                 waits; 200 and what came after that, or else 304
+                                                                 waits; 200 and events after that, or else 304
     curl localhost:8000/topics/orders --json '{"item": "1"}'     201 {"id":"1754400000001-0"}
     printf '%s\n' 'XADD events:orders * item 2' 'PUBLISH aiopurgatory "\"orders\""' | redis-cli -u $REDIS_URL
 

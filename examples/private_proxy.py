@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-#: What only the connection that listens sends, and what the server confirms it with.
+#: Words that only the connection that listens sends, and those of the server's confirmation.
 LISTENS = (b"LISTEN", b"SUBSCRIBE")
 CONFIRMS = (b"LISTEN", b"subscribe")
 
@@ -70,7 +70,7 @@ class Proxy:
         return len(listeners)
 
     def mute(self) -> int:
-        """Only what is published is swallowed."""
+        """Only messages that are published are swallowed."""
         publishers = [pair for pair in self._pairs if not pair.is_listener]
         for pair in publishers:
             pair.swallows.add("up")
@@ -79,7 +79,7 @@ class Proxy:
     def hold(self, way: str) -> None:
         """Hold back the next subscription on its way "up", or its confirmation on its way "down", until release().
 
-        What follows the confirmation is then delivered in one piece with it.
+        Messages that follow the confirmation are then delivered in one piece with it.
         """
         self._holds = way
 

@@ -114,7 +114,7 @@ class Server(ABC):
                     os.kill(process, number)
 
     def kill(self) -> None:
-        """Kill it by SIGKILL: it loses what it had in memory."""
+        """Kill it by SIGKILL: its memory is lost."""
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait(10)
@@ -156,7 +156,7 @@ class Postgres(Server):
 
 
 class Redis(Server):
-    """A Redis with the user ``bus``, password ``secret``, who may use the channels of buses and logs."""
+    """A Redis with the user ``bus``, password ``secret``, allowed to use the channels of buses and logs."""
 
     kind = "redis"
     programs = ("redis-server", "valkey-server")

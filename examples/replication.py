@@ -33,7 +33,7 @@ class Partition:
         return self.end
 
     async def follow(self, follower: str) -> None:
-        """Run a replica, whose fetches report its offset to the leader."""
+        """Run a replica: its fetches report its offset to the leader."""
         while True:
             await asyncio.sleep(FETCH_DELAYS[follower])
             self.replicas.update(follower, self.end)

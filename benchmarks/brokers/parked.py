@@ -65,7 +65,7 @@ class Asker(Client):
 
 
 class Consumer(Client):
-    """Fetches one partition again and again. Args: request: whose offset is at *place*."""
+    """Fetches one partition again and again. Args: request: has its offset at *place*."""
 
     def __init__(self, request: bytes, place: int, counts: Counter[str]) -> None:
         super().__init__()

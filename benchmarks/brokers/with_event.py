@@ -129,7 +129,7 @@ def is_enough(views: Mapping[Key, tuple[Readable[Read], int]], min_bytes: int) -
 
 
 def read_all(views: Mapping[Key, tuple[Readable[Read], int]], max_bytes: int) -> dict[Key, Read | SourceError]:
-    """What each has, or its error: *max_bytes* in all."""
+    """The records of each, or its error: *max_bytes* in all."""
     answers: dict[Key, Read | SourceError] = {}
     for key, (view, offset) in views.items():
         try:

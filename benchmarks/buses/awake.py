@@ -1,7 +1,7 @@
 """Keeps the cores awake with processes that yield to all others.
 
 A sleeping core of a virtual machine takes long to wake up. Measured, that doubles or triples each latency, and the CPU
-time of what runs first. It is no property of the bus, and varies from hour to hour.
+time of the first run. It is no property of the bus, and varies from hour to hour.
 """
 
 from __future__ import annotations

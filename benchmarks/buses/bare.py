@@ -48,7 +48,7 @@ class Bare(member.Member):
         return f'{self.head}["orders",{key}]'
 
     def hear(self, message: str) -> None:
-        """As in a run with a bus, only the process whose poll it would be notes how long it took."""
+        """As in a run with a bus, only the process of the poll notes how long it took."""
         if not message.startswith(self.head):
             key = int(message[message.rindex(",") + 1 : -1])
             if watcher(key, self.workers) == self.number:

@@ -39,13 +39,13 @@ class Member(ABC):
 
     @abstractmethod
     async def connect(self, stack: AsyncExitStack) -> None:
-        """Enter what has to be left at the end into *stack*."""
+        """Enter into *stack* each context to be left at the end."""
 
     @abstractmethod
     def publish(self, key: int) -> None: ...
 
     def more(self) -> dict[str, Any]:
-        """What to report beside latencies and CPU time."""
+        """More figures to report, beside latencies and CPU time."""
         return {}
 
     async def run(self) -> None:
@@ -70,7 +70,7 @@ class Member(ABC):
             self._publishing = asyncio.create_task(self._publish_at(rate))
 
     async def do_report(self) -> dict[str, Any]:
-        """What happened since the last report. Latencies are in us; CPU time is that of the process so far."""
+        """The figures since the last report. Latencies are in us; CPU time is that of the process so far."""
         told = {name: [round(each * 1e6, 1) for each in getattr(self, name)] for name in ("local", "remote")}
         del self.local[:], self.remote[:]
         form = "compiled" if aiopurgatory.COMPILED else "interpreted"

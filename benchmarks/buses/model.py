@@ -30,7 +30,7 @@ MOST_POLLS: Final = 1e12
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured on one machine. Shares are CPU seconds per second; that of a worker is the mean of all."""
+    """Measurements of one machine. Shares are CPU seconds per second; that of a worker is the mean of all."""
 
     cores: int
     workers: int
@@ -57,7 +57,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a fleet is made of, and what it is for."""
+    """The parts of a fleet, and its load."""
 
     polls_per_worker: int = 20_000
     #: Events per second for each million of polls.
@@ -96,12 +96,12 @@ class Plan:
 
 
 def worker_terms(workers: int, events: float, heartbeat: float) -> list[float]:
-    """What idle, event and receive are multiplied by."""
+    """The factor of idle, event and receive."""
     return [1.0, events / workers, events * (workers - 1) / workers + probes(workers, events, heartbeat)]
 
 
 def server_terms(workers: int, events: float, heartbeat: float) -> list[float]:
-    """What server_idle, message and delivery are multiplied by."""
+    """The factor of server_idle, message and delivery."""
     messages = events + probes(workers, events, heartbeat)
     return [1.0, messages, messages * workers]
 
@@ -130,7 +130,7 @@ def cold(costs: Costs, workers: int, events: float, heartbeat: float) -> tuple[f
 
 
 def factor(costs: Costs, load: float) -> float:
-    """By how much costs fall on a core whose cold load is *load*: solves f = 1 - warmth * load * f."""
+    """The factor by which costs fall on a core with a cold load of *load*: solves f = 1 - warmth * load * f."""
     return max(1 / (1 + costs.warmth * load), costs.least_factor)
 
 
@@ -189,7 +189,7 @@ def workers_per_machine(assumed: Assumptions) -> int:
 
 
 def saturation(costs: Costs, assumed: Assumptions) -> tuple[float, str]:
-    """Returns: polls above which one channel is not enough, to 1 %; and what then takes more than its share."""
+    """Returns: polls above which one channel is not enough, to 1 %; and the resource that is then short."""
 
     def excess(polls: float) -> str | None:
         workers = ceil(polls / assumed.polls_per_worker)
@@ -205,7 +205,7 @@ def saturation(costs: Costs, assumed: Assumptions) -> tuple[float, str]:
 
 
 def _excess(costs: Costs, assumed: Assumptions, workers: int, events: float) -> str | None:
-    """What is asked for more than its share on a channel with *workers* and *events*; None: nothing."""
+    """The resource asked for more than its share on a channel with *workers* and *events*; None: nothing."""
     worker, server = in_fleet(costs, assumed, workers, events)
     if 2 * workers > assumed.connections_per_server:
         return "the server's connections"
@@ -239,7 +239,7 @@ def _least_squares(terms: Any, shares: Any) -> tuple[float, list[float]]:
         found, *_ = np.linalg.lstsq(matrix[:, chosen], wanted, rcond=None)
         if found.min(initial=0.0) >= 0:
             break
-        # Noise: the data tell nothing of what comes out below zero.
+        # Noise: the data tell nothing of results below zero.
         del chosen[int(found.argmin())]
     costs = [0.0] * matrix.shape[1]
     for place, cost in zip(chosen, found, strict=True):

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parents[1]
 
 
 class Process:
-    """A member (see member.py). Args: module: what to run."""
+    """A member (see member.py). Args: module: the module to run."""
 
     def __init__(self, module: str, config: dict[str, Any]) -> None:
         command = [sys.executable, "-m", module, json.dumps(config)]
@@ -61,7 +61,7 @@ class Fleet:
 
     Args:
         polls: parked in all; rounded up so that each worker has as many.
-        module: what each process runs.
+        module: the module that each process runs.
         more: settings of the processes.
     """
 

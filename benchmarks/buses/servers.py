@@ -31,7 +31,7 @@ def bus_on(url: str, targets: Iterable[Target], **options: Any) -> Bus:
 
 
 def installed(engine: str) -> list[str]:
-    """Those of *engine* ("both": all) whose server and client library are here; it says on stderr which are not."""
+    """Those of *engine* ("both": all) with a server and client library here; it says on stderr which are not."""
     found = []
     for name in ENGINES if engine == "both" else [engine]:
         try:

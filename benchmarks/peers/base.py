@@ -1,4 +1,4 @@
-"""Define the interface of a competitor, and what the competitors share."""
+"""Define the interface of a competitor, and their common parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Peer(Protocol):
         """Park a request for *timeout* seconds, that is, at least until *deadline*. Returns: its handle."""
 
     def complete(self, handle: Any) -> object:
-        """Complete a request whose *completes_at* has come."""
+        """Complete a request at its *completes_at*."""
 
     def check(self, key: Hashable) -> object:
         """Wake the requests under *key* to check their conditions."""

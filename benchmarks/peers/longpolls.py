@@ -162,7 +162,7 @@ def main() -> None:
     config = uvicorn.Config(make_app(competitor), loop=loop, http="httptools", log_level="error", access_log=False)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # what the README advises
+    gc.set_threshold(50_000, 20, 100)  # as the README advises
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(descriptor))])
 
 

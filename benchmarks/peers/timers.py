@@ -113,8 +113,8 @@ class Heap:
 
 @final
 class Ours:
-    """aiopurgatory's Timer. It refuses what is due already, and in a purgatory the caller expires that; here, advance()
-    does. A benchmark that adds no such thing takes ``timer`` itself, which has the same methods.
+    """aiopurgatory's Timer. It refuses timers that are due already, and in a purgatory the caller expires them; here,
+    advance() does. A benchmark that adds no such timer takes ``timer`` itself, which has the same methods.
     """
 
     __slots__ = ("_due", "timer")

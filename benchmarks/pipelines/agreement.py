@@ -19,7 +19,7 @@ OTHERWISE = {"pending_mean"}
 
 
 def read_table(folder: Path) -> pa.Table:
-    """All Parquet files in *folder*, whatever their names."""
+    """All Parquet files in *folder*, of any name."""
     parts = [pq.ParquetFile(path).read() for path in sorted(folder.rglob("*.parquet"))]
     return pa.concat_tables(parts, promote_options="permissive")
 

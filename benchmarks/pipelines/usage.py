@@ -59,7 +59,7 @@ class Tree:
     """This process and everything that it starts within the block."""
 
     def __init__(self) -> None:
-        #: CPU time by process and start, of those whose parent ignores SIGCHLD.
+        #: CPU time by process and start, of those with a parent that ignores SIGCHLD.
         self._forgotten: dict[tuple[int, str], float] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()

@@ -4,9 +4,9 @@ It judges the journal's rows by the same rules, and writes good rows as Parquet 
 these it makes the tables minutes, days, hot_keys and work. Percentiles use the same buckets, so the figures are the
 same. It makes no table of changes, no page and no versions.
 
-It uses what the pipeline knows: sequence numbers go up through the files of an instance, so only files whose ranges
-overlap, by their footers, can share rows. Rows are compared only then. If the footers say that all rows ended on one
-day, the clean rows are written without PARTITION_BY, in a third less CPU time.
+It uses the pipeline's knowledge: sequence numbers go up through the files of an instance, so only files with ranges
+that overlap, by their footers, can share rows. Rows are compared only then. If the footers say that all rows ended on
+one day, the clean rows are written without PARTITION_BY, in a third less CPU time.
 
 Tried and slower: a table in memory instead of reading the clean rows again, enums and single integers as group keys,
 other codecs, version 1 of Parquet's data pages.
@@ -145,7 +145,7 @@ def _footers(run: duckdb.DuckDBPyConnection, files: str) -> tuple[list[str], str
 
 
 def _good(name: str, files: str, suspects: list[str] | None) -> str:
-    """The clean rows. Args: suspects: files whose rows may be there twice; None: any of them."""
+    """The clean rows. Args: suspects: files with rows that may be there twice; None: any of them."""
     select = f"SELECT {_date(name)} AS date, * EXCLUDE (date, hour) FROM {_source(files)} WHERE NOT ({_broken(name)})"
     if suspects == []:
         return select

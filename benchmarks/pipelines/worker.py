@@ -1,4 +1,4 @@
-"""python -m pipelines.worker {"competitor": "ours", ...}: make the report of a journal; prints what each step took."""
+"""python -m pipelines.worker {"competitor": "ours", ...}: make the report of a journal; prints each step's time."""
 
 from __future__ import annotations
 

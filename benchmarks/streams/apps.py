@@ -1,4 +1,4 @@
-"""The competitors: what appends events to a run, and the endpoint that streams them."""
+"""The competitors: the function that appends events to a run, and the endpoint that streams them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class App(ABC):
 
     @abstractmethod
     async def start(self, stack: AsyncExitStack) -> None:
-        """Connect. Enter what has to be left at the end into *stack*."""
+        """Connect. Enter into *stack* each context to be left at the end."""
 
     async def begin(self, topic: str, stack: AsyncExitStack) -> None:
         """Begin the run *topic*."""
@@ -109,7 +109,7 @@ class BlockingReads(App):
 
 
 class Queues(App):
-    """sse-starlette, and a queue for each listener in the one process. Listeners get only what comes from now on."""
+    """sse-starlette, and a queue for each listener in the one process. Listeners get only events from now on."""
 
     async def start(self, stack: AsyncExitStack) -> None:
         self.queues: defaultdict[str, set[asyncio.Queue[dict[str, str]]]] = defaultdict(set)

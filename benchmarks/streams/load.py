@@ -1,6 +1,6 @@
 """python -m streams.load SETTINGS: listeners that note when each event arrives.
 
-They read bytes and look for lines of data, so that they are not what is measured.
+They read bytes and look for lines of data, so that their own cost is small.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Load:
         self.lost = 0
 
     async def do_report(self) -> dict[str, Any]:
-        """What arrived since the last report: how much, and sorted milliseconds at shares of it."""
+        """Arrivals since the last report: how much, and sorted milliseconds at shares of it."""
         found = sorted(self.latencies)
         del self.latencies[:]
         shares = {f"p{share}_ms": found[len(found) * share // 100] * 1e3 for share in (50, 99)} if found else {}

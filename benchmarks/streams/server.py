@@ -26,7 +26,7 @@ import aiopurgatory
 from .apps import COMPETITORS
 from .load import more_files
 
-#: What a token of a model takes, with its JSON.
+#: The size of a token of a model, with its JSON.
 TEXT = "x" * 40
 
 
@@ -86,7 +86,7 @@ class Service:
         await self.app.append(topic, f'{{"at": {time.monotonic():.6f}, "text": "{TEXT}"}}')
 
     async def produce(self, topic: str, rate: float) -> None:
-        """Append at gaps of 0.5 to 1.5 times the mean. What is late by more than 0.1 s is left out."""
+        """Append at gaps of 0.5 to 1.5 times the mean. Events late by more than 0.1 s are left out."""
         due = time.monotonic() + self.random.random() / rate
         while True:
             await asyncio.sleep(max(due - time.monotonic(), 0.0))

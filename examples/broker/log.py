@@ -1,4 +1,4 @@
-"""The log of a partition: record batches, whose bytes are unchanged except for their offset and leader epoch."""
+"""The log of a partition: record batches, with bytes unchanged except for their offset and leader epoch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Kept(NamedTuple):
 class Log:
     """Batches by offset. Drops the oldest ones when they exceed *max_bytes*.
 
-    Args: max_bytes: bytes to keep. The latest batch is kept whatever its size.
+    Args: max_bytes: bytes to keep. The latest batch is kept at any size.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -152,7 +152,7 @@ class Producers:
         self._latest: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
 
     def known(self, batch: Batch) -> int | None:
-        """Do what Log.known() does."""
+        """Serve Log.known()."""
         if batch.producer_id < 0 or batch.producer_id not in self._latest:
             return None
         epoch, latest = self._latest[batch.producer_id]

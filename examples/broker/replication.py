@@ -52,7 +52,7 @@ class Read(NamedTuple):
 
 
 class Partition:
-    """One partition, with all replicas in this process. Followers keep no copy: they only count what they fetch."""
+    """One partition, with all replicas in this process. Followers keep no copy: they only count fetched records."""
 
     def __init__(self, fetches: Purgatory, acks: Purgatory, topic: str, number: int, settings: Settings) -> None:
         self.topic = topic
@@ -166,7 +166,7 @@ class View:
 
 
 class Follower:
-    """A replica, whose fetches report its offset to the leader."""
+    """A replica: its fetches report its offset to the leader."""
 
     def __init__(self, partition: Partition, name: int, lag: float) -> None:
         self.name = name

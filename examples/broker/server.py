@@ -92,7 +92,7 @@ class Broker:
     async def close(self) -> None:
         """Accept no more connections, answer every waiting request, and stop."""
         self.connections.stop_listening()
-        self.fetches.expire_all()  # fetches return what there is
+        self.fetches.expire_all()  # fetches return the records there are
         for partition in itertools.chain.from_iterable(self.topics.values()):
             partition.excuse_followers()  # dropping them now would ack records that they lack
         self.acks.expire_all()  # the records may be lost, so producers must send them again
