@@ -64,8 +64,8 @@ class Metrics(HistogramObserver):
     The metrics are of this process only; aiopurgatory_worker_pid tells which. With several workers behind one port,
     each scrape reaches another one.
 
-    With PROMETHEUS_MULTIPROC_DIR set, for workers that are scraped as one, gauges and counters are up to a second old,
-    an operation costs 2 us more, and the counts of a closed purgatory stay. Call prometheus_client's
+    PROMETHEUS_MULTIPROC_DIR is for workers that are scraped as one. With it, gauges and counters are up to a second
+    old, an operation costs 2 us more, and the counts of a closed purgatory stay. Call prometheus_client's
     ``multiprocess.mark_process_dead(pid)`` for a worker that was killed, as its documentation says.
 
     Args: registry: where to register. Default: prometheus_client's ``REGISTRY``.

@@ -2,7 +2,7 @@
 
 The advice is the setting with the least CPU time of those that expire operations on time. A setting that changes the
 operations' timeouts is never advised. CPU time is computed from the steps that the simulation counted and from the
-time that each step takes on the machine of the benchmarks: use it to compare settings, not to predict a load.
+time that each step takes on the machine of the benchmarks. Use it to compare settings, not to predict a load.
 
 Lateness is the rounding of timeouts up to the tick, on an idle machine. A busy event loop adds its own delays.
 """

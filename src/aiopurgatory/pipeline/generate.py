@@ -1,6 +1,6 @@
 """Make a trace of any size from a model, or from one of the two workloads of Kafka's TestPurgatoryPerformance.
 
-The same seed gives the same trace on any number of machines: a trace consists of blocks of a fixed size, and the random
+The same seed gives the same trace on any number of machines. A trace consists of blocks of a fixed size. The random
 numbers of a block come from the seed and the block's number. A longer trace begins like a shorter one.
 
     aiopurgatory pipeline generate --workload few --rows 1000000 OUT

@@ -12,8 +12,8 @@ A run publishes all of its work at once, or nothing. If two runs overlap, one pu
 rebuilds every day that has files in the journal; --first-day and --last-day narrow this to fewer days.
 
 If a file of a day has been deleted since the last run, or cannot be read now, the day keeps its rows, and new files add
-theirs. The stage fails if a file cannot be read, or if a new file may repeat rows that the day already has; it says how
-many. --remake rebuilds days with deleted files from the files that are left.
+theirs. The stage fails if a file cannot be read, or if a new file may repeat rows of the day. It says how many.
+--remake rebuilds days with deleted files from the files that are left.
 """
 
 from __future__ import annotations

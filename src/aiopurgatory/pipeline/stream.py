@@ -13,7 +13,7 @@ Stop it at any time; started with the same folders, it resumes. A file that cann
 the next start. If the file was deleted, put an empty one in its place: empty files are skipped.
 
 It prints an alert when the share of a minute's operations that expire leaves the band --expired-share. It prints
-"normal again" when the newest minute is back inside by a tenth of the band's width, so a share that hovers at an edge
+"normal again" when the newest minute is back inside by a tenth of the band's width. So a share that hovers at an edge
 is reported once. Minutes with fewer operations than --fewest are ignored.
 """
 

@@ -71,7 +71,7 @@ class EventRoute(Endpoint):
     not kept any more, it gets an event ``gone`` with an empty id, then those kept.
 
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
-    event, and after ``stall`` its own task keeps waiting for a client that does not read.
+    event. After ``stall``, its own task keeps waiting for a client that does not read.
 
     *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
 

@@ -105,11 +105,11 @@ class Line:
 class Reads(Generic[K]):
     """Calls *source* for polls: one call for all that want the same, and at most *most* calls at a time.
 
-    Belongs to one event loop. A poll never shares a call that may have missed the change that it is about: that has
+    Belongs to one event loop. A poll never shares a call that may have missed its change. Such a call has
     begun before the poll asked or, if a check has woken the poll, before that check. So all polls that a check wakes,
     in any number of slices, share a call. Its result is kept for those that come after its end.
 
-    A call that no poll waits for any more is not begun, or is cancelled: otherwise a source that does not answer would
+    A call that no poll waits for any more is not begun, or is cancelled. Otherwise a source that does not answer would
     keep all *most* calls for clients that have left.
 
     Bodies come before versions: each ends the polls that wait for it.

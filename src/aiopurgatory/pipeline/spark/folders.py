@@ -153,9 +153,9 @@ def replace_file(path: str, content: bytes) -> None:
 def put_first(spark: SparkSession, path: str, text: str) -> bool:
     """Make a file of *text*, atomically, unless one exists; return whether this call has made it.
 
-    If several try at once, one succeeds. A local disk ensures that by a link, HDFS by a rename that replaces nothing,
-    and object stores by a conditional write (S3 since Hadoop 3.4.2, Google's, Azure's). In a store without one, two at
-    once may both succeed, and the later file stays.
+    If several try at once, one succeeds. A local disk ensures that by a link, and HDFS by a rename that replaces
+    nothing. Object stores do it by a conditional write (S3 since Hadoop 3.4.2, Google's, Azure's). In a store without
+    one, two at once may both succeed, and the later file stays.
 
     Raises: PurgatoryError: the local disk has no links, as with exFAT.
     """

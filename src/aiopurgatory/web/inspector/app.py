@@ -5,9 +5,9 @@
 
 The page shows the timing wheels as rings, with the fill of their buckets and the position of their hands. It charts the
 pending operations and their outcomes over the last five minutes in which a page was open. It lists the most watched
-keys and the oldest operations, the answers of a LongPolling, the topics and listeners of an event log, and the state of
-each bus. It can find a key. It cannot change anything. All of it is of one process, and the page names that: with
-several workers, a reload may show another.
+keys and the oldest operations. It shows the answers of a LongPolling, the topics and listeners of an event log, and the
+state of each bus. It can find a key. It cannot change anything. All of it is of one process, and the page names that:
+with several workers, a reload may show another.
 
 It has no authentication; mount it behind your app's own, for instance with Starlette:
 

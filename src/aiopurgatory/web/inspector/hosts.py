@@ -1,8 +1,8 @@
 """The hosts that may serve the page, and the origins that may read its answers.
 
-A page of another site cannot read the answers of this one, unless it makes its own name resolve to this server (DNS
-rebinding), or a middleware around the app allows it (CORS). In the first case, the browser sends that name as the Host.
-In the second, it says where the request comes from.
+A page of another site cannot read the answers of this one, but for two cases. It makes its own name resolve to this
+server (DNS rebinding), or a middleware around the app allows it (CORS). In the first case, the browser sends that name
+as the Host. In the second, it says where the request comes from.
 
 Why not Starlette's TrustedHostMiddleware: some supported releases split the Host at its first colon, so ``[::1]`` never
 matches (Kludex/starlette #3321). Nor does its answer name the setting to change.
