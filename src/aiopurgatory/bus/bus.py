@@ -40,7 +40,7 @@ class BusStatistics:
         name: the bus's name, which is also its channel.
         connected: whether it has received an echo of its own message since it last connected.
         gaps: how often messages may have been lost, because a subscription was lost or a message's number was missing.
-            Each gap is followed by a check of every key.
+            Each gap is followed by a check of every key, or of those missed if the server keeps them (``replay=``).
         since_echo: age in seconds of the bus's newest message that came back from the server, counted from its sending.
             The bus's news of other processes is as old. None if none came back since it last connected. If the bus only
             publishes, it is the age of the newest acknowledged message.
@@ -49,6 +49,7 @@ class BusStatistics:
         outbox_age: seconds since the oldest of these keys was published; 0.0 if there is none.
         published: keys given to publish().
         received: keys received from others, ``*`` included.
+        replayed: those of them that were read after a gap.
         malformed: lines that are not keys, and messages that are too long. They are skipped.
         error: why it is not connected, with the remedy; None if it is connected, or was closed by aclose().
     """
@@ -61,6 +62,7 @@ class BusStatistics:
     outbox_age: float
     published: int
     received: int
+    replayed: int
     malformed: int
     error: str | None
 
@@ -278,6 +280,7 @@ class Bus:
             outbox_age=max(0.0, now - rules.outbox.oldest_at()),
             published=rules.published,
             received=rules.received,
+            replayed=rules.replayed,
             malformed=rules.malformed,
             error=None if connected else self._why_not_connected(),
         )
@@ -287,7 +290,16 @@ class Bus:
     def _new_rules(self) -> Rules:
         fan = self._targets
         origin = secrets.token_hex(8)
-        return Rules(origin, fan.check, fan.check_all, self._heartbeat, self._timeout, listens=self._listens)
+        replays = getattr(self._engine, "replays", False)  # most engines have no such attribute
+        return Rules(
+            origin,
+            fan.check,
+            fan.check_all,
+            self._heartbeat,
+            self._timeout,
+            replays=replays and self._listens,
+            listens=self._listens,
+        )
 
     def _is_connected(self) -> bool:
         return self._rules.connected and self._is_open and self._pid == os.getpid()

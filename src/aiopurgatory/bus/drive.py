@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import final
+from typing import cast, final
 
-from .engine import BusClosedError, EchoLostError, Engine, Link, NeverEchoedError, UnacknowledgedError
+from .engine import (
+    BusClosedError,
+    EchoLostError,
+    Engine,
+    Link,
+    NeverEchoedError,
+    ReplayingLink,
+    UnacknowledgedError,
+)
 from .rules import Rules
 
 #: Loop iterations before an answer counts as missing. After a stall, a loop runs its timers before it reads from its
@@ -97,6 +105,10 @@ class Drive:
     async def _send_forever(self, link: Link) -> None:
         while True:
             self._raise_if_broken()
+            first = self._rules.reads_from()
+            if first is not None:
+                await self._replay(cast(ReplayingLink, link), first)
+                continue
             messages = self._rules.messages(self._loop.time())
             self._arm()
             if messages:
@@ -108,6 +120,14 @@ class Drive:
                 # No await since messages(), so a later publish finds the sleeper.
                 self._sleeper = self._loop.create_future()
                 await self._sleeper
+
+    async def _replay(self, link: ReplayingLink, first: str) -> None:
+        """Read one page of what a gap has swallowed (R10)."""
+        async with asyncio.timeout(self._timeout):
+            entries = await link.read(first)
+        self._raise_if_broken()
+        self._rules.replay(entries, self._loop.time())
+        self._arm()
 
     def _raise_if_broken(self) -> None:
         """Raise the error that broke the link. Needed if a client library lost the task's cancellation."""
@@ -126,6 +146,8 @@ class Drive:
             self._rules.hear(message, self._loop.time())
             self._told()
             self._arm()
+            if self._rules.reads_from() is not None:
+                self.wake()
         except Exception as exc:  # a client library may only log it, and the keys would be lost
             self.lose(exc)
 

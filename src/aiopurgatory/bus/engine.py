@@ -51,6 +51,17 @@ class Link(Protocol):
         ...
 
 
+class ReplayingLink(Link, Protocol):
+    """A link of an engine that ``replays``: its server keeps the newest messages, as replay.py says."""
+
+    async def read(self, first: str, /) -> list[tuple[str, str]]:
+        """Return some kept messages in order, each with its id, beginning with that whose id is *first*.
+
+        If that is no longer there, what it begins with does not matter. Called by the task that calls send().
+        """
+        ...
+
+
 class Engine(Protocol):
     """One kind of server.
 

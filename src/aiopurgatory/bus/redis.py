@@ -13,6 +13,7 @@ try:
 except ImportError as exc:
     raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
 
+from ..arguments import require_int
 from ..core.kit import Observer
 from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
@@ -23,6 +24,19 @@ from .targets import Target
 
 #: The least seconds between two questions for the server's role. Each is sent with a message, in one round trip.
 _ROLE_INTERVAL: Final = 1.0
+#: Kept messages to read at a time.
+_PAGE: Final = 100
+#: Keeps and publishes messages (R10 of rules.py). Each is followed by its keys; one without keys is not kept. A message
+#: goes out with the id of the kept one before it, and its own. Returns: the id of the last kept one.
+_KEEP: Final = """local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+local before = newest[1] and newest[1][1] or '-'
+for place = 3, #ARGV, 2 do
+  local head, keys, own = ARGV[place], ARGV[place + 1], '-'
+  if keys ~= '' then own = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 'm', head .. keys) end
+  redis.call('PUBLISH', ARGV[1], head .. ' ' .. before .. ' ' .. own .. keys)
+  if keys ~= '' then before = own end
+end
+return before"""
 
 
 class RedisBus(Bus):
@@ -37,6 +51,10 @@ class RedisBus(Bus):
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
         observers: as for Bus.
+        replay: how many messages with keys the server keeps at least, in a stream. After a gap, the bus then reads
+            those that it missed, and checks only their keys. None or 0 (default): the server keeps none, and a gap
+            costs a check of everything. So does a gap that swallowed more, and a loss of data. All processes with the
+            same *name* must give it. See "What a gap costs" in docs/workers.md.
     """
 
     def __init__(
@@ -48,23 +66,34 @@ class RedisBus(Bus):
         heartbeat: float = 5.0,
         timeout: float = 5.0,
         observers: Iterable[Observer] = (),
+        replay: int | None = None,
     ) -> None:
-        engine = RedisEngine(url, require_channel(name, "name"), targets is not None)
+        require_int("replay", replay or 0, 0)
+        #: Whether it replays.
+        self.replays: Final = bool(replay)
+        engine = RedisEngine(url, require_channel(name, "name"), targets is not None, replay or 0)
         super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=name)
 
 
 class RedisEngine:
     """The engine of a RedisBus, with the same *url* and *channel*.
 
-    Args: listens: False: it only publishes, on one connection.
+    Args:
+        listens: False: it only publishes, on one connection.
+        replay: how many messages the server keeps; 0: none.
     Raises: TypeError, ValueError: *url* is invalid.
     """
 
-    def __init__(self, url: str, channel: str, listens: bool = True) -> None:
-        self._redis, self._channel, self._listens = RedisServer(url), channel, listens
+    def __init__(self, url: str, channel: str, listens: bool = True, replay: int = 0) -> None:
+        self._channel, self._listens, self._replay = channel, listens, replay
+        # All databases of a server share its channels. They must share the stream, too.
+        self._redis = RedisServer(url, is_in_first=bool(replay))
+        self.replays: Final = bool(replay)
         #: The server that acknowledged the last message, and None if there was none; and the time.
         self.last_server: object = None
         self.acknowledged_at = 0.0
+        #: The id and the head of the last kept message that a server acknowledged.
+        self.kept: tuple[str, str] | None = None
 
     async def open(self, hear: Hear, lost: Lost) -> _RedisLink:
         """Connect twice and subscribe, as ``Engine`` says."""
@@ -88,7 +117,7 @@ class RedisEngine:
             for connection in connections:
                 connection.abort()
             raise
-        return _RedisLink(self, server, subscription, publisher, self._channel)
+        return _RedisLink(self, server, subscription, publisher, self._channel, self._replay)
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
@@ -119,6 +148,11 @@ class RedisEngine:
         match exc:
             case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
                 return "check user and password in the url"
+            case exceptions.NoPermissionError() if self._replay:
+                rights = f"+subscribe +publish +eval +xadd +xrange +xrevrange &{self._channel} ~{self._channel}:replay"
+                return f"the user needs {rights}"
+            case exceptions.ClusterDownError() | exceptions.MovedError() if self._replay:
+                return "replay= does not work on a Redis Cluster"
             case exceptions.NoPermissionError():
                 return f"the user needs +subscribe, +publish and &{self._channel}: ACL SETUSER name &{self._channel}"
             case exceptions.BusyLoadingError():
@@ -167,34 +201,75 @@ class _Subscription:
 
 class _RedisLink:
     def __init__(
-        self, engine: RedisEngine, server: object, subscription: _Subscription | None, publisher: Any, channel: str
+        self,
+        engine: RedisEngine,
+        server: object,
+        subscription: _Subscription | None,
+        publisher: Any,
+        channel: str,
+        replay: int,
     ) -> None:
-        self._engine, self._server, self._channel = engine, server, channel
+        self._engine, self._server, self._channel, self._replay = engine, server, channel, replay
+        self._stream = f"{channel}:replay"
         self._subscription, self._publisher = subscription, publisher
         self._loop = asyncio.get_running_loop()
         self._asked_at = self._loop.time()
 
     async def send(self, messages: list[str]) -> None:
         publisher = self._publisher
-        if self._engine.last_server not in (None, self._server):
+        if self._engine.last_server not in (None, self._server) and not await self._has_kept():
             # Processes connected to this server may have missed the messages that the other one has acknowledged, at
             # least since it became a replica. Those that connected later have checked everything since.
-            age = self._loop.time() - self._engine.acknowledged_at
-            messages = [f"{EVERY_KEY}{milliseconds(age)}", *messages]
-        commands: list[tuple[str, ...]] = [("PUBLISH", self._channel, message) for message in messages]
+            age = milliseconds(self._loop.time() - self._engine.acknowledged_at)
+            messages = [f"{'@ 0 0' + chr(10) if self._replay else ''}{EVERY_KEY}{age}", *messages]
+        commands = self._commands(messages)
+        count = len(commands)
         now = self._loop.time()
         asks = now >= self._asked_at + _ROLE_INTERVAL
         if asks:
             self._asked_at = now
             commands.append(HELLO)
         await publisher.send_packed_command(publisher.pack_commands(commands), check_health=False)
-        for _ in messages:
-            await publisher.read_response(timeout=inf)
+        for _ in range(count):
+            answer = await publisher.read_response(timeout=inf)
+        head, _, body = messages[-1].partition("\n")
+        if self._replay and body:
+            self._engine.kept = answer.decode(), head
         self._engine.last_server, self._engine.acknowledged_at = self._server, self._loop.time()
         if asks:
             await require_master(publisher)
+
+    async def read(self, first: str) -> list[tuple[str, str]]:
+        return await self._range(first, "+", _PAGE)
+
+    def _commands(self, messages: list[str]) -> list[tuple[str, ...]]:
+        if not self._replay:
+            return [("PUBLISH", self._channel, message) for message in messages]
+        parts = [part for message in messages for part in _parts(message)]
+        return [("EVAL", _KEEP, "1", self._stream, self._channel, str(self._replay), *parts)]
+
+    async def _has_kept(self) -> bool:
+        """Whether this server has the messages that another one acknowledged to this process."""
+        if not self._replay:
+            return False
+        if self._engine.kept is None:  # there were none
+            return True
+        last, head = self._engine.kept
+        entries = await self._range(last, last, 1)
+        return [text.partition("\n")[0] for _, text in entries] == [head]
+
+    async def _range(self, first: str, last: str, count: int) -> list[tuple[str, str]]:
+        await self._publisher.send_command("XRANGE", self._stream, first, last, "COUNT", str(count), check_health=False)
+        answer = await self._publisher.read_response(timeout=inf)
+        return [(id_.decode(), fields[1].decode()) for id_, fields in answer]
 
     def abort(self) -> None:
         if self._subscription is not None:
             self._subscription.abort()
         self._publisher.abort()
+
+
+def _parts(message: str) -> tuple[str, str]:
+    """Return the head of *message*, and the rest with its line feed."""
+    head, feed, body = message.partition("\n")
+    return head, feed + body

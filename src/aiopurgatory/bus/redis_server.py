@@ -38,14 +38,20 @@ class ReplicaError(Exception):
 
 
 class RedisServer:
-    """The server at *url*, of redis-py's form. Raises: TypeError, ValueError: *url* is invalid."""
+    """The server at *url*, of redis-py's form.
 
-    def __init__(self, url: str) -> None:
+    Args: is_in_first: whether to use database 0, whatever the URL says.
+    Raises: TypeError, ValueError: *url* is invalid.
+    """
+
+    def __init__(self, url: str, is_in_first: bool = False) -> None:
         address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
         #: What may be shown.
         self.where: Final = f"Redis at {address.where}"
         self._hosts, self._names = address.hosts, HostNames()
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
+        if is_in_first:
+            self._options["db"] = 0
         self._kind = _KINDS[self._options.pop("connection_class", Connection)]
         try:
             self._kind(**self._options)

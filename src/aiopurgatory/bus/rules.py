@@ -22,6 +22,9 @@ R8 The numbers of a process begin at 1. If the first message heard of a process 
 R9 A message tells how long ago the last keys before it were acknowledged. If that was before the last check of
    everything, all lost keys were, and nothing more is checked. In the same way, a process that has moved to another
    server has everything checked there that the former server acknowledged.
+R10 If the server keeps the newest messages, a gap costs a check of the keys that were missed (see replay.py). It costs
+   a check of everything only if some of them are no longer there, or if a message was heard that the server does not
+   keep: in the gap, there may have been more of this kind.
 """
 
 from __future__ import annotations
@@ -33,11 +36,14 @@ from typing import Final
 
 from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
 from .outbox import MAX_OUTBOX, Outbox
+from .replay import Entry, Replay, split_ids
 
 #: Malformed lines after which the rest of a message is skipped.
 MAX_MALFORMED: Final = 10
 #: Seconds between two checks of everything caused by messages.
 SPACING: Final = 0.25
+#: The most characters that the ids of a kept message add to it.
+MAX_IDS: Final = 80
 #: The most processes to remember, each with its last message.
 MAX_ORIGINS: Final = 1_000
 
@@ -165,6 +171,7 @@ class Rules:
         heartbeat: seconds. A process that has sent nothing for so long sends a probe.
         timeout: seconds that the server may take to acknowledge and to echo.
         max_outbox: the most keys in the outbox before it collapses.
+        replays: whether the server keeps messages.
         listens: whether the link receives messages. If not, an acknowledgement counts as the echo.
     """
 
@@ -176,6 +183,7 @@ class Rules:
         heartbeat: float,
         timeout: float,
         max_outbox: int = MAX_OUTBOX,
+        replays: bool = False,
         listens: bool = True,
     ) -> None:
         self._origin: Final = origin
@@ -185,6 +193,9 @@ class Rules:
         self.outbox: Final = Outbox(max_outbox)
         self.echo: Final = Echo(heartbeat, timeout)
         self._arrivals: Final = Arrivals(1.5 * heartbeat + timeout)
+        self._replay: Final = Replay() if replays else None
+        #: Whether a message was heard that the server does not keep.
+        self._is_mixed = False
         self._link = 0
         #: Whether the subscription is confirmed, and whether its first echo has arrived.
         self._confirmed = False
@@ -196,7 +207,7 @@ class Rules:
         self._all_due_at = inf
         #: The time of the last acknowledgement of keys.
         self._keys_acknowledged_at = -inf
-        self.gaps = self.published = self.received = self.malformed = 0
+        self.gaps = self.published = self.received = self.replayed = self.malformed = 0
 
     def publish(self, key: Hashable, line: str, now: float) -> None:
         self.published += 1
@@ -209,7 +220,8 @@ class Rules:
         self._link += 1
         self.echo.reset()
         self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, now)
-        self._check_everything(now)
+        if self._replay is None or not self._replay.confirmed() or self._is_mixed:
+            self._check_everything(now)
 
     def messages(self, now: float) -> list[str]:
         """Return the messages to send now: none while the last batch is unacknowledged."""
@@ -233,19 +245,46 @@ class Rules:
 
     def hear(self, message: str, now: float) -> None:
         """Handle a message from the channel."""
-        if len(message) > MAX_MESSAGE:  # not from a bus, and slow to read
+        if len(message) > MAX_MESSAGE + MAX_IDS:  # not from a bus, and slow to read
             self.malformed += 1
         elif message.startswith("@"):
             head, _, body = message.partition("\n")
+            head, before, own = split_ids(head)
             origin, link, number, age = _parse(head)
-            if number and self._confirmed:
+            if self._replay is None or not own:
+                self._hear_unkept(now)
+            elif self._confirmed:
+                self._follow(self._replay, head, before, own, now)
+            if number and self._confirmed and (self._replay is None or not own):
                 self._notice(self._arrivals.gap_at(origin, link, number, now), now - age, now)
             if origin == self._origin:
                 self._hear_echo(link, number)
-            elif body and not self._hear_keys(body.split("\n")):
-                self._hear_lines(body, now, True)
+            elif body:
+                self._hear_body(body, now)
         else:
+            self._hear_unkept(now)
             self._hear_lines(message, now, False)
+
+    def reads_from(self) -> str | None:
+        """Return the id of the first kept message to read; None: none is missing (R10)."""
+        return None if self._replay is None else self._replay.reads_from()
+
+    def replay(self, entries: list[Entry], now: float) -> None:
+        """Handle *entries*, read after a gap: kept messages with rising ids. The first was seen before."""
+        if self._replay is None or self._replay.reads_from() is None:  # everything was checked meanwhile
+            return
+        if not self._replay.read(entries):
+            self._check_everything(now)
+            return
+        self._is_in_gap = self._replay.reads_from() is not None
+        lines: dict[str, None] = {}
+        for _, text in entries[1:]:
+            head, _, body = text.partition("\n")
+            if _parse(head)[0] != self._origin:
+                lines.update(dict.fromkeys(body.split("\n")))
+        if lines:
+            self.replayed += len(lines)
+            self._hear_body("\n".join(lines), now)
 
     def next_at(self) -> float:
         """Return the latest time for the next tick(). Any other call may change it."""
@@ -280,6 +319,8 @@ class Rules:
 
     def _check_everything(self, now: float) -> None:
         self._is_in_gap, self._all_due_at, self._everything_at = False, inf, now
+        if self._replay is not None:
+            self._replay.skip()
         self._check_all()
 
     def _notice(self, gap_at: float, lost_at: float, now: float) -> None:
@@ -305,6 +346,25 @@ class Rules:
         if self._confirmed and link == self._link:
             self.echo.heard(number)
             self.connected = self.echo.echoed_at > -inf
+
+    def _follow(self, replay: Replay, head: str, before: str, own: str, now: float) -> None:
+        """Note the ids of a message. It is a gap if, on this link, messages before it are missing (R10)."""
+        was_reading, is_first = replay.reads_from() is not None, replay.is_new()
+        if not replay.hear(head, before, own):
+            self._check_everything(now)
+        if not is_first and not was_reading and replay.reads_from() is not None:
+            self.gaps += 1
+
+    def _hear_unkept(self, now: float) -> None:
+        """Note a message that the server does not keep (R10). Earlier ones may have been lost in earlier gaps."""
+        if self._replay is not None and not self._is_mixed:
+            self._is_mixed = True
+            if self._link > 1:
+                self._check_everything(now)
+
+    def _hear_body(self, body: str, now: float) -> None:
+        if not self._hear_keys(body.split("\n")):
+            self._hear_lines(body, now, True)
 
     def _hear_keys(self, lines: list[str]) -> bool:
         """Check the keys on *lines*. Returns: False if a line is not a key."""

@@ -50,6 +50,10 @@ class RedisLog(EventLog):
     ) -> None:
         if bus is not None and not isinstance(bus, RedisBus):
             raise TypeError(f"bus must be a RedisBus or None, got {bus!r}")
+        if (
+            bus is not None and bus.replays
+        ):  # the commits' scripts publish without keeping, so gaps must check everything
+            raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
         super().__init__(RedisStore(url, options.get("name", "events"), bus, heartbeat, timeout), **options)

@@ -1,0 +1,600 @@
+"""A gap costs what was missed (R10): the rule by itself, against a naive network, and on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from private_proxy import Proxy
+from private_servers import Server
+
+from aiopurgatory.bus import Bus, BusConnectError
+from aiopurgatory.bus.replay import Entry, Replay, split_ids
+from aiopurgatory.bus.rules import Rules
+from aiopurgatory.streams.redis import RedisLog
+
+from .conftest import made
+from .network import HEARTBEAT, TIMEOUT, Member, Network
+from .servers import AclRedis, ClusterRedis, bus_on
+from .waits import Recorder, until
+
+ALL = "*"
+
+
+class Process:
+    """Rules that have heard the ids 1-1 to 1-3 of keys a to c, and what they had checked."""
+
+    def __init__(self) -> None:
+        self.checked: list[Hashable] = []
+        self.rules = Rules(
+            "me", self.checked.extend, lambda: self.checked.append(ALL), HEARTBEAT, TIMEOUT, replays=True
+        )
+        self.rules.confirmed(0.0)
+        self.hear("@me 1 1", "-", "-")
+        for number, key in enumerate("abc", 1):
+            self.hear(f'@other 1 {number}\n"{key}"', f"1-{number - 1}" if number > 1 else "-", f"1-{number}")
+        assert self.checked == [ALL, "a", "b", "c"]
+        self.checked.clear()
+
+    def hear(self, message: str, before: str, own: str = "-") -> None:
+        head, feed, body = message.partition("\n")
+        self.rules.hear(f"{head} {before} {own}{feed}{body}", 0.0)
+
+    def gap(self) -> None:
+        self.rules.broken(0.0)
+        self.rules.confirmed(0.0)
+
+    def read(self, *entries: Entry) -> None:
+        self.rules.replay(list(entries), 0.0)
+
+
+C: Entry = ("1-3", '@other 1 3\n"c"')
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+def test_gap_of_nothing_checks_nothing(process: Process) -> None:
+    process.gap()
+    assert process.rules.reads_from() is None  # not before a message has come back
+    process.hear("@me 2 2", "1-3")
+    assert process.rules.reads_from() == "1-3"
+    process.read(C)
+    assert (process.checked, process.rules.reads_from()) == ([], None)
+    process.rules.closed(0.0)
+    assert process.checked == []
+
+
+def test_gap_checks_the_missed_keys_page_by_page(process: Process) -> None:
+    process.gap()
+    process.hear("@me 2 2", "1-10")
+    process.read(C, ("1-4", '@other 1 4\n"d"\n"e"'), ("1-5", '@third 1 1\n"d"'))
+    assert process.checked == ["d", "e"]
+    assert process.rules.reads_from() == "1-5"
+    process.read(("1-5", '@third 1 1\n"d"'), ("1-9", '@me 1 7\n"own"'), ("1-10", "@third 1 2\n[1]"))
+    assert process.checked == ["d", "e", (1,)]
+    assert (process.rules.reads_from(), process.rules.replayed) == (None, 3)
+    process.hear('@other 1 9\n"f"', "1-10", "1-11")
+    assert process.rules.reads_from() is None
+    assert process.rules.gaps == 1
+
+
+def test_gap_what_is_heard_while_reading_is_not_read_again(process: Process) -> None:
+    process.gap()
+    process.hear('@other 1 5\n"e"', "1-4", "1-5")
+    process.hear('@other 1 6\n"f"', "1-5", "1-6")
+    process.read(C, ("1-4", '@other 1 4\n"d"'))
+    assert process.checked == ["e", "f", "d"]
+    assert process.rules.reads_from() is None
+    process.gap()
+    process.hear("@me 3 2", "1-6")
+    assert process.rules.reads_from() == "1-6"
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param([], id="stream lost"),
+        pytest.param([("1-4", '@other 1 4\n"d"')], id="trimmed"),
+        pytest.param([("1-3", '@third 1 3\n"x"'), ("1-4", '@other 1 4\n"d"')], id="id used again"),
+        pytest.param([C], id="end lost"),
+    ],
+)
+def test_gap_not_all_is_there_checks_everything_once(process: Process, entries: list[Entry]) -> None:
+    process.gap()
+    process.hear('@other 1 5\n"e"', "1-4", "1-5")
+    process.read(*entries)
+    assert process.checked == ["e", ALL]
+    process.gap()
+    process.hear("@me 3 2", "1-5")
+    assert process.rules.reads_from() == "1-5"
+    process.read(("1-5", '@other 1 5\n"e"'))
+    assert process.checked == ["e", ALL]
+
+
+def test_gap_everything_checked_by_a_probe_goes_on_from_there(process: Process) -> None:
+    process.gap()
+    process.hear("@me 2 2", "1-9")
+    process.read(("1-9", "@third 1 1\n9"))
+    assert process.checked == [ALL]
+    assert process.rules.reads_from() == "1-9"
+    process.read(("1-9", "@third 1 1\n9"), ("1-10", "@third 1 1\n10"))
+    assert process.checked == [ALL, 10]
+    process.gap()
+    process.hear("@me 3 2", "1-10")
+    assert process.rules.reads_from() == "1-10"
+
+
+def test_hear_missing_id_on_a_link_is_a_gap_and_read(process: Process) -> None:
+    process.hear("@other 1 9\n5", "1-4", "1-5")
+    assert process.rules.reads_from() == "1-3"
+    process.read(C, ("1-4", "@third 1 1\n4"), ("1-5", "@other 1 9\n5"))
+    assert process.checked == [5, 4, 5]
+    assert process.rules.gaps == 1
+
+
+def test_gap_nothing_seen_before_checks_everything() -> None:
+    process = Process.__new__(Process)
+    process.checked = []
+    process.rules = Rules("me", process.checked.extend, lambda: process.checked.append(ALL), 1, 1, replays=True)
+    process.gap()
+    process.hear("@me 1 1", "-")
+    process.gap()
+    assert process.checked == [ALL, ALL]
+
+
+def test_gap_while_reading_reads_from_where_it_was(process: Process) -> None:
+    process.gap()
+    process.hear("@me 2 2", "1-10")
+    process.read(C, ("1-4", "@other 1 4\n4"))
+    process.gap()
+    process.hear("@me 3 2", "1-10")
+    assert process.rules.reads_from() == "1-4"
+    process.rules.broken(0.0)
+    process.rules.closed(0.0)
+    assert process.checked == [4, ALL]
+
+
+def test_hear_everything_while_reading_reads_no_more(process: Process) -> None:
+    process.gap()
+    process.hear("@ 0 0\n*", "-", "1-1")
+    assert process.checked == [ALL]
+    assert process.rules.reads_from() is None
+    process.read()  # asked for before
+    assert process.checked == [ALL]
+    process.gap()
+    process.hear("@me 3 2", "1-1")
+    process.read(("1-1", "@ 0 0\n*"))
+    assert process.checked == [ALL]
+
+
+@pytest.mark.parametrize("message", ['"plain"', '@old 1 1\n"x"', "@old 1 1"])
+def test_hear_unkept_message_gaps_check_everything(process: Process, message: str) -> None:
+    process.rules.hear(message, 0.0)
+    process.checked.clear()
+    process.gap()
+    assert process.checked == [ALL]
+
+
+def test_hear_unkept_message_after_a_gap_makes_up_for_it(process: Process) -> None:
+    process.gap()
+    process.rules.hear('"plain"', 0.0)
+    assert process.checked == [ALL, "plain"]
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        ("@me 1 2 333 17-1 17-2", ("@me 1 2 333", "17-1", "17-2")),
+        ("@me 1 2 - -", ("@me 1 2", "-", "-")),
+        ("@me 1 2 333", ("@me 1 2 333", "", "")),
+        ("@me", ("@me", "", "")),
+    ],
+)
+def test_split_ids_finds_them(head: str, found: tuple[str, str, str]) -> None:
+    assert split_ids(head) == found
+
+
+# against a naive network
+
+
+class Reading(Member):
+    """A member whose link reads kept messages, and tells what another server has not kept."""
+
+    network: Keeping
+    verifies = True
+
+    def __init__(self, network: Network, kind: type[Rules], name: str, max_outbox: int) -> None:
+        super().__init__(network, kind, name, max_outbox)
+        self.rules = kind(name, self.check, self.check_all, HEARTBEAT, TIMEOUT, max_outbox, replays=True)
+        self.everything = 0
+        self.kept: Entry | None = None
+        self.server, self.acknowledged_at, self.last_head = 0, 0.0, ""
+        self.answers: list[Entry] | None = None
+        self.asked_at: float | None = None
+
+    def check_all(self) -> None:
+        self.everything += 1
+        super().check_all()
+
+    def break_off(self) -> None:
+        self.answers = self.asked_at = None
+        super().break_off()
+
+    def send(self) -> None:
+        if self.rules.reads_from() is None:
+            was_sending = self.is_sending
+            super().send()
+            if self.is_sending and not was_sending and self.outgoing:
+                self.head = self.outgoing[-1].partition("\n")[0] if "\n" in self.outgoing[-1] else ""
+                if self.server not in (0, self.network.server) and self.kept is not None and self.verifies:
+                    entries = dict(self.network.entries)
+                    if entries.get(self.kept[0], "").partition("\n")[0] != self.kept[1]:
+                        age = int((self.network.now - self.acknowledged_at) * 999)
+                        self.outgoing.insert(0, f"@ 0 0\n*{age}")
+
+    def acknowledge(self) -> None:
+        is_due = self.is_sending and self.is_acknowledged
+        super().acknowledge()
+        if is_due:
+            self.server, self.acknowledged_at = self.network.server, self.network.now
+            for id_, text in self.network.entries:
+                if self.head and text.partition("\n")[0] == self.head:
+                    self.kept = id_, self.head
+
+    def hear(self) -> None:
+        super().hear()
+        self.read()
+
+    def read(self) -> None:
+        """The server answers in one step, and the rules get the answer in a later one."""
+        first = self.rules.reads_from()
+        if self.answers is not None:
+            answers, self.answers, self.asked_at = self.answers, None, None
+            self.rules.replay(answers, self.network.now)
+        elif first is not None and self.is_subscribed and not self.is_sending:
+            self.asked_at = self.network.now if self.asked_at is None else self.asked_at
+            found = [entry for entry in self.network.entries if order(entry[0]) >= order(first)]
+            if not self.is_mute:
+                self.answers = found[:3]
+            elif self.network.now >= self.asked_at + TIMEOUT:
+                self.break_off()
+
+    def tick(self) -> None:
+        super().tick()
+        if self.is_subscribed:
+            self.read()
+
+
+class Unverified(Reading):
+    """Without the half of R10 that the publisher does."""
+
+    verifies = False
+
+
+def order(id_: str) -> int:
+    return int(id_.partition("-")[2])
+
+
+class Keeping(Network):
+    """A server that keeps the newest messages, and may lose the last of them when it is down."""
+
+    most = 40
+    most_lost = 60
+    loses = 0.5
+    entries: list[Entry]
+
+    def __init__(self, kind: type[Rules], seed: int, member: type[Member] = Reading) -> None:
+        self.entries, self.server, self.last = [], 1, 0
+        super().__init__(kind, seed, 1000, member)
+
+    def forward(self, message: str) -> None:
+        head, feed, body = message.partition("\n")
+        before, own = self.entries[-1][0] if self.entries else "-", "-"
+        if feed:
+            self.last += 1
+            own = f"1-{self.last}"
+            self.entries = [*self.entries, (own, message)][-self.most :]
+        super().forward(f"{head} {before} {own}{feed}{body}")
+
+    def fault(self, member: Member) -> None:
+        was_down = self.is_down
+        super().fault(member)
+        if self.is_down and not was_down:
+            self.server += 1
+            if self.random.random() < self.loses:
+                del self.entries[max(0, len(self.entries) - self.random.randint(1, self.most_lost)) :]
+                self.last = order(self.entries[-1][0]) if self.entries else self.last  # its clock is behind
+
+
+class Lossy(Keeping):
+    """It loses the last message or two, as one that is not always synchronous, and is often cut off just before."""
+
+    most_lost = 2
+    loses = 1.0
+
+    def fault(self, member: Member) -> None:
+        if self.random.random() < 0.5:
+            self.random.choice(self.members).cut()
+        super().fault(member)
+
+    def step(self) -> None:
+        super().step()
+        if self.random.random() < 0.02:
+            self.fault(self.random.choice(self.members))
+
+
+class Small(Keeping):
+    most = 4
+
+
+class Sound(Keeping):
+    most = 1_000
+    loses = 0.0
+
+
+def run(
+    network: type[Keeping] = Keeping,
+    member: type[Member] = Reading,
+    seeds: range = range(60),
+    kind: type[Rules] = Rules,
+) -> tuple[int, int, int]:
+    """Returns: how many waiters are stuck in the end; checks of everything; gaps."""
+    stuck = everything = gaps = 0
+    for seed in seeds:
+        found = network(kind, seed, member)
+        for _ in range(300):
+            found.step()
+        found.settle()
+        stuck += found.parked_although_its_key_moved()
+        everything += sum(each.everything for each in found.members if isinstance(each, Reading))
+        gaps += sum(each.rules.gaps for each in found.members)
+    return stuck, everything, gaps
+
+
+@pytest.mark.parametrize("network", [Keeping, Lossy, Small, Sound])
+def test_rules_replaying_leave_nobody_parked(network: type[Keeping]) -> None:
+    assert run(network, seeds=range(120))[0] == 0
+
+
+def test_rules_replaying_check_everything_only_at_the_start() -> None:
+    stuck, everything, gaps = run(Sound)
+    assert stuck == 0
+    assert gaps > 180
+    assert everything < 180 + gaps // 4  # at the start, and where nothing was seen before the first gap
+
+
+class NoTrimCheck(Replay):
+    """Without the check that the last one seen is there."""
+
+    def _is_followed_by(self, entries: list[Entry]) -> bool:
+        return bool(entries)
+
+
+class NoHeadCheck(Replay):
+    """Without the look at what the id stands for."""
+
+    def _is_followed_by(self, entries: list[Entry]) -> bool:
+        if entries and self._seen is not None and entries[0][0] == self._seen[0]:
+            self._seen = self._seen[0], entries[0][1].partition("\n")[0]
+        return super()._is_followed_by(entries)
+
+
+def rules_with(replay: type[Replay]) -> type[Rules]:
+    class Control(Rules):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._replay = replay()  # type: ignore[misc]
+
+    return Control
+
+
+def test_control_without_the_trim_check_some_are_lost() -> None:
+    assert run(Small, kind=rules_with(NoTrimCheck), seeds=range(200))[0] > 0
+
+
+def test_control_without_the_publishers_check_some_are_lost() -> None:
+    assert run(Lossy, Unverified, range(100))[0] > 0
+
+
+def test_control_without_the_look_at_the_head_some_are_lost() -> None:
+    """An id is used again, and its first publisher is gone. With the look, the same seeds lose nothing."""
+    assert run(Lossy, Unverified, range(200, 300))[0] == 0
+    assert run(Lossy, Unverified, range(200, 300), rules_with(NoHeadCheck))[0] > 0
+
+
+# on a real Redis
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[AclRedis]:
+    with made(AclRedis) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[Server]:
+    with made(AclRedis) as server:
+        yield server
+
+
+def replaying(url: str, targets: Iterable[Any], name: str, **options: Any) -> Bus:
+    return bus_on(url, targets, name=f"aiopurgatory.{name}", **{"replay": 100} | options)
+
+
+async def missed(server: Server, name: str, count: int, replay: int) -> tuple[Recorder, Bus]:
+    """What a bus checks after a gap that swallows *count* keys."""
+    there = Recorder()
+    async with (
+        Proxy(server.port) as proxy,
+        replaying(server.url(), [], name, replay=replay) as one,
+        replaying(server.url(proxy.port), [there], name, replay=replay) as other,
+    ):
+        one.publish("seen")
+        await until(lambda: there.keys == ["seen"])
+        proxy.is_hole = True
+        proxy.cut()
+        await until(lambda: other.statistics().gaps == 1)
+        for number in range(count):
+            one.publish(("missed", number))
+            await one.flush()
+        proxy.is_hole = False
+        proxy.cut()
+        await until(lambda: other.statistics().connected)
+        one.publish("later")
+        await until(lambda: "later" in there.keys)
+        await until(lambda: ("missed", count - 1) in there.keys or there.everything > 1)
+        assert other.statistics().gaps == 1
+        return there, other
+
+
+async def test_gap_checks_only_what_was_missed(redis: Server) -> None:
+    there, bus = await missed(redis, "missed", 30, 100)
+    assert there.everything == 1
+    assert set(there.keys) == {"seen", "later", *(("missed", number) for number in range(30))}
+    assert bus.statistics().replayed in (30, 31)  # perhaps with the later one
+
+
+async def test_gap_of_more_than_the_server_keeps_checks_everything(redis: Server) -> None:
+    there, bus = await missed(redis, "trimmed", 400, 1)
+    assert there.everything == 2
+    assert bus.statistics().replayed <= 1  # perhaps the later one
+
+
+async def test_gap_of_several_pages_checks_all_of_them(redis: Server) -> None:
+    there, bus = await missed(redis, "pages", 250, 1000)
+    assert there.everything == 1
+    assert bus.statistics().replayed in (250, 251)
+
+
+async def test_gap_of_two_databases_reads_one_stream(redis: Server) -> None:
+    there = Recorder()
+    async with (
+        Proxy(redis.port) as proxy,
+        replaying(redis.url() + "/1", [], "databases") as one,
+        replaying(redis.url(proxy.port) + "/2", [there], "databases") as other,
+    ):
+        one.publish("seen")
+        await until(lambda: there.keys == ["seen"])
+        assert proxy.deafen() == 1
+        one.publish("missed")
+        await one.flush()
+        proxy.cut()
+        await until(lambda: there.keys == ["seen", "missed"])
+        assert (there.everything, other.statistics().gaps) == (1, 1)
+
+
+async def test_kill_without_persistence_checks_everything_once(own_redis: Server) -> None:
+    recorders = [Recorder() for _ in range(3)]
+    one, two, three = (
+        replaying(own_redis.url(), [recorder], "killed", heartbeat=0.5, timeout=1.5) for recorder in recorders
+    )
+    async with one, two, three:
+        for bus in (one, two):
+            bus.publish(bus.name)
+            await bus.flush()
+        await until(lambda: all(recorder.keys for recorder in recorders))
+        own_redis.kill()
+        await asyncio.to_thread(own_redis.start)
+        await until(lambda: all(bus.statistics().connected and bus.statistics().gaps for bus in (one, two, three)))
+        three.publish("later")
+        await until(lambda: all("later" in recorder.keys for recorder in recorders))
+        await asyncio.sleep(1.0)
+        assert [recorder.everything for recorder in recorders] == [2] * 3
+
+
+async def test_stop_and_continue_of_the_server_checks_nothing(own_redis: Server) -> None:
+    there = Recorder()
+    async with replaying(own_redis.url(), [there], "stopped", heartbeat=0.2, timeout=0.3) as bus:
+        bus.publish("key")
+        await bus.flush()
+        own_redis.signal(signal.SIGSTOP)
+        await until(lambda: bus.statistics().gaps > 0)
+        own_redis.signal(signal.SIGCONT)
+        await until(lambda: bus.statistics().connected)
+        await asyncio.sleep(0.3)
+        assert there.everything == 1
+
+
+async def test_stream_deleted_in_a_gap_checks_everything(redis: Server) -> None:
+    from redis.asyncio import Redis
+
+    there = Recorder()
+    async with (
+        Proxy(redis.port) as proxy,
+        replaying(redis.url(), [], "deleted") as one,
+        replaying(redis.url(proxy.port), [there], "deleted") as other,
+        Redis.from_url(redis.url()) as client,
+    ):
+        one.publish("seen")
+        await until(lambda: there.keys == ["seen"])
+        proxy.deafen()
+        one.publish("missed")
+        await one.flush()
+        assert await client.delete("aiopurgatory.deleted:replay") == 1
+        proxy.cut()
+        await until(lambda: there.everything == 2)
+        assert other.statistics().gaps == 1
+
+
+async def test_plain_publisher_makes_gaps_check_everything(redis: Server) -> None:
+    there = Recorder()
+    async with (
+        Proxy(redis.port) as proxy,
+        bus_on(redis.url(), [], name="aiopurgatory.mixed") as plain,
+        replaying(redis.url(proxy.port), [there], "mixed") as other,
+    ):
+        plain.publish("seen")
+        await until(lambda: there.keys == ["seen"])
+        proxy.deafen()
+        plain.publish("missed")
+        await plain.flush()
+        proxy.cut()
+        await until(lambda: there.everything == 2)
+        assert other.statistics().gaps == 1
+
+
+async def test_publish_only_with_replay_keeps_its_keys(redis: Server) -> None:
+    from aiopurgatory.bus.redis import RedisBus
+
+    there = Recorder()
+    async with (
+        Proxy(redis.port) as proxy,
+        RedisBus(redis.url(), name="aiopurgatory.only", replay=100) as one,
+        replaying(redis.url(proxy.port), [there], "only"),
+    ):
+        one.publish("seen")
+        await until(lambda: there.keys == ["seen"])
+        proxy.deafen()
+        one.publish("missed")
+        await one.flush()
+        proxy.cut()
+        await until(lambda: there.keys == ["seen", "missed"])
+        assert there.everything == 1
+
+
+async def test_start_without_the_rights_names_them(redis: AclRedis) -> None:
+    with pytest.raises(BusConnectError, match=r"\+eval \+xadd \+xrange \+xrevrange &aiopurgatory ~aiopurgatory:replay"):
+        await bus_on(redis.url(user="least:secret"), [], replay=1).start()
+
+
+async def test_start_on_a_cluster_says_why_not() -> None:
+    with made(ClusterRedis) as server, pytest.raises(BusConnectError, match="Cluster"):
+        await replaying(server.url(), [], "cluster").start()
+
+
+@pytest.mark.parametrize(("replay", "kind"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)])
+def test_replay_wrong_is_refused(replay: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="replay must be"):
+        replaying("redis://localhost", [], "aiopurgatory", replay=replay)
+
+
+def test_redis_log_refuses_a_bus_that_replays() -> None:
+    bus: Any = replaying("redis://localhost", [], "aiopurgatory")
+    with pytest.raises(ValueError, match="bus must not have replay"):
+        RedisLog("redis://localhost", bus=bus)
