@@ -12,7 +12,7 @@ from private_proxy import Proxy
 from private_servers import Server
 
 from aiopurgatory.bus import Bus, BusConnectError
-from aiopurgatory.bus.replay import Entry, Replay, split_ids
+from aiopurgatory.bus.missed import Entry, Missed, split_ids
 from aiopurgatory.bus.rules import Rules
 from aiopurgatory.streams.redis import RedisLog
 
@@ -369,14 +369,14 @@ def test_rules_replaying_check_everything_only_at_the_start() -> None:
     assert everything < 180 + gaps // 4  # at the start, and where nothing was seen before the first gap
 
 
-class NoTrimCheck(Replay):
+class NoTrimCheck(Missed):
     """Without the check that the last one seen is there."""
 
     def _is_followed_by(self, entries: list[Entry]) -> bool:
         return bool(entries)
 
 
-class NoHeadCheck(Replay):
+class NoHeadCheck(Missed):
     """Without the look at what the id stands for."""
 
     def _is_followed_by(self, entries: list[Entry]) -> bool:
@@ -385,7 +385,7 @@ class NoHeadCheck(Replay):
         return super()._is_followed_by(entries)
 
 
-def rules_with(replay: type[Replay]) -> type[Rules]:
+def rules_with(replay: type[Missed]) -> type[Rules]:
     class Control(Rules):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)

@@ -52,7 +52,7 @@ class Link(Protocol):
 
 
 class ReplayingLink(Link, Protocol):
-    """A link of an engine that ``replays``: its server keeps the newest messages, as replay.py says."""
+    """A link of an engine that ``replays``: its server keeps the newest messages, as missed.py says."""
 
     async def read(self, first: str, /) -> list[tuple[str, str]]:
         """Return some kept messages in order, each with its id, beginning with that whose id is *first*.

@@ -22,7 +22,7 @@ R8 The numbers of a process begin at 1. If the first message heard of a process 
 R9 A message tells how long ago the last keys before it were acknowledged. If that was before the last check of
    everything, all lost keys were, and nothing more is checked. In the same way, a process that has moved to another
    server has everything checked there that the former server acknowledged.
-R10 If the server keeps the newest messages, a gap costs a check of the keys that were missed (see replay.py). It costs
+R10 If the server keeps the newest messages, a gap costs a check of the keys that were missed (see missed.py). It costs
    a check of everything only if some of them are no longer there, or if a message was heard that the server does not
    keep: in the gap, there may have been more of this kind.
 """
@@ -35,8 +35,8 @@ from math import inf
 from typing import Final
 
 from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
+from .missed import Entry, Missed, split_ids
 from .outbox import MAX_OUTBOX, Outbox
-from .replay import Entry, Replay, split_ids
 
 #: Malformed lines after which the rest of a message is skipped.
 MAX_MALFORMED: Final = 10
@@ -193,7 +193,7 @@ class Rules:
         self.outbox: Final = Outbox(max_outbox)
         self.echo: Final = Echo(heartbeat, timeout)
         self._arrivals: Final = Arrivals(1.5 * heartbeat + timeout)
-        self._replay: Final = Replay() if replays else None
+        self._replay: Final = Missed() if replays else None
         #: Whether a message was heard that the server does not keep.
         self._is_mixed = False
         self._link = 0
@@ -347,7 +347,7 @@ class Rules:
             self.echo.heard(number)
             self.connected = self.echo.echoed_at > -inf
 
-    def _follow(self, replay: Replay, head: str, before: str, own: str, now: float) -> None:
+    def _follow(self, replay: Missed, head: str, before: str, own: str, now: float) -> None:
         """Note the ids of a message. It is a gap if, on this link, messages before it are missing (R10)."""
         was_reading, is_first = replay.reads_from() is not None, replay.is_new()
         if not replay.hear(head, before, own):

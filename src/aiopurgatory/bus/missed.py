@@ -25,7 +25,7 @@ Entry: TypeAlias = tuple[str, str]
 NO_ID: Final = "-"
 
 
-class Replay:
+class Missed:
     """Follows the ids of one process, over all its links."""
 
     __slots__ = ("_is_reading", "_seen", "_start", "_tail", "_tail_head")
