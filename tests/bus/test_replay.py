@@ -579,7 +579,9 @@ async def test_publish_only_with_replay_keeps_its_keys(redis: Server) -> None:
 
 
 async def test_start_without_the_rights_names_them(redis: AclRedis) -> None:
-    with pytest.raises(BusConnectError, match=r"\+eval \+xadd \+xrange \+xrevrange &aiopurgatory ~aiopurgatory:replay"):
+    with pytest.raises(
+        BusConnectError, match=r"\+script \+evalsha \+xadd \+xrange \+xrevrange &aiopurgatory ~aiopurgatory:replay"
+    ):
         await bus_on(redis.url(user="least:secret"), [], replay=1).start()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable
+from hashlib import sha1
 from math import inf
 from typing import Any, Final
 
@@ -27,16 +28,24 @@ _ROLE_INTERVAL: Final = 1.0
 #: Kept messages to read at a time.
 _PAGE: Final = 100
 #: Keeps and publishes messages (R10 of rules.py). Each is followed by its keys; one without keys is not kept. A message
-#: goes out with the id of the kept one before it, and its own. Returns: the id of the last kept one.
-_KEEP: Final = """local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-local before = newest[1] and newest[1][1] or '-'
+#: goes out with the id of the kept one before it, and its own. Ids count up from 0-1, so that the one before need not
+#: be read. Returns: the id of the last message; of a probe, that before it.
+_KEEP: Final = """local last
 for place = 3, #ARGV, 2 do
-  local head, keys, own = ARGV[place], ARGV[place + 1], '-'
-  if keys ~= '' then own = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 'm', head .. keys) end
+  local head, keys, before, own = ARGV[place], ARGV[place + 1], '-', '-'
+  if keys == '' then
+    local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+    if newest[1] then before = newest[1][1] end
+    last = before
+  else
+    own = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '0-*', 'm', head .. keys)
+    if own ~= '0-1' then before = string.format('0-%.0f', tonumber(string.sub(own, 3)) - 1) end
+    last = own
+  end
   redis.call('PUBLISH', ARGV[1], head .. ' ' .. before .. ' ' .. own .. keys)
-  if keys ~= '' then before = own end
 end
-return before"""
+return last"""
+_KEEP_SHA: Final = sha1(_KEEP.encode()).hexdigest()
 
 
 class RedisBus(Bus):
@@ -109,6 +118,9 @@ class RedisEngine:
             await require_master(publisher)
             await publisher.send_command("INFO", "server", check_health=False)
             server = await run_id(publisher)
+            if self._replay:
+                await publisher.send_command("SCRIPT", "LOAD", _KEEP, check_health=False)
+                await publisher.read_response(timeout=inf)
             subscription: _Subscription | None = None
             if listener is not None:
                 subscription = _Subscription(listener, self._channel, hear, lost)
@@ -149,8 +161,8 @@ class RedisEngine:
             case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
                 return "check user and password in the url"
             case exceptions.NoPermissionError() if self._replay:
-                rights = f"+subscribe +publish +eval +xadd +xrange +xrevrange &{self._channel} ~{self._channel}:replay"
-                return f"the user needs {rights}"
+                rights = "+subscribe +publish +script +evalsha +xadd +xrange +xrevrange"
+                return f"the user needs {rights} &{self._channel} ~{self._channel}:replay"
             case exceptions.ClusterDownError() | exceptions.MovedError() if self._replay:
                 return "replay= does not work on a Redis Cluster"
             case exceptions.NoPermissionError():
@@ -246,7 +258,7 @@ class _RedisLink:
         if not self._replay:
             return [("PUBLISH", self._channel, message) for message in messages]
         parts = [part for message in messages for part in _parts(message)]
-        return [("EVAL", _KEEP, "1", self._stream, self._channel, str(self._replay), *parts)]
+        return [("EVALSHA", _KEEP_SHA, "1", self._stream, self._channel, str(self._replay), *parts)]
 
     async def _has_kept(self) -> bool:
         """Whether this server has the messages that another one acknowledged to this process."""
