@@ -309,7 +309,7 @@ class Keeping(Network):
             self.server += 1
             if self.random.random() < self.loses:
                 del self.entries[max(0, len(self.entries) - self.random.randint(1, self.most_lost)) :]
-                self.last = order(self.entries[-1][0]) if self.entries else self.last  # its clock is behind
+                self.last = order(self.entries[-1][0]) if self.entries else 0  # and uses ids again
 
 
 class Lossy(Keeping):

@@ -70,6 +70,42 @@ def test_gap_checks_everything_once_after_the_resubscription(process: Process) -
     assert process.checked == [ALL]
 
 
+def spreading() -> Process:
+    process = Process()
+    process.rules = Rules("me", process.checked.extend, lambda: process.checked.append(ALL), 10.0, 4.0, spread=60.0)
+    process.connect()
+    process.rules.broken(0.0)
+    process.rules.confirmed(100.0)
+    return process
+
+
+def test_gap_spread_is_checked_once_at_a_random_time_within() -> None:
+    due = set()
+    for _ in range(20):
+        process = spreading()
+        assert process.checked == []
+        process.rules.messages(100.0)  # a probe, so that nothing else is due
+        due.add(round(process.rules._all_due_at))
+        process.rules.tick(160.0)
+        process.rules.tick(170.0)
+        assert process.checked == [ALL]
+    assert len(due) > 10
+    assert 100 <= min(due) <= max(due) <= 160
+
+
+def test_gap_spread_is_not_put_off_by_more_gaps() -> None:
+    process = spreading()
+    process.rules.broken(150.0)
+    process.rules.confirmed(161.0)
+    assert process.checked == [ALL]
+
+
+def test_gap_spread_is_checked_when_the_bus_closes() -> None:
+    process = spreading()
+    process.rules.closed(101.0)
+    assert process.checked == [ALL]
+
+
 def test_gap_not_over_when_the_bus_closes_checks_everything(process: Process) -> None:
     process.connect()
     process.rules.broken(0.0)

@@ -90,6 +90,8 @@ class Bus:
             receives all of these: with 100 idle processes and 5 s, each receives 20 a second.
         timeout: seconds that the server may take to accept a connection, to acknowledge, and to send the echo;
             default 5.
+        spread: seconds; default 0. After a gap, each process checks everything at a random time within them. Otherwise
+            all do so at once when a server comes back, and may overload the database that they then read.
         observers: called when the bus opens and closes, such as ``Metrics()`` (default: none). If the bus's task is
             cancelled from outside, the bus stays open for observers, and its statistics give the reason.
         name: labels the bus in metrics and on the live page, and names its channel: 1 to 63 printable ASCII characters.
@@ -104,11 +106,14 @@ class Bus:
         *,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
+        spread: float = 0.0,
         observers: Iterable[Observer] = (),
         name: str = CHANNEL,
     ) -> None:
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
+        require_seconds("spread", spread, 0.0, 3600.0)
+        self._spread = spread
         self.name: Final = require_channel(name, "name")
         self._engine = engine
         self._observers = checked_observers(observers)
@@ -297,6 +302,7 @@ class Bus:
             fan.check_all,
             self._heartbeat,
             self._timeout,
+            spread=self._spread,
             replays=replays and self._listens,
             listens=self._listens,
         )

@@ -63,6 +63,7 @@ class PostgresBus(Bus):
         name: as for Bus; also the name of the NOTIFY channel. Each database has its own channels.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
+        spread: seconds, as for Bus; default 0.
         observers: as for Bus.
     """
 
@@ -74,11 +75,14 @@ class PostgresBus(Bus):
         name: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
+        spread: float = 0.0,
         observers: Iterable[Observer] = (),
     ) -> None:
         require_seconds("timeout", timeout, 0.01, 3600.0)
         engine = PostgresEngine(dsn, require_channel(name, "name"), timeout, targets is not None)
-        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=name)
+        super().__init__(
+            engine, targets, heartbeat=heartbeat, timeout=timeout, spread=spread, observers=observers, name=name
+        )
 
 
 class _ListenBusyError(Exception):

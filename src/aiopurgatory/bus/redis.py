@@ -59,6 +59,7 @@ class RedisBus(Bus):
             takes each reconnect for another server, and then has more checked than is needed.
         heartbeat: seconds, as for Bus; default 5.
         timeout: seconds, as for Bus; default 5.
+        spread: seconds, as for Bus; default 0.
         observers: as for Bus.
         replay: how many messages with keys the server keeps at least, in a stream. After a gap, the bus then reads
             those that it missed, and checks only their keys. None or 0 (default): the server keeps none, and a gap
@@ -74,6 +75,7 @@ class RedisBus(Bus):
         name: str = CHANNEL,
         heartbeat: float = 5.0,
         timeout: float = 5.0,
+        spread: float = 0.0,
         observers: Iterable[Observer] = (),
         replay: int | None = None,
     ) -> None:
@@ -81,7 +83,9 @@ class RedisBus(Bus):
         #: Whether it replays.
         self.replays: Final = bool(replay)
         engine = RedisEngine(url, require_channel(name, "name"), targets is not None, replay or 0)
-        super().__init__(engine, targets, heartbeat=heartbeat, timeout=timeout, observers=observers, name=name)
+        super().__init__(
+            engine, targets, heartbeat=heartbeat, timeout=timeout, spread=spread, observers=observers, name=name
+        )
 
 
 class RedisEngine:

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
+from random import random
 from typing import Final
 
 from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
@@ -171,6 +172,8 @@ class Rules:
         heartbeat: seconds. A process that has sent nothing for so long sends a probe.
         timeout: seconds that the server may take to acknowledge and to echo.
         max_outbox: the most keys in the outbox before it collapses.
+        spread: seconds. A check of everything after a gap is made at a random time within them, so that the processes
+            do not read in a herd.
         replays: whether the server keeps messages.
         listens: whether the link receives messages. If not, an acknowledgement counts as the echo.
     """
@@ -183,10 +186,12 @@ class Rules:
         heartbeat: float,
         timeout: float,
         max_outbox: int = MAX_OUTBOX,
+        spread: float = 0.0,
         replays: bool = False,
         listens: bool = True,
     ) -> None:
         self._origin: Final = origin
+        self._spread: Final = spread
         self._listens: Final = listens
         self._check: Final = check
         self._check_all: Final = check_all
@@ -221,7 +226,7 @@ class Rules:
         self.echo.reset()
         self._arrivals.reset(self._origin, self._link, self.echo.next_number() - 1, now)
         if self._replay is None or not self._replay.confirmed() or self._is_mixed:
-            self._check_everything(now)
+            self._check_after_gap(now)
 
     def messages(self, now: float) -> list[str]:
         """Return the messages to send now: none while the last batch is unacknowledged."""
@@ -274,7 +279,7 @@ class Rules:
         if self._replay is None or self._replay.reads_from() is None:  # everything was checked meanwhile
             return
         if not self._replay.read(entries):
-            self._check_everything(now)
+            self._check_after_gap(now)
             return
         self._is_in_gap = self._replay.reads_from() is not None
         lines: dict[str, None] = {}
@@ -316,6 +321,13 @@ class Rules:
     def _give_up(self) -> None:
         self.outbox.put_back()
         self.connected = self._confirmed = False
+
+    def _check_after_gap(self, now: float) -> None:
+        if self._link > 1 and self._spread:
+            self._all_due_at = min(self._all_due_at, now + self._spread * random())
+            self.tick(now)  # an earlier gap may have been due
+        else:
+            self._check_everything(now)
 
     def _check_everything(self, now: float) -> None:
         self._is_in_gap, self._all_due_at, self._everything_at = False, inf, now
