@@ -7,6 +7,8 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Hashable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from private_proxy import Proxy
 from private_servers import Server
 
-from aiopurgatory.bus import Bus, BusConnectError
+from aiopurgatory.bus import Bus, BusConnectError, Listeners
 
 from .servers import bus_on
 from .waits import Recorder, until
@@ -80,6 +82,46 @@ async def test_publish_other_channel_is_not_heard(server: Server) -> None:
         same.publish("of group 2")
         await until(lambda: there.keys)
         assert there.keys == ["of group 2"]
+
+
+async def reply(server: Server, client: int, job: int) -> None:
+    """What docs/workers.md shows: a worker's transaction writes the result, and publishes on the client's channel."""
+    channel, key = f"aiopurgatory.replies.{client}", f'["job",{job}]'
+    if server.kind == "redis":
+        import redis.asyncio
+
+        async with redis.asyncio.Redis.from_url(server.url()) as worker, worker.pipeline(transaction=True) as commands:
+            commands.set(f"result:{job}", "done")
+            commands.publish(channel, key)
+            await commands.execute()
+    else:
+        import asyncpg
+
+        worker = await asyncpg.connect(server.url())
+        async with worker.transaction():
+            await worker.execute("CREATE TABLE IF NOT EXISTS results (job int)")
+            await worker.execute("INSERT INTO results VALUES ($1)", job)
+            await worker.execute("SELECT pg_notify($1, $2)", channel, key)
+        await worker.close()
+
+
+async def test_reply_channels_each_client_hears_only_its_own(server: Server) -> None:
+    called: list[tuple[int, Hashable]] = []
+    async with AsyncExitStack() as stack:
+        heard = []
+        for client in range(4):
+            listeners, recorder = Listeners(), Recorder()
+            heard.append(recorder)
+            listeners.add(lambda key, client=client: called.append((client, key)), [("job", client)])
+            name = f"aiopurgatory.replies.{client}"
+            await stack.enter_async_context(bus_on(server.url(), [listeners, recorder], name=name))
+        await until(lambda: len(called) == 4)  # the check of everything at the start
+        called.clear()
+        for client in range(4):
+            await reply(server, client, client)
+        await until(lambda: len(called) == 4)
+        assert sorted(called) == [(client, ("job", client)) for client in range(4)]
+        assert [recorder.keys for recorder in heard] == [[("job", client)] for client in range(4)]
 
 
 async def test_fork_both_processes_have_a_bus(server: Server) -> None:
