@@ -114,9 +114,7 @@ class Following(Generic[R]):
     def __del__(self) -> None:
         follower = getattr(self, "_follower", None)
         if follower is not None and not follower.done():
-            # The garbage collector may run in any thread, and within any statement.
-            with suppress(RuntimeError):  # the loop is closed
-                follower.get_loop().call_soon_threadsafe(follower.cancel)
+            _cancel_soon(follower)
 
     def _park(self) -> Follower:
         if self._is_over:
@@ -162,5 +160,13 @@ class Following(Generic[R]):
     def _leave(self, follower: Follower) -> None:
         """Its task was cancelled, or is garbage."""
         self._follower = None
-        with suppress(RuntimeError):  # the garbage collector runs in another thread
+        try:
             follower.leave()
+        except RuntimeError:  # the garbage collector runs in another thread
+            _cancel_soon(follower)
+
+
+def _cancel_soon(follower: Follower) -> None:
+    """Cancel *follower* on the next loop iteration: the garbage collector may run in any thread and any statement."""
+    with suppress(RuntimeError):  # the loop is closed
+        follower.get_loop().call_soon_threadsafe(follower.cancel)

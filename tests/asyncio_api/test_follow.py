@@ -302,6 +302,19 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, value:
     check_invariants(purgatory)
 
 
+async def test_check_for_a_cancelled_read_is_counted(purgatory: Purgatory, value: Value) -> None:
+    consumer = Consumer(purgatory, value)
+    await turns(3)
+    value.gate.clear()
+    for _ in range(2):  # one for the read, and one during it
+        purgatory.check_and_complete("key")
+        await turns(3)
+    consumer.task.cancel()
+    await turns(3)
+    statistics = purgatory.statistics()
+    assert (statistics.checks, statistics.checks_without_effect) == (2, 2)
+
+
 async def test_cancelled_in_the_turn_it_is_closed_stays_cancelled(purgatory: Purgatory, value: Value) -> None:
     value.gate.clear()
     consumer = Consumer(purgatory, value)

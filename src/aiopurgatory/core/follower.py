@@ -159,6 +159,9 @@ class Follower(AwaitableOperation):
         """Its task was cancelled, or left: it neither waits nor reads. End as CANCELLED."""
         self._is_busy = self._is_reading = False
         self._woken = None
+        if self._reading_calls is not None:
+            self._reading_calls.decide(False)
+            self._reading_calls = None
         self.cancel()
 
     # its end
