@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from sys import getsizeof
 
 import pytest
 
@@ -137,7 +138,8 @@ def event(number: int, size: int = 10) -> Event:
 
 
 def test_windows_drop_from_each_in_turn() -> None:
-    windows = Windows(10 * (2 * 59 + EVENT_SIZE))  # ten events
+    size = 2 * getsizeof(event(0).data) + EVENT_SIZE
+    windows = Windows(10 * size)  # ten events
     first, second = Window(windows), Window(windows)
     for number in range(10):
         first.add(event(number))
@@ -150,7 +152,7 @@ def test_windows_drop_from_each_in_turn() -> None:
     assert [each.id for each in second.newest(2, 10)] == ["e-8", "e-9"]
     second.clear()
     second.clear()
-    assert windows.size == len(first) * (2 * 59 + EVENT_SIZE)
+    assert windows.size == len(first) * size
 
 
 def test_window_gives_the_oldest_of_the_newest() -> None:
