@@ -73,8 +73,8 @@ class LogFeed:
         return event.sse()
 
     async def next(self, after: str | None, /) -> bytes:
+        position = self._position
         try:
-            position = self._position
             if position is None:
                 position = self._position = await _position(self._log, self._topic, after)
                 await position.until_known()
