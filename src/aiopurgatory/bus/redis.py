@@ -191,9 +191,17 @@ class _Subscription:
 
     def __init__(self, connection: Any, channel: str, hear: Hear, lost: Lost) -> None:
         self._hear, self._lost = hear, lost
+        #: Messages until begin(); then None. They may come with the confirmation.
+        self._early: list[str] | None = []
         self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wire = Wire(connection, self._heard, self._broken)
         self._wire.send([("SUBSCRIBE", channel)])
+
+    def begin(self) -> None:
+        """Pass on what is heard: from now on, the rules know that the subscription is confirmed (R1)."""
+        early, self._early = self._early or [], None
+        for message in early:
+            self._hear(message)
 
     def abort(self) -> None:
         self._wire.abort()
@@ -204,7 +212,11 @@ class _Subscription:
             raise exceptions.NoPermissionError(*answer.args) if is_forbidden else answer
         kind, _, data = answer
         if kind == b"message":
-            self._hear(data.decode(errors="replace"))
+            message = data.decode(errors="replace")
+            if self._early is None:
+                self._hear(message)
+            else:
+                self._early.append(message)
         elif not self.confirmed.done():
             self.confirmed.set_result(None)
 
@@ -230,6 +242,8 @@ class _RedisLink:
         self._subscription, self._publisher = subscription, publisher
         self._loop = asyncio.get_running_loop()
         self._asked_at = self._loop.time()
+        if subscription is not None:
+            self._loop.call_soon(subscription.begin)
 
     async def send(self, messages: list[str]) -> None:
         publisher = self._publisher
