@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Hashable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -107,12 +108,16 @@ async def reply(server: Server, client: int, job: int) -> None:
 
 async def test_reply_channels_each_client_hears_only_its_own(server: Server) -> None:
     called: list[tuple[int, Hashable]] = []
+
+    def note(client: int, key: Hashable) -> None:
+        called.append((client, key))
+
     async with AsyncExitStack() as stack:
         heard = []
         for client in range(4):
             listeners, recorder = Listeners(), Recorder()
             heard.append(recorder)
-            listeners.add(lambda key, client=client: called.append((client, key)), [("job", client)])
+            listeners.add(partial(note, client), [("job", client)])
             name = f"aiopurgatory.replies.{client}"
             await stack.enter_async_context(bus_on(server.url(), [listeners, recorder], name=name))
         await until(lambda: len(called) == 4)  # the check of everything at the start
