@@ -109,7 +109,7 @@ async def reply(server: Server, client: int, job: int) -> None:
 async def test_reply_channels_each_client_hears_only_its_own(server: Server) -> None:
     called: list[tuple[int, Hashable]] = []
 
-    def note(client: int, key: Hashable) -> None:
+    def hear(client: int, key: Hashable) -> None:
         called.append((client, key))
 
     async with AsyncExitStack() as stack:
@@ -117,7 +117,7 @@ async def test_reply_channels_each_client_hears_only_its_own(server: Server) -> 
         for client in range(4):
             listeners, recorder = Listeners(), Recorder()
             heard.append(recorder)
-            listeners.add(partial(note, client), [("job", client)])
+            listeners.add(partial(hear, client), [("job", client)])
             name = f"aiopurgatory.replies.{client}"
             await stack.enter_async_context(bus_on(server.url(), [listeners, recorder], name=name))
         await until(lambda: len(called) == 4)  # the check of everything at the start
