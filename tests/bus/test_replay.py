@@ -436,7 +436,7 @@ async def missed(server: Server, name: str, count: int, replay: int) -> tuple[Re
         replaying(server.url(proxy.port), [there], name, replay=replay) as other,
     ):
         one.publish("seen")
-        await until(lambda: there.keys == ["seen"])
+        await until(lambda: "seen" in there.keys)
         proxy.is_hole = True
         proxy.cut()
         await until(lambda: other.statistics().gaps == 1)
@@ -457,19 +457,34 @@ async def test_gap_checks_only_what_was_missed(redis: Server) -> None:
     there, bus = await missed(redis, "missed", 30, 100)
     assert there.everything == 1
     assert set(there.keys) == {"seen", "later", *(("missed", number) for number in range(30))}
-    assert bus.statistics().replayed in (30, 31)  # perhaps with the later one
+    assert 30 <= bus.statistics().replayed <= 32  # perhaps with the first and the later one
+
+
+async def test_gap_before_the_first_key_checks_only_what_was_missed(redis: Server) -> None:
+    there = Recorder()
+    async with (
+        Proxy(redis.port) as proxy,
+        replaying(redis.url(), [], "early") as one,
+        replaying(redis.url(proxy.port), [there], "early") as other,
+    ):
+        proxy.deafen()
+        one.publish("missed")
+        await one.flush()
+        proxy.cut()
+        await until(lambda: "missed" in there.keys)
+        assert (there.everything, other.statistics().malformed) == (1, 0)
 
 
 async def test_gap_of_more_than_the_server_keeps_checks_everything(redis: Server) -> None:
     there, bus = await missed(redis, "trimmed", 400, 1)
     assert there.everything == 2
-    assert bus.statistics().replayed <= 1  # perhaps the later one
+    assert bus.statistics().replayed <= 2  # perhaps the first and the later one
 
 
 async def test_gap_of_several_pages_checks_all_of_them(redis: Server) -> None:
     there, bus = await missed(redis, "pages", 250, 1000)
     assert there.everything == 1
-    assert bus.statistics().replayed in (250, 251)
+    assert 250 <= bus.statistics().replayed <= 252  # perhaps with the first and the later one
 
 
 async def test_gap_of_two_databases_reads_one_stream(redis: Server) -> None:
@@ -480,12 +495,12 @@ async def test_gap_of_two_databases_reads_one_stream(redis: Server) -> None:
         replaying(redis.url(proxy.port) + "/2", [there], "databases") as other,
     ):
         one.publish("seen")
-        await until(lambda: there.keys == ["seen"])
+        await until(lambda: "seen" in there.keys)
         assert proxy.deafen() == 1
         one.publish("missed")
         await one.flush()
         proxy.cut()
-        await until(lambda: there.keys == ["seen", "missed"])
+        await until(lambda: set(there.keys) == {"seen", "missed"})  # perhaps twice
         assert (there.everything, other.statistics().gaps) == (1, 1)
 
 
@@ -532,7 +547,7 @@ async def test_stream_deleted_in_a_gap_checks_everything(redis: Server) -> None:
         Redis.from_url(redis.url()) as client,
     ):
         one.publish("seen")
-        await until(lambda: there.keys == ["seen"])
+        await until(lambda: "seen" in there.keys)
         proxy.deafen()
         one.publish("missed")
         await one.flush()
@@ -550,7 +565,7 @@ async def test_plain_publisher_makes_gaps_check_everything(redis: Server) -> Non
         replaying(redis.url(proxy.port), [there], "mixed") as other,
     ):
         plain.publish("seen")
-        await until(lambda: there.keys == ["seen"])
+        await until(lambda: "seen" in there.keys)
         proxy.deafen()
         plain.publish("missed")
         await plain.flush()
@@ -569,12 +584,12 @@ async def test_publish_only_with_replay_keeps_its_keys(redis: Server) -> None:
         replaying(redis.url(proxy.port), [there], "only"),
     ):
         one.publish("seen")
-        await until(lambda: there.keys == ["seen"])
+        await until(lambda: "seen" in there.keys)
         proxy.deafen()
         one.publish("missed")
         await one.flush()
         proxy.cut()
-        await until(lambda: there.keys == ["seen", "missed"])
+        await until(lambda: set(there.keys) == {"seen", "missed"})
         assert there.everything == 1
 
 

@@ -29,13 +29,14 @@ _ROLE_INTERVAL: Final = 1.0
 _PAGE: Final = 100
 #: Keeps and publishes messages (R10 of rules.py). Each is followed by its keys; one without keys is not kept. A message
 #: goes out with the id of the kept one before it, and its own. Ids count up from 0-1, so that the one before need not
-#: be read. Returns: the id of the last message; of a probe, that before it.
+#: be read. The first probe is kept, so that a process knows an id before its first gap. Returns: the id of the last
+#: message; of a probe, that before it.
 _KEEP: Final = """local last
 for place = 3, #ARGV, 2 do
   local head, keys, before, own = ARGV[place], ARGV[place + 1], '-', '-'
   if keys == '' then
     local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-    if newest[1] then before = newest[1][1] end
+    before = newest[1] and newest[1][1] or redis.call('XADD', KEYS[1], '0-1', 'm', head)
     last = before
   else
     own = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '0-*', 'm', head .. keys)

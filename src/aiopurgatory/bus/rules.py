@@ -285,7 +285,7 @@ class Rules:
         lines: dict[str, None] = {}
         for _, text in entries[1:]:
             head, _, body = text.partition("\n")
-            if _parse(head)[0] != self._origin:
+            if body and _parse(head)[0] != self._origin:
                 lines.update(dict.fromkeys(body.split("\n")))
         if lines:
             self.replayed += len(lines)
