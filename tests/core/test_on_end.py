@@ -162,3 +162,27 @@ async def test_on_end_of_a_mixin_and_a_ready_made_operation(purgatory: Purgatory
     op.ends = []
     assert await purgatory.watch(op, ["key"]) == 1
     assert op.ends == [(Outcome.COMPLETED, Outcome.COMPLETED)]
+
+
+async def test_on_end_of_a_class_with_a_new_of_its_own(purgatory: Purgatory) -> None:
+    ended: list[Outcome] = []
+
+    class Named(DelayedOperation[None]):
+        def __new__(cls, name: str) -> Named:
+            op = super().__new__(cls)
+            op.name = name
+            return op
+
+        def __init__(self, name: str) -> None:
+            super().__init__(None)
+
+        name: str
+
+        def try_complete(self) -> bool:
+            return self.force_complete()
+
+        def on_end(self, outcome: Outcome) -> None:
+            ended.append(outcome)
+
+    op = purgatory.watch(Named("first"), ["key"])
+    assert (op.name, ended) == ("first", [Outcome.COMPLETED])

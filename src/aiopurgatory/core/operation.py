@@ -10,6 +10,7 @@ from abc import abstractmethod
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from math import inf
+from types import FunctionType
 from typing import Any, Final, cast
 
 from mypy_extensions import mypyc_attr, u8
@@ -253,9 +254,10 @@ def mark_instances(kind: Any) -> None:
         kind._op_has_end_hook = True
         return
     make = kind.__new__
+    is_ours = isinstance(make, FunctionType)  # of an interpreted class; the compiled one takes no arguments
 
     def make_marked(cls: Any, *args: object, **options: object) -> Any:
-        op = make(cls)
+        op = make(cls, *args, **options) if is_ours else make(cls)
         op._op_has_end_hook = True
         return op
 
