@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-workers demo-streams demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-attacks \
-	test-chaos test-broker test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
+	test-chaos test-broker test-servers test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
 	bench-smoke clean
 
 help:  ## show this list
@@ -57,7 +57,7 @@ test-forms: test-interpreted test-compiled  ## test the interpreted and the comp
 
 # Every competitor takes more than a minute: make bench-smoke. The attacks: make test-attacks.
 NOT_BY_DEFAULT := $(addprefix tests/,$(addprefix benchmarks/test_,smoke.py broker_peers.py streams.py) web/attacks)
-SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
+SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves or start their own processes: once is enough.
 SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/pipeline tests/test_conftest.py $(addprefix tests/web/,inspector \
 	proxies test_crowds.py test_events_browser.py test_events_served.py test_logs_browser.py test_servers.py)
@@ -116,6 +116,21 @@ test-chaos: $(READY) programs  ## test buses and event logs while servers and wo
 
 test-broker: $(READY)  ## test the example broker under crowds, noise and churn: a minute
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
+
+# Each package as its users install it: arq needs an older redis-py than the others.
+test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and FastAPI on our waits, under faults, beside their own: 6 minutes
+	$(VENV)-arq/bin/pytest tests/servers/test_arq.py $(ARGS)
+	$(VENV)-servers/bin/pytest --timeout 900 tests/servers --ignore tests/servers/test_arq.py $(ARGS)
+
+bench-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## measure waits for results of arq and taskiq: 3 minutes
+	$(BIN)/python benchmarks/bench_servers.py --json $(BUILD)/servers.json $(ARGS)
+
+$(VENV)-servers/.ready $(VENV)-arq/.ready: $(VENV)-%/.ready: pyproject.toml
+	@echo "Setting up $(@D) ..."
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . --group $*
+	@touch $@
 
 test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
 	@for version in 3.11 3.12 3.13 3.14; do \

@@ -1,0 +1,74 @@
+"""python benchmarks/bench_servers.py --json build/servers.json: waits for the results of arq's and taskiq's jobs.
+
+1,000 jobs are waited for at once, in the package's own way, which polls, and with the wait of examples/servers. Each
+run is a process of its own beside a private Redis and a worker process; they take turns. Measures the ms from the end
+of a job until its waiter has the result, the client's CPU seconds, and the Redis commands of all for each wait.
+
+Prints a line of JSON for each, then medians with their ranges. arq and taskiq run in environments of their own
+(``make bench-servers`` makes them), with the interpreted library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from buses.servers import ENGINES
+from private_servers import program
+from tables.machine import Printer
+from tables.results import Results
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parent / "examples" / "servers"
+
+Line = dict[str, Any]
+FIGURES = ("p50_ms", "p99_ms", "client_cpu_s", "commands_per_wait")
+
+
+def measure(python: str, package: str, wait: str) -> Line:
+    command = [python, str(HERE / "peers" / "job_results.py"), package, wait]
+    with ENGINES["redis"]() as redis:
+        environment = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
+        done = subprocess.run([*command, redis.url()], env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return {"package": package, "wait": wait, **json.loads(done.stdout), "load_average": os.getloadavg()[0]}
+
+
+def lines(pythons: dict[str, str], rounds: int) -> Iterator[Line]:
+    """Run them in turns, in alternating order, so that disturbances of the machine affect both alike."""
+    for number in range(rounds):
+        for package, python in pythons.items():
+            for wait in ("theirs", "ours") if number % 2 == 0 else ("ours", "theirs"):
+                yield measure(python, package, wait)
+
+
+def show(found: Results) -> None:
+    for package in found.each("package"):
+        for name in FIGURES:
+            theirs, ours = (found.where(package=package, wait=wait) for wait in ("theirs", "ours"))
+            ratio = (ours.median(name) or 0.0) / (theirs.median(name) or 1.0)
+            print(f"{package:8} {name:18} theirs {theirs.text(name):30} ours {ours.text(name):30} {ratio:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--arq", default=".venv-arq/bin/python", help="the Python with arq")
+    parser.add_argument("--taskiq", default=".venv-servers/bin/python", help="the Python with taskiq")
+    parser.add_argument("--json", help="write the lines to this file, too")
+    args = parser.parse_args()
+    with Printer("servers", args.json) as printer:
+        printer.machine(["aiopurgatory"], [program("redis-server", "valkey-server")])
+        printer.lines(lines({"arq": args.arq, "taskiq": args.taskiq}, args.rounds))
+    show(Results(printer.found[1:]))
+
+
+if __name__ == "__main__":
+    main()

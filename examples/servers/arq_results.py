@@ -1,0 +1,67 @@
+"""Wait for the result of an arq job without polling Redis. python examples/servers/arq_results.py
+
+`Job.result()` asks Redis twice a second, for each job that is waited for. Here the worker publishes the id of each job
+that has ended, and whoever waits for it asks once more. As a script, this starts a Redis, a worker and some jobs.
+
+In arq 0.28, `after_job_end` runs once the result is stored. arq needs a redis-py below 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from alone import Redis
+from arq import Worker, create_pool
+from arq.connections import RedisSettings
+from arq.jobs import Job, JobStatus
+
+from aiopurgatory import Purgatory
+from aiopurgatory.bus import Bus
+from aiopurgatory.bus.redis import RedisBus
+
+# The worker. In yours: on_startup = startup, after_job_end = after_job_end in WorkerSettings.
+
+
+async def after_job_end(ctx: dict[str, Any]) -> None:
+    ctx["bus"].publish(ctx["job_id"])
+
+
+# The client.
+
+
+async def result(purgatory: Purgatory, job: Job, *, timeout: float | None) -> Any:
+    """Do what ``job.result()`` does. Raises: TimeoutError: it has not ended in time; what the job raised."""
+
+    async def is_over() -> bool:
+        return await job.status() in (JobStatus.complete, JobStatus.not_found)
+
+    await purgatory.wait_until(is_over, [job.job_id], timeout=timeout)
+    return await job.result()
+
+
+async def add(ctx: dict[str, Any], a: int, b: int) -> tuple[int, float]:
+    await asyncio.sleep(0.3)
+    return a + b, time.monotonic()
+
+
+async def main() -> None:
+    with Redis() as redis:
+        settings = RedisSettings.from_dsn(redis.url())
+        async with Purgatory("results") as purgatory:
+            bus: Bus = RedisBus(redis.url(), [purgatory], name="aiopurgatory.arq")
+            async with bus, await create_pool(settings) as pool:
+                worker = Worker([add], redis_settings=settings, ctx={"bus": bus}, after_job_end=after_job_end)
+                working = asyncio.create_task(worker.async_run())
+                for number in range(3):
+                    job = await pool.enqueue_job("add", number, number)
+                    assert job is not None
+                    total, ended = await result(purgatory, job, timeout=10.0)
+                    print(f"{number} + {number} = {total}, {(time.monotonic() - ended) * 1000:.1f} ms after its end")
+                working.cancel()
+                await worker.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

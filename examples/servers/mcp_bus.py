@@ -1,0 +1,102 @@
+"""An MCP server of several workers: a change on one of them is announced to the clients of all.
+
+    cd examples/servers && REDIS_URL=redis://127.0.0.1:6379 uvicorn --workers 3 --factory mcp_bus:from_environment
+
+The SDK has a bus for one process. As a script, this starts a Redis and two workers, listens at one of them, and edits a
+note at the other: python examples/servers/mcp_bus.py. Provisional in mcp 2.3: a bus is not told what a listener wants,
+so `Listen` tells it; `MCPServer` takes no ListenHandler, so this is the low-level `Server`.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import astuple
+from typing import Any
+
+import mcp.types as types
+from alone import Redis, serving
+from anyio.lowlevel import checkpoint
+from mcp import Client
+from mcp.server import subscriptions as sdk
+from mcp.server.lowlevel import Server
+from mcp.shared.subscriptions import event_matches
+from starlette.applications import Starlette
+
+from aiopurgatory.bus import Bus, Listeners
+from aiopurgatory.bus.redis import RedisBus
+
+KINDS = {each.__name__: each for each in (sdk.ToolsListChanged, sdk.PromptsListChanged, sdk.ResourcesListChanged)}
+wanted: ContextVar[types.SubscriptionFilter] = ContextVar("wanted")
+
+
+class Listen(sdk.ListenHandler):
+    async def __call__(self, ctx: Any, params: types.SubscriptionsListenRequestParams) -> Any:
+        wanted.set(params.notifications)
+        return await super().__call__(ctx, params)
+
+
+class PurgatoryBus:
+    """A SubscriptionBus. After a gap, what may have been missed is announced again."""
+
+    def __init__(self, bus: Bus, listeners: Listeners) -> None:
+        self.bus, self._listeners = bus, listeners
+
+    async def publish(self, event: sdk.ServerEvent) -> None:
+        self.bus.publish((type(event).__name__, *astuple(event)))
+        await checkpoint()  # a burst of these leaves time to the streams
+
+    def subscribe(self, listener: Callable[[sdk.ServerEvent], None]) -> Callable[[], None]:
+        known = wanted.get()
+        keys: list[tuple[str, ...]] = [
+            (name,) for name, kind in KINDS.items() if event_matches(known, frozenset(), kind())
+        ]
+        keys += [("ResourceUpdated", uri) for uri in known.resource_subscriptions or ()]
+        return self._listeners.add(lambda key: listener(event_of(key)), keys) if keys else lambda: None
+
+
+def event_of(key: Any) -> sdk.ServerEvent:
+    name, *fields = key
+    return sdk.ResourceUpdated(*fields) if fields else KINDS[name]()
+
+
+def app(subscriptions: PurgatoryBus) -> Starlette:
+    async def edit(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        # In your server: change the note, commit, and then:
+        await subscriptions.publish(sdk.ResourceUpdated(uri=(params.arguments or {})["uri"]))
+        return types.CallToolResult(content=[])
+
+    async def tools(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool(name="edit", input_schema={"type": "object"})])
+
+    server = Server("notes", on_list_tools=tools, on_call_tool=edit, on_subscriptions_listen=Listen(subscriptions))
+    web = server.streamable_http_app()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with subscriptions.bus, server.session_manager.run():  # the bus first: it hears before anybody listens
+            yield
+
+    web.router.lifespan_context = lifespan
+    return web
+
+
+def from_environment() -> Starlette:
+    listeners = Listeners()
+    bus = RedisBus(os.environ["REDIS_URL"], [listeners], name="aiopurgatory.mcp", replay=10_000)
+    return app(PurgatoryBus(bus, listeners))
+
+
+async def main() -> None:
+    with Redis() as redis:
+        os.environ["REDIS_URL"] = redis.url()
+        async with serving(from_environment(), from_environment()) as (one, other):  # noqa: SIM117
+            async with Client(f"{one}/mcp") as reader, Client(f"{other}/mcp") as writer:
+                async with reader.listen(resource_subscriptions=["note://todo"]) as changes:
+                    await writer.call_tool("edit", {"uri": "note://todo"})
+                    print(await anext(changes))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,34 @@
+"""A private Redis, and where the examples and their packages are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from private_servers import Redis
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = str(ROOT / "examples" / "servers")
+sys.path.append(EXAMPLES)
+os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), EXAMPLES])
+
+# In another environment than make test-servers': nothing to be said about what is not asked for.
+PACKAGES = {"test_arq.py": "arq", "test_fastapi.py": "fastapi", "test_mcp.py": "mcp", "test_taskiq.py": "taskiq_redis"}
+collect_ignore = [name for name, package in PACKAGES.items() if find_spec(package) is None]
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    with Redis() as server:
+        yield server
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 of another process, in part
+            await asyncio.sleep(0.01)
