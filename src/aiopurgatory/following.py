@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from math import inf
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
 from .core.awaiter import take
 from .core.follower import Follower
@@ -143,7 +143,7 @@ class Following(Generic[R]):
         follower.fail(error)
         return error
 
-    def _end(self, follower: Follower) -> None:
+    def _end(self, follower: Follower) -> NoReturn:
         """*follower* has ended. Raises: StopAsyncIteration, or what it failed with."""
         is_left, self._is_over, self._follower = self._is_over, True, None
         try:

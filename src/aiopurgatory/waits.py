@@ -59,7 +59,7 @@ class Retries:
 
 def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
     """Return *retry_on* as a tuple. Raises: TypeError: it is neither an exception class nor a tuple of them."""
-    errors = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    errors: tuple[Any, ...] = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     for kind in errors:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {retry_on!r}")

@@ -1,4 +1,4 @@
-"""python tests/servers/mcp_run.py BUS ENGINE FAULT: 40 MCP clients listen to 25 notes each, while 1,000 notes are edited.
+"""python mcp_run.py BUS ENGINE FAULT: 40 MCP clients listen to 25 notes each, while 1,000 notes are edited.
 
 Three workers are behind a proxy that takes them in turn. FAULT happens to the server of the bus meanwhile: killed (for
 3 s), cut (6 times), dead (what is sent on the connections that there are is lost) or none. Prints a line of JSON.

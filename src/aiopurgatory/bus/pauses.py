@@ -10,7 +10,7 @@ LONGEST_PAUSE: Final = 2.0
 #: Seconds: the longest pause after attempts that timed out. A longer timeout replaces it.
 LONGEST_TIMED_OUT: Final = 10.0
 #: Each doubling is undone by a link that was up for so many seconds.
-STEADY: Final = 5.0
+STEADY: Final = 1.0
 #: Breaks after which the pause grows no more.
 _MOST_BREAKS: Final = 7.0
 #: Attempts in a row that timed out, after which the pause grows no more.

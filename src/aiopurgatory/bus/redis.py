@@ -261,6 +261,7 @@ class _RedisLink:
             self._asked_at = now
             commands.append(HELLO)
         await publisher.send_packed_command(publisher.pack_commands(commands), check_health=False)
+        answer = b""
         for _ in range(count):
             answer = await publisher.read_response(timeout=inf)
         head, _, body = messages[-1].partition("\n")

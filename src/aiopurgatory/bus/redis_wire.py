@@ -8,10 +8,11 @@ from typing import Any, Final, final
 
 from redis import exceptions
 
+hiredis: Any
 try:
-    import hiredis  # type: ignore[import-not-found, unused-ignore]
+    import hiredis
 except ImportError:
-    hiredis = None  # type: ignore[assignment, unused-ignore]
+    hiredis = None
 
 Command = tuple[str | int, ...]
 
@@ -128,7 +129,7 @@ class PlainReader:
 def pack(command: Command) -> bytes:
     """Return *command* as Redis reads it."""
     if hiredis is not None:
-        packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type, unused-ignore]
+        packed: bytes = hiredis.pack_command(command)
         return packed
     parts = [b"*%d\r\n" % len(command)]
     for each in command:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ..errors import PurgatoryError
 from .event import StoreError
@@ -102,16 +102,16 @@ class Store(Protocol):
         """Disconnect."""
         ...
 
-    async def read(self, topic: str, after: int, rows: int, size: int, /) -> Page:
-        """Return *topic* as it is now, with events whose numbers are above *after*.
+    def read(self, topic: str, after: int, rows: int, size: int, /) -> Coroutine[Any, Any, Page]:
+        """A coroutine: return *topic* as it is now, with events whose numbers are above *after*.
 
         Args: rows: the most events. size: bytes after which to add no further event.
         Raises: StoreDownError.
         """
         ...
 
-    async def commit(self, topic: str, commit: Commit, keep: float, /) -> Page:
-        """Make *commit*, and tell every process, in one atomic step (S11).
+    def commit(self, topic: str, commit: Commit, keep: float, /) -> Coroutine[Any, Any, Page]:
+        """A coroutine: make *commit*, and tell every process, in one atomic step (S11).
 
         It is made if the topic has the expected version, and the server's data the expected life.
 
