@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-workers demo-streams demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-attacks \
-	test-chaos test-broker test-servers test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
+	test-chaos test-broker test-examples test-servers test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
 	bench-smoke clean
 
 help:  ## show this list
@@ -55,12 +55,15 @@ test: $(READY)  ## run all checks, build the docs, and test both forms: 11 minut
 
 test-forms: test-interpreted test-compiled  ## test the interpreted and the compiled form
 
-# Every competitor takes more than a minute: make bench-smoke. The attacks: make test-attacks.
-NOT_BY_DEFAULT := $(addprefix tests/,$(addprefix benchmarks/test_,smoke.py broker_peers.py streams.py) web/attacks)
+# Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
+# minutes: make bench-smoke.
+ATTACKS := tests/web/attacks tests/web/test_crowds.py
+EXAMPLES := tests/benchmarks tests/examples
+NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves or start their own processes: once is enough.
-SLOW_AND_NOT_COMPILED := tests/benchmarks tests/broker tests/bus tests/examples tests/pipeline tests/test_conftest.py $(addprefix tests/web/,inspector \
-	proxies test_crowds.py test_events_browser.py test_events_served.py test_logs_browser.py test_servers.py)
+SLOW_AND_NOT_COMPILED := tests/broker tests/bus tests/pipeline tests/test_conftest.py $(addprefix tests/web/,inspector \
+	proxies test_events_browser.py test_events_served.py test_logs_browser.py test_servers.py)
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
@@ -108,8 +111,12 @@ test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 4 m
 test-pipeline: $(READY)  ## run the slow pipeline tests: a cluster whose worker is killed, 50 kills, the whole command
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ARGS)
 
-test-attacks: $(READY) programs  ## test long polls and event streams under hostile clients, on real servers
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest tests/web/attacks $(ARGS)
+test-attacks: $(READY) programs  ## test long polls and event streams under hostile clients and crowds, on real servers: 2 minutes
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ATTACKS) $(ARGS)
+
+test-examples: $(READY) programs  ## test the examples, the demos and the benchmarks: 2 minutes
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "not chaos" -n 3 $(EXAMPLES) \
+	  $(addprefix --ignore tests/benchmarks/test_,smoke.py broker_peers.py streams.py) $(ARGS)
 
 test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 10 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams tests/examples $(ARGS)
