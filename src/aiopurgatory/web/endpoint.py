@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, overload
 
@@ -26,7 +27,7 @@ def path_parameter(scope: Scope) -> Any:
     return next(iter(parameters.values()))
 
 
-class Endpoint:
+class Endpoint(ABC):
     """The base of LongPollRoute and EventRoute. Their arguments are the same."""
 
     @overload
@@ -79,13 +80,13 @@ class Endpoint:
         self._client: Final = client
         self._group: Final = group
 
+    @abstractmethod
     def _serve_log(self, log: EventLog, policy: Policy | None) -> None:
         """Prepare to answer with the events of *log*."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _serve(self, polling: LongPolling[Any]) -> None:
         """Prepare to answer with the states of the source of *polling*."""
-        raise NotImplementedError
 
     def _request(
         self,
