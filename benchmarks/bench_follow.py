@@ -9,7 +9,7 @@ put_nowait() and get(); and a loop around ``wait_for()``. A queue keeps every va
 
 Prints a line of JSON for each figure: CPU us for each value, the median of the rounds with the least and the most. Then
 a line for each ratio to the queue: the median of the ratios within the rounds. Each figure comes from a process of its
-own, in turns, so the ratios compare what ran side by side.
+own, in turns, so the ratios compare runs side by side.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WHATS = {"single": 1, "crowd": 1_000, "at hand": 0}
 
 
 class Follow:
-    """What changes is a number."""
+    """Follows a number that changes."""
 
     idle: Any = None
 

@@ -44,7 +44,7 @@ COMPETITORS: dict[str, Callable[[], Peer]] = {
     "events": EventPerKey,
     "ray": RayShape,
 }
-#: Whose requests look, when woken, whether it is time: the seconds that a batch of 1,000 has to be parked in.
+#: The requests of these check on waking whether it is time: seconds to park a batch of 1,000.
 READY_IN = {"events": 0.1, "ray": 0.5}
 #: The order in which waiters are cancelled, and the timeouts of a million, are the same in each round.
 rng = random.Random(1)

@@ -1,4 +1,4 @@
-"""python benchmarks/bench_replay.py: measure what RedisBus(replay=) costs a publish.
+"""python benchmarks/bench_replay.py: measure the cost of RedisBus(replay=) for a publish.
 
 Each round publishes keys one after another, each with a flush(), then in batches of 100, with replay and without it,
 alternately, on one private Redis. The bus only publishes, and nobody listens. Prints, for each: the

@@ -55,7 +55,7 @@ async def journal(observing: AsyncExitStack) -> aiopurgatory.Observer:
 
 
 OBSERVERS = {"metrics": metrics, "journal": journal}
-#: What "as quick as it can" asks for: more than anything here can do.
+#: The rate of "as quick as it can": more than any competitor reaches.
 UNTHROTTLED = 5e6
 MB = 1 << 20
 

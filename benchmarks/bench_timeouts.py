@@ -7,7 +7,7 @@
 
 Competitors are asyncio's own, and those of async-timeout and anyio, if installed. With --compiled, both forms of ours
 are measured, otherwise the one on the path. Prints a line of JSON for each, round by round, then the targets, and
-medians with their ranges. Each figure comes from a process of its own, in turns, so the ratios compare what ran side by
+medians with their ranges. Each figure comes from a process of its own, in turns, so the ratios compare runs side by
 side. A cost is the median of 100 batches.
 """
 

@@ -15,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 CLIENTS_PER_TOPIC = 10
-LEAVES_EARLY = 0.1  # the share of polls whose client hangs up before the deadline
+LEAVES_EARLY = 0.1  # this share of the clients hangs up before the deadline
 FIELD = re.compile(r"^([a-z-]+): (.*)\r$", re.MULTILINE)
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 

@@ -55,7 +55,7 @@ LONG_LIVED = [
     "aiopurgatory.streams.EventLog",
     "aiopurgatory.web.LongPolling",
 ]
-#: What the core needs of the timer, a log of its store, and a bus in memory of its server, is no part of the grammar.
+#: The grammar leaves out the timer for the core, the store for a log, and the server for a bus in memory.
 INNER = {"aiopurgatory.timer.Timer", "aiopurgatory.streams.Store", "aiopurgatory.testing.MemoryServer"}
 #: Observers observe; they are not observed.
 UNOBSERVED = {"aiopurgatory.journal.Journal"}

@@ -18,7 +18,7 @@ SIZES = (1e6, 10e6, 100e6)
 #: The largest number of workers is not used for the fit, but checked against it.
 TOLERANCE = 0.2
 
-#: What is assumed of a server: Redis runs its commands on one core; each connection to PostgreSQL is a process.
+#: Assumed of a server: Redis runs its commands on one core; each connection to PostgreSQL is a process.
 OF_ENGINE = {
     "server_cores": {"postgres": 8, "redis": 1},
     "connections_per_server": {"postgres": 1_000, "redis": 10_000},
@@ -102,7 +102,7 @@ def cost_rows(costs: Costs) -> Iterable[Row]:
 
 
 def checked(costs: Costs, found: Results) -> str:
-    """The model against what it was not fitted to: the largest number of workers."""
+    """Compare the model with the runs it was not fitted to: those of the largest number of workers."""
     most = max(found.each("workers"))
     largest = max(runs(found, most, most), key=lambda run: run.events)
     errors = errors_of(costs, largest)
@@ -111,7 +111,7 @@ def checked(costs: Costs, found: Results) -> str:
 
 
 def errors_of(costs: Costs, run: Run) -> tuple[float, float]:
-    """Of the worker and the server, relative to what was measured."""
+    """Return the errors for the worker and the server, relative to the measured shares."""
     worker, server = model.on_one_machine(costs, run.cores, run.workers, run.events, run.heartbeat)
     return worker / run.worker_share - 1, server / run.server_share - 1
 

@@ -18,7 +18,7 @@ def beaten(found: Results) -> str:
 
 
 def ours_for(peer: str, name: str = "ours") -> str:
-    """Return our form to compare with: peers whose requests are awaited in tasks against ours that are."""
+    """Return our form to compare with: ours awaited in tasks, for peers that are awaited in tasks."""
     return f"{name}, awaited" if peer.startswith(AWAITED) else name
 
 

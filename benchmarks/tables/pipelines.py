@@ -32,7 +32,7 @@ def whole(figure: str, competitor: str, size: int) -> Callable[[Results], float 
 
 
 def files(name: str) -> Callable[[Results], float | None]:
-    """Of the start and the first time, as whoever has such a journal meets them."""
+    """Add up the start and the first run, as a new journal's owner meets them."""
     return lambda found: _started(found.where(table="pipelines", what="files", competitor=OURS, files=name))
 
 

@@ -129,7 +129,7 @@ def precision(found: Results) -> str:
 
 
 def cell(of: Results, name: str) -> str:
-    """Numbers as median and range; what is no number is the same in each round."""
+    """Numbers as median and range. Other values are the same in each round."""
     first = next((line[name] for line in of.lines if name in line), "")
     if isinstance(first, dict):
         return ", ".join(f"{key}: {value}" for key, value in first.items())
@@ -205,7 +205,7 @@ def measured_on(found: Results) -> str:
 
 
 def sections(found: Results) -> dict[str, str]:
-    """For each title what stands under it, of the tables that were measured."""
+    """Return the section under each title, for the tables that were measured."""
     written = {}
     for name, (title, section) in SECTIONS.items():
         of = found.where(table=name)
@@ -235,7 +235,7 @@ def _with_sections(text: str, changed: dict[str, str]) -> str:
 
 
 def _split(text: str) -> tuple[str, dict[str, str]]:
-    """What stands above the first section, and the sections by title."""
+    """Return the text above the first section, and the sections by title."""
     head, *parts = text.split("\n## ")
     return head, dict(part.split("\n\n", 1) for part in parts)
 
@@ -250,7 +250,7 @@ def write(paths: Iterable[Path], folder: Path) -> str:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Take what belongs in the repository from *folder* to *target*."""
+    """Copy the files that belong in the repository from *folder* to *target*."""
     results = target / "RESULTS.md"
     results.write_text(keep_sections((folder / "RESULTS.md").read_text(), results.read_text()))
     for path in folder.glob("*.png"):

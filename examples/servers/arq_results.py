@@ -1,7 +1,7 @@
 """Wait for the result of an arq job without polling Redis. python examples/servers/arq_results.py
 
 `Job.result()` asks Redis twice a second, for each job that is waited for. Here the worker publishes the id of each job
-that has ended, and whoever waits for it asks once more. As a script, this starts a Redis, a worker and some jobs.
+that has ended, and a client that waits for it asks once more. As a script, this starts a Redis, a worker and some jobs.
 
 In arq 0.28, `after_job_end` runs once the result is stored. arq needs a redis-py below 6.
 """
@@ -32,7 +32,7 @@ async def after_job_end(ctx: dict[str, Any]) -> None:
 
 
 async def result(purgatory: Purgatory, job: Job, *, timeout: float | None) -> Any:
-    """Do what ``job.result()`` does. Raises: TimeoutError: it has not ended in time; what the job raised."""
+    """Same as ``job.result()``. Raises: TimeoutError: it has not ended in time; the exception of the job."""
 
     async def is_over() -> bool:
         return await job.status() in (JobStatus.complete, JobStatus.not_found)

@@ -3,7 +3,7 @@
     cd examples/servers && REDIS_URL=redis://127.0.0.1:6379 uvicorn --workers 3 --factory mcp_bus:from_environment
 
 The SDK has a bus for one process. As a script, this starts a Redis and two workers, listens at one of them, and edits a
-note at the other: python examples/servers/mcp_bus.py. Provisional in mcp 2.3: a bus is not told what a listener wants,
+note at the other: python examples/servers/mcp_bus.py. Provisional in mcp 2.3: a bus does not learn a listener's wishes,
 so `Listen` tells it; `MCPServer` takes no ListenHandler, so this is the low-level `Server`.
 """
 
@@ -38,7 +38,7 @@ class Listen(sdk.ListenHandler):
 
 
 class PurgatoryBus:
-    """A SubscriptionBus. After a gap, what may have been missed is announced again."""
+    """A SubscriptionBus. After a gap, it announces all changes again that a listener may have missed."""
 
     def __init__(self, bus: Bus, listeners: Listeners) -> None:
         self.bus, self._listeners = bus, listeners

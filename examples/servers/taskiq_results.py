@@ -1,8 +1,8 @@
 """Wait for the result of a taskiq task without polling its backend. python examples/servers/taskiq_results.py
 
 `task.wait_result()` asks the backend five times a second, for each task that is waited for. Here the worker publishes
-the id of each task whose result is stored, and whoever waits for it asks once more. As a script, this starts a Redis, a
-worker and some tasks.
+the id of each task once its result is stored, and a client that waits for it asks once more. As a script, this starts a
+Redis, a worker and some tasks.
 
 With taskiq 0.13 and taskiq-redis 1.2. Give its ListQueueBroker ``socket_timeout=None``: redis-py 8 gives up a blocking
 read after 5 s, and the task that Redis has just handed out is lost.
@@ -36,7 +36,7 @@ class Announce(TaskiqMiddleware):
 
 
 async def result(purgatory: Purgatory, task: AsyncTaskiqTask[Any], *, timeout: float | None) -> TaskiqResult[Any]:
-    """Do what ``task.wait_result()`` does. Raises: TimeoutError: it has not ended in time."""
+    """Same as ``task.wait_result()``. Raises: TimeoutError: it has not ended in time."""
     await purgatory.wait_until(task.is_ready, [task.task_id], timeout=timeout)
     return await task.get_result()
 

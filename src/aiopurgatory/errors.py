@@ -12,7 +12,7 @@ class PurgatoryClosedError(PurgatoryError):
 class DeadlineError(PurgatoryError, TimeoutError):
     """The deadline of a wait came before its condition held.
 
-    It is a TimeoutError. What a condition itself raises, such as the TimeoutError of a database, is none of these.
+    It is a TimeoutError. An exception of the condition itself, such as a database's TimeoutError, is no DeadlineError.
     """
 
 

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 @final
 class Following(Generic[R]):
-    """What ``Purgatory.follow()`` returns: an asynchronous iterator of values, for one task at a time.
+    """The result of ``Purgatory.follow()``: an asynchronous iterator of values, for one task at a time.
 
     Its operation ends when it raises, when its task is cancelled, when aclose() is called, or when nothing refers to it
     any more, as after a ``break``: then, on the next loop iteration. After a cancellation, as by ``asyncio.timeout()``,
@@ -96,7 +96,7 @@ class Following(Generic[R]):
                         raise
                 is_called = follower.begin()
         finally:
-            del follower  # what is raised keeps this frame, and the operation keeps what is raised
+            del follower  # the exception keeps this frame, and the operation keeps the exception
 
     async def aclose(self) -> None:
         """End the operation, and the iteration. A second call does nothing."""
@@ -139,7 +139,7 @@ class Following(Generic[R]):
         return True
 
     def _end(self, follower: Follower) -> NoReturn:
-        """*follower* has ended. Raises: StopAsyncIteration, or what it failed with."""
+        """*follower* has ended. Raises: StopAsyncIteration, or its failure."""
         is_left, self._is_over, self._follower = self._is_over, True, None
         try:
             take(follower)

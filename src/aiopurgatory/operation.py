@@ -20,7 +20,7 @@ def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
     Raises:
         RuntimeError: it was never watched and has not ended.
         asyncio.CancelledError: it was cancelled.
-        Exception: what fail() was given, or a hook raised.
+        Exception: the argument of fail(), or from a hook.
     """
     # Interpreted: a compiled generator crashes if something odd is thrown into it (mypyc 2.4).
     awaiter = begin_wait(op)
@@ -36,7 +36,7 @@ def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
     try:
         return take(op)
     finally:
-        # What is raised keeps this frame, and the operation keeps what is raised: the frame must keep neither, or all
+        # The exception keeps this frame, and the operation keeps the exception: the frame must keep neither, or all
         # three wait for the gc.
         del op, awaiter
 

@@ -49,8 +49,8 @@ logger = logging.getLogger("aiopurgatory")
 
 #: Before Python 3.12, asking asyncio for the running loop costs a system call.
 _BY_IDENT: Final = sys.version_info < (3, 12)
-#: And asyncio.current_task() is no C function there: it takes three times as long as what it does, on each read of a
-#: follow() and in each timeout().
+#: And asyncio.current_task() is no C function there: it takes three times as long as its two look-ups, on each read of
+#: a follow() and in each timeout().
 _CURRENT_TASK: Final[Any] = asyncio.tasks._current_tasks.get if _BY_IDENT else asyncio.current_task  # type: ignore[attr-defined]
 
 _started: WeakSet[Purgatory] = WeakSet()
@@ -86,7 +86,7 @@ class Purgatory(SyncPurgatory):
 
     __slots__ = ("__weakref__", "_clock_task", "_given_clock", "_handover")
 
-    if TYPE_CHECKING:  # the same methods, with the type of what they return
+    if TYPE_CHECKING:  # the same methods, with more exact return types
 
         def waiting(self, key: Hashable) -> list[DelayedOperation[Any]]: ...
 
@@ -245,7 +245,7 @@ class Purgatory(SyncPurgatory):
         Raises:
             DeadlineError: *predicate* was still false at the deadline. It is a TimeoutError.
             TypeError: *predicate* or *on_undelivered* is not a function, or is an ``async def``.
-            Exception: what *predicate* or watch() raises.
+            Exception: from *predicate* or watch().
         """
         require_callable("predicate", predicate)
         if on_undelivered is not None:
@@ -261,7 +261,7 @@ class Purgatory(SyncPurgatory):
             value = await self.watch(op, keys)
             expired = op.expired
         finally:
-            del op  # what is raised keeps this frame, and the operation keeps what is raised
+            del op  # the exception keeps this frame, and the operation keeps the exception
         return at_deadline(default, f"the predicate was still false after {timeout} s") if expired else value
 
     @overload
@@ -320,7 +320,7 @@ class Purgatory(SyncPurgatory):
             DeadlineError: the last read was false, or raised one of *retry_on*, which is the ``__cause__``. It is a
                 TimeoutError; one that *read* raises is no DeadlineError.
             TypeError: *read* is no function, or returned no awaitable; *retry_on* is something else.
-            Exception: what *read* or watch() raises; what fail_for_key() was given.
+            Exception: from *read* or watch(), or the argument of fail_for_key().
         """
         require_async_function("read", read)
         retries = Retries(checked_errors(retry_on), self.timeout)
@@ -339,7 +339,7 @@ class Purgatory(SyncPurgatory):
             found = await read_until(op, op.rereads, partial(awaited, read), retries)
         finally:
             op.cancel()
-            del op  # what is raised keeps this frame
+            del op  # the exception keeps this frame
         if found is None:
             return at_deadline(default, f"read() was still false after {timeout} s", retries.error)
         return found
@@ -397,7 +397,7 @@ class Purgatory(SyncPurgatory):
             keys: at least one hashable, as for watch().
             read: called with *since*, returns a pair when awaited: the new *since*, such as a version, and the value.
                 None: there is nothing newer. Reads have no timeout of their own: give yours one.
-            since: what the first *read* is called with (default: None).
+            since: the argument of the first *read* (default: None).
             idle: seconds. After each such time without a value, it reads once more, and yields None if there is still
                 none: time for a heartbeat. None (default): never.
             retry_on: as for wait_until(): exceptions of *read* after which it is called again (default: none).
@@ -408,7 +408,7 @@ class Purgatory(SyncPurgatory):
             TypeError: *keys* is not an iterable of hashables, *read* no function, *idle* no number, or *retry_on* no
                 exception class. While iterating: *read* returned no awaitable, or neither a pair nor None.
             ValueError: *keys* is empty, or *idle* is not > 0.
-            Exception: while iterating: what *read* or watch() raises; what fail_for_key() was given.
+            Exception: while iterating: from *read* or watch(), or the argument of fail_for_key().
 
         Cost: a value takes a check, a call of *read*, and one loop iteration if the task waits. *idle* costs a clock
         reading for each wait, and at most two timers in that time.

@@ -28,7 +28,7 @@ LONGEST_PAUSE: Final = 10.0
 class Retries:
     """The errors of a read that are survived, and the pause before the next read.
 
-    A part of each pause is random, so that those who wait don't return in a herd.
+    A part of each pause is random, so that the waits don't return in a herd.
 
     Args: errors: as in an except clause. timeout: Purgatory.timeout.
     """
@@ -213,7 +213,7 @@ async def read_until(
     Args: retries: for reads that fail. None: the first failure is raised. once: the first read is the last.
 
     Returns: the first true value, after completing *op*; None if there was none in time.
-    Raises: what *read* raises, or *op* failed with; CancelledError: it was cancelled.
+    Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
     """
     owner = owner_of(op)
     assert owner is not None
@@ -257,7 +257,7 @@ async def read_until(
         calls = owner.take_calls(op)
         if calls is not None:
             calls.decide(False)
-        del op, rereads  # what is raised keeps this frame
+        del op, rereads  # the exception keeps this frame
 
 
 async def until_ended(op: DelayedOperation[None], awaitable: Awaitable[R]) -> R | None:
@@ -282,4 +282,4 @@ async def until_ended(op: DelayedOperation[None], awaitable: Awaitable[R]) -> R 
             raise
         return None
     finally:
-        del op, scope, interrupt  # what is raised keeps this frame, too
+        del op, scope, interrupt  # the exception keeps this frame, too

@@ -44,7 +44,7 @@ class Value:
 
 
 class Consumer:
-    """A task that follows *value*, and notes what it gets. *hold*: it is busy with each until that is set."""
+    """A task that follows *value*, and notes each value it gets. It is busy with each until *hold* is set."""
 
     def __init__(self, purgatory: Purgatory, value: Value, **options: Any) -> None:
         self.got: list[Any] = []
@@ -393,7 +393,7 @@ async def test_read_that_raises_ends_it_failed(
 
 
 async def test_end_leaves_no_cycle(purgatory: Purgatory, value: Value) -> None:
-    """Fault and failure alike: what is raised must not keep the operation, which keeps what is raised."""
+    """For a fault and a failure: the operation keeps the exception, so the exception must not keep the operation."""
 
     async def follow(errors: list[Exception]) -> None:
         value.errors = errors

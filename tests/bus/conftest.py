@@ -41,6 +41,6 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """What tests several processes, which have loops of their own, is run once; and what mostly waits."""
+    """Run tests once if they use several processes, which have their own loops, or mostly wait."""
     once = ("test_processes", "test_fault_of", "refused", "says_what_to_do", "killed", "fork_both", "many_waiters")
     return {"asyncio": asyncio.new_event_loop} if any(name in item.nodeid for name in once) else None

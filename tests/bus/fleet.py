@@ -75,7 +75,7 @@ class Fleet:
     async def audit(self, within: float) -> list[Any]:
         """No more events: wait until nobody is parked although its key moved.
 
-        Returns: what the workers answered. Raises: AssertionError: somebody still is.
+        Returns: the workers' answers. Raises: AssertionError: somebody still is.
         """
         await self.ask_all("rate 0")
         first = await self.ask_all("audit")

@@ -1,4 +1,4 @@
-"""A process with a bus that forks: python -m bus.forked URL. It prints what both hear, and the gaps of the parent.
+"""A process with a bus that forks: python -m bus.forked URL. It prints the keys both hear, and the parent's gaps.
 
 The child makes a bus of its own, on a loop of its own, while it still has the parent's loop and sockets.
 """
@@ -18,7 +18,7 @@ from .waits import Recorder, until
 
 
 async def child(url: str, inherited: Bus) -> list[Hashable]:
-    """Returns: what it heard."""
+    """Returns: the keys it heard."""
     here = Recorder()
     await inherited.aclose()
     async with bus_on(url, [here]) as bus:

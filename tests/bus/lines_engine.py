@@ -1,4 +1,4 @@
-"""A third engine, for a server that speaks in lines over TCP: what an engine takes, in less than 80 lines."""
+"""A third engine, for a server that speaks in lines over TCP. It shows that an engine takes less than 80 lines."""
 
 from __future__ import annotations
 

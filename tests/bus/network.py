@@ -67,7 +67,7 @@ class Member:
                 self.outgoing += [] if self.is_mute else messages
 
     def forward(self) -> None:
-        """The server takes what was sent, all or a part of it."""
+        """The server takes the sent bytes, all or a part of them."""
         if self.outgoing:
             self.network.forward(self.outgoing.pop(0))
             self.is_acknowledged = not self.outgoing
@@ -113,7 +113,7 @@ class Network:
     def step(self) -> None:
         random = self.random
         member = random.choice(self.members)
-        # Short against the timeout: else all the time false gaps would hide what a rule is for.
+        # Short against the timeout: frequent false gaps would hide the effect of the rule under test.
         self.now += random.choice((0.0, 0.0, 0.01, 0.1))
         member.tick()
         if not member.is_linked:
@@ -146,7 +146,7 @@ class Network:
                 self.is_down = False
 
     def settle(self) -> None:
-        """No more faults and events; who is deaf or mute stays so until its rules notice."""
+        """No more faults and events. Deaf or mute members stay so until their rules notice."""
         self.is_down = False
         until = self.now + 5 * (HEARTBEAT + TIMEOUT)
         while self.now < until:

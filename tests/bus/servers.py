@@ -15,7 +15,7 @@ from aiopurgatory.bus.engine import CHANNEL
 
 
 class AclRedis(Redis):
-    """With a user who may not subscribe, one for the channels of groups, and one with the least that a bus needs."""
+    """Has three users: one may not subscribe, one has the channels of groups, one has the fewest rights a bus needs."""
 
     settings = (
         "user deaf on >secret ~* resetchannels +@all",

@@ -1,4 +1,4 @@
-"""Buses on an event loop whose time is a number, and a network between them of which every message can go wrong.
+"""Buses on an event loop in virtual time, and a network between them where every message can go wrong.
 
 No I/O, and no real time: the loop jumps to its next timer. So thousands of faults take seconds, always the same.
 """
@@ -44,8 +44,8 @@ def run_simulated(main: Coroutine[Any, Any, T]) -> T:
 
 @dataclass
 class Fault:
-    """What happens to a message: it is dropped, repeated, delayed, delayed with all after it on its connection, or it
-    and all after it there are swallowed.
+    """A message is dropped, repeated or delayed, or delayed together with all after it on its connection, or swallowed
+    with them.
     """
 
     kind: str = "none"
@@ -56,7 +56,7 @@ class Fault:
 
 @dataclass
 class Network:
-    """The server, and its connections. It notes what each message is."""
+    """The server, and its connections. It notes the kind of each message."""
 
     fault: Fault = field(default_factory=Fault)
     sent: list[str] = field(default_factory=list)

@@ -51,7 +51,7 @@ BETWEEN = st.sampled_from([*"/?#@:;,=+%[]{}|\\ \t\n'\"\u2100", "://", "%zz", "[:
 @settings(deadline=None)
 @given(st.sampled_from(URLS), PIECE, BETWEEN, PIECE, BETWEEN)
 def test_message_password_anywhere_is_not_shown(url: str, one: str, first: str, other: str, second: str) -> None:
-    """In no error of a bus, nor in what caused it, as far as that can be printed."""
+    """Not in any error of a bus, and not in its causes, as far as they can be printed."""
     try:
         asyncio.run(bus_on(url.format(one + first + other + second), [], timeout=1.0).start())
     except (ValueError, BusConnectError) as exc:
@@ -61,7 +61,7 @@ def test_message_password_anywhere_is_not_shown(url: str, one: str, first: str, 
 
 
 def causes(exc: BaseException) -> Iterator[BaseException]:
-    """What a traceback of *exc* prints after it."""
+    """Yield the causes that a traceback of *exc* prints."""
     cause = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)
     if cause is not None:
         yield cause

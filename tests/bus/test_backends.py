@@ -90,7 +90,7 @@ async def notify_until_it_waits(connection: Any) -> None:
 
 @asynccontextmanager
 async def lock_of_notify_held(server: Server) -> AsyncIterator[Any]:
-    """A commit that notifies waits for a synchronous standby that is away: it holds the lock of all who notify."""
+    """A commit with a NOTIFY waits for a synchronous standby that is away. It holds the lock every NOTIFY needs."""
     async with session(server) as admin, session(server) as holder:
         async with standby_away(admin):
             holding = asyncio.create_task(notify_until_it_waits(holder))
@@ -220,7 +220,7 @@ PERFORM pg_sleep(2); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(2); END
 
 
 async def most_while_listen_does_not_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The most sessions of a bus whose LISTEN takes longer than its timeout, at first."""
+    """Return the most sessions of a bus. At first, its LISTEN takes longer than its timeout."""
     async with session(server) as admin:
         await admin.execute(UNENDING)
         async with buses(server, 1) as (bus,):

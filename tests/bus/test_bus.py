@@ -335,7 +335,7 @@ async def test_flush_cancelled_anywhere_leaves_nothing(server: MemoryServer, tur
 
 
 class Silent:
-    """An engine whose server hangs at a place."""
+    """An engine with a server that hangs at *place*."""
 
     def __init__(self, place: str = "open") -> None:
         self.place = place
@@ -407,7 +407,7 @@ async def test_start_second_one_cancelled_harms_nobody(server: MemoryServer) -> 
 
 
 async def test_start_during_aclose_is_a_life_of_its_own(server: MemoryServer) -> None:
-    """What the first one still sends and hears must not disturb the second."""
+    """The first life still sends and hears. That must not disturb the second."""
     there = Recorder()
     bus = MemoryBus(server, [])
     async with MemoryBus(server, [there]):

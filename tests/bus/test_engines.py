@@ -86,7 +86,7 @@ async def test_publish_other_channel_is_not_heard(server: Server) -> None:
 
 
 async def reply(server: Server, client: int, job: int) -> None:
-    """What docs/workers.md shows: a worker's transaction writes the result, and publishes on the client's channel."""
+    """As in docs/workers.md: a worker's transaction writes the result, and publishes on the client's channel."""
     channel, key = f"aiopurgatory.replies.{client}", f'["job",{job}]'
     if server.kind == "redis":
         import redis.asyncio
@@ -130,7 +130,7 @@ async def test_reply_channels_each_client_hears_only_its_own(server: Server) -> 
 
 
 async def test_fork_both_processes_have_a_bus(server: Server) -> None:
-    """The child has another origin, or it would skip what the parent publishes; and it leaves the parent's sockets."""
+    """The child has another origin, or it would skip the parent's keys. It leaves the parent's sockets alone."""
     command = [sys.executable, "-m", "bus.forked", server.url()]
     process = await asyncio.create_subprocess_exec(*command, stdout=-1, cwd=Path(__file__).parents[1])
     said, _ = await asyncio.wait_for(process.communicate(), 30.0)
@@ -219,7 +219,7 @@ async def test_start_black_hole_raises_within_the_timeout(server: Server) -> Non
 
 
 async def test_start_deaf_subscription_is_refused(server: Server) -> None:
-    """What pgbouncer does in transaction mode."""
+    """pgbouncer does this in transaction mode."""
     async with Proxy(server.port) as proxy:
         proxy.deafens_at_once = True
         with pytest.raises(BusConnectError, match=r"does not send the bus its own messages|did not answer in time"):
@@ -306,7 +306,7 @@ async def test_kill_costs_each_process_one_check_of_everything(own_server: Serve
         for number, bus in enumerate(buses):
             bus.publish(number)
             await bus.flush()
-        await asyncio.sleep(2.5)  # until what is heard just after the start has settled
+        await asyncio.sleep(2.5)  # until the messages just after the start are handled
         before = [recorder.everything for recorder in recorders]
         own_server.kill()
         await asyncio.to_thread(own_server.start)

@@ -154,7 +154,7 @@ def test_callback_interrupted_is_followed_by_the_others(listeners: Listeners, ca
 
 
 def test_notify_in_a_later_loop_works(listeners: Listeners, called: list[Hashable]) -> None:
-    """What the first loop left undone does not block the second."""
+    """Calls that the first loop left undone do not block the second."""
     listeners.add(called.append, ["a"])
 
     async def notify(turns: int) -> None:

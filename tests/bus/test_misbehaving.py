@@ -31,7 +31,7 @@ class Stubborn:
             except asyncio.CancelledError:
                 if not self.swallows:
                     raise
-                return  # what redis-py did on Python 3.11: as if there had been none
+                return  # as redis-py did on Python 3.11: it ignored the cancellation
 
     async def open(self, hear: Hear, lost: Lost) -> Link:
         await self.hang("open")
@@ -80,7 +80,7 @@ async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
 
 
 class Late:
-    """An engine whose loop stands still beyond the timeout. Then come the acknowledgement, and after it the echo."""
+    """Its loop stands still beyond the timeout. Then the acknowledgement comes, and after it the echo."""
 
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations

@@ -38,7 +38,7 @@ class NoCheckAtConfirmation(Rules):
 
 
 class ForgetsAtBreak(Outbox):
-    """Without the first half of R2: what is sent counts as received."""
+    """Without the first half of R2: sent messages count as received."""
 
     def put_back(self) -> None:
         self._in_flight = {}

@@ -18,7 +18,7 @@ from .fleet import Fleet
 
 #: Of the fleets below, in seconds.
 HEARTBEAT = TIMEOUT = 0.5
-#: Within which a gap is noticed, and everything checked; and what a busy machine adds, starting processes among it.
+#: A gap is noticed, and everything checked, within GAP. A busy machine adds up to BUSY, such as to start processes.
 GAP = 1.5 * HEARTBEAT + TIMEOUT
 BUSY = 8.0
 
@@ -114,7 +114,7 @@ async def test_chaos_cuts_holes_and_deaf_connections(server: Server) -> None:
 @pytest.mark.chaos
 @pytest.mark.parametrize("rule", ["R1", "R3"])
 async def test_chaos_control_without_the_rule_some_stay_parked(server: Server, rule: str) -> None:
-    """The same faults; what a rule prevents, happens."""
+    """The same faults without *rule*: now they do harm."""
     async with Proxy(server.port) as proxy:
         urls = [server.url(), server.url(proxy.port)]
         async with Fleet(urls, keys=500, heartbeat=1.0, timeout=1.0, without=rule) as fleet:

@@ -104,7 +104,7 @@ async def replica_of(server: Server, *master: str) -> None:
 
 @asynccontextmanager
 async def demoted(server: Server) -> AsyncIterator[None]:
-    """Its clients stay connected, and what they publish no longer reaches the clients of the new master."""
+    """Its clients stay connected, but their publishes no longer reach the clients of the new master."""
     await replica_of(server, "127.0.0.1", "1")
     try:
         yield
@@ -124,7 +124,7 @@ async def test_start_replica_is_refused(server: AclRedis, user: str) -> None:
 
 
 async def replicate(master: ClusterRedis, replica: ClusterRedis) -> None:
-    """Make a cluster of two, and wait until each has a link to the other: what it publishes before is not forwarded."""
+    """Make a cluster of two. Wait until each has a link to the other: earlier publishes are not forwarded."""
     async with redis.Redis.from_url(master.url()) as one, redis.Redis.from_url(replica.url()) as other:
         await one.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
         await other.execute_command("CLUSTER", "MEET", "127.0.0.1", str(master.port), str(master.bus_port))
@@ -146,7 +146,7 @@ async def is_linked(client: Any) -> bool:
 
 
 async def test_start_replica_of_a_cluster_works() -> None:
-    """Nodes forward what is published to all others."""
+    """Nodes forward every publish to all others."""
     here, there = Recorder(), Recorder()
     with made(ClusterRedis) as master, made(ClusterRedis) as replica:
         await replicate(master, replica)
@@ -193,7 +193,7 @@ async def test_master_demoted_is_left_and_all_is_checked(server: Server) -> None
 
 @asynccontextmanager
 async def moved(server: AclRedis, user: str = "bus:secret", *, is_met: bool) -> AsyncIterator[Recorder]:
-    """A bus whose server has become a replica, and then its address leads to the new master. Yields: who listens there.
+    """The server of a bus becomes a replica. Then its address leads to the new master. Yields: the listener there.
 
     Its link is cut before it asks for the role. Args: is_met: whether its next link meets the replica first.
     """

@@ -1,4 +1,4 @@
-"""A gap costs what was missed (R10): the rule by itself, against a naive network, and on a real Redis."""
+"""A gap costs as many checks as keys were missed (R10): the rule by itself, on a naive network, and on a real Redis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = "*"
 
 
 class Process:
-    """Rules that have heard the ids 1-1 to 1-3 of keys a to c, and what they had checked."""
+    """Rules that have heard the ids 1-1 to 1-3 of keys a to c, and the keys they had checked."""
 
     def __init__(self) -> None:
         self.checked: list[Hashable] = []
@@ -204,7 +204,7 @@ def test_split_ids_finds_them(head: str, found: tuple[str, str, str]) -> None:
 
 
 class Reading(Member):
-    """A member whose link reads kept messages, and tells what another server has not kept."""
+    """A member that reads kept messages by its link, and tells when another server has not kept them."""
 
     network: Keeping
     verifies = True
@@ -377,7 +377,7 @@ class NoTrimCheck(Missed):
 
 
 class NoHeadCheck(Missed):
-    """Without the look at what the id stands for."""
+    """Does not compare the message under the id."""
 
     def _is_followed_by(self, entries: list[Entry]) -> bool:
         if entries and self._seen is not None and entries[0][0] == self._seen[0]:
@@ -428,7 +428,7 @@ def replaying(url: str, targets: Iterable[Any], name: str, **options: Any) -> Bu
 
 
 async def missed(server: Server, name: str, count: int, replay: int) -> tuple[Recorder, Bus]:
-    """What a bus checks after a gap that swallows *count* keys."""
+    """Return the bus, and the keys it checks after a gap that swallows *count* keys."""
     there = Recorder()
     async with (
         Proxy(server.port) as proxy,

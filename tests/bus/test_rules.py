@@ -16,7 +16,7 @@ ALL = "*"
 
 
 class Process:
-    """Rules with a heartbeat of 10 s and a timeout of 4 s, and what they had checked."""
+    """Rules with a heartbeat of 10 s and a timeout of 4 s, and the keys they had checked."""
 
     def __init__(self, max_outbox: int = 10_000, kind: type[Rules] = Rules) -> None:
         self.checked: list[Hashable] = []
@@ -351,7 +351,7 @@ def test_echo_of_an_old_message_answers_no_later_one(process: Process) -> None:
 
 
 def test_echo_after_a_stalled_loop_has_time_to_come(process: Process) -> None:
-    """What a loop sends long after it was due is not overdue at once."""
+    """A probe that a loop sends long after it was due is not overdue at once."""
     process.connect(now=0.0)
     assert process.messages(1000.0) == ["@me 1 2"]
     process.rules.acknowledged(0.0)
@@ -387,7 +387,7 @@ def test_gap_is_noticed_within_the_promise(process: Process) -> None:
     assert noticed <= 10.0 + 4.0 + 0.2
 
 
-# what is heard
+# hearing messages
 
 
 def test_hear_own_keys_are_not_checked_again(process: Process) -> None:
@@ -430,7 +430,7 @@ def test_hear_many_malformed_lines_are_given_up(process: Process) -> None:
 
 
 def test_hear_bus_of_many_unknown_keys_checks_everything(process: Process) -> None:
-    """One of a newer version: what is skipped may hold keys that this one knows."""
+    """The sender has a newer version: the skipped part may hold keys that this bus knows."""
     process.connect()
     process.rules.hear("\n".join(["@newer 1 1", '"a"', *['{"$new":1}'] * 500, '"b"']), 0.0)
     assert process.checked == [ALL, "a"]
@@ -556,7 +556,7 @@ def test_hear_everything_until_before_the_last_check_is_nothing(process: Process
 
 def test_hear_missing_number_checks_everything(process: Process) -> None:
     process.connect()
-    process.rules.hear('@other 1 7\n"a"', 1.0)  # what came before the subscription is not known
+    process.rules.hear('@other 1 7\n"a"', 1.0)  # messages before the subscription are not known
     process.rules.hear('@other 1 8\n"b"', 1.0)
     assert (process.checked, process.rules.gaps) == (["a", "b"], 0)
     process.rules.hear('@other 1 10\n"d"', 1.0)

@@ -1,6 +1,6 @@
 """An event while a bus subscribes: it must not be lost, whether the server had the subscription before it or not.
 
-The check of everything after the confirmation (R1) finds what was published before; the controls are without it.
+The check of everything after the confirmation (R1) finds earlier publishes. The controls are without it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def is_woken(server: Server, way: str) -> bool:
         await starting
         happened.add("later")
         one.publish("later")
-        await later  # what was sent before has come through
+        await later  # earlier messages have come through
         await asyncio.wait([meanwhile], timeout=0.02)
         woken = meanwhile.done()
         meanwhile.cancel()

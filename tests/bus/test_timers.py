@@ -118,7 +118,7 @@ async def slowest_of_new(fault: Fault, heartbeat: float, timeout: float, are_all
 
 
 def bound(heartbeat: float, timeout: float) -> float:
-    """What is promised, the pause before connecting again, and the ways of the messages."""
+    """The promised seconds, the pause before connecting again, and the delay of the messages."""
     return 1.5 * heartbeat + timeout + FIRST_PAUSE + 0.02
 
 
@@ -137,7 +137,7 @@ def late(
     step: int = 1,
     kinds: Sequence[str] = KINDS,
 ) -> list[tuple[str, Fault, float]]:
-    """The faults after which a key was checked too late, or never; each with what it struck.
+    """Return the faults after which a key was checked too late, or never, each with the message it struck.
 
     Args: step: strikes each step-th message; no multiple of 5, since each publish makes five.
     """
@@ -262,7 +262,7 @@ def test_control_no_timeout_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def oldest_news(heartbeat: float, timeout: float, seconds: float, own_keys: bool) -> tuple[float, int]:
-    """One process's listening connection gets slower than what is sent.
+    """The listening connection of one process gets slower than the senders.
 
     Returns: how long the slowest check of its keys took, and the gaps.
     """
@@ -302,7 +302,7 @@ def test_trickle_news_are_never_too_old(heartbeat: float, timeout: float, second
 async def slowest_deaf(heartbeat: float, timeout: float, answer_way: float) -> tuple[float, int]:
     """One process's acknowledgements are slow, and its listening connection goes deaf at any time in between.
 
-    Returns: how long the slowest check of what another one published then took, and the gaps there were before.
+    Returns: seconds until the slowest check of a key that another process published then, and the earlier gaps.
     """
     network, early, found = Network(), 0, 0.0
     one, other = (Process(network, heartbeat, timeout) for _ in range(2))

@@ -10,7 +10,7 @@ from pathlib import Path
 from private_servers import Postgres, Redis, free_port
 
 _KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-#: Whom the server's certificate is for: 127.0.0.1, and not localhost.
+#: The server's certificate is for 127.0.0.1, and not for localhost.
 _EXTENSIONS = "subjectAltName=IP:127.0.0.1\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
 
 

@@ -31,7 +31,7 @@ def no_warning() -> Iterator[None]:
     assert [str(warning.message) for warning in caught if "never awaited" in str(warning.message)] == []
 
 
-# what is watched
+# watched keys
 
 
 class Forgetful(DelayedOperation[str]):

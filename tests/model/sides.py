@@ -212,7 +212,7 @@ class RealSide(Side):
             wheel_size=4,
             purge_interval=purge_interval,
             max_pending=max_pending,
-            turn_budget=1000.0,  # a turn is never cut short, so that it is known what comes after what
+            turn_budget=1000.0,  # a turn is never cut short, so the order of events is known
             clock=self.clock,
             observers=[Recorder(self)],
         )

@@ -1,7 +1,7 @@
 """python mcp_run.py BUS ENGINE FAULT: 40 MCP clients listen to 25 notes each, while 1,000 notes are edited.
 
 Three workers are behind a proxy that takes them in turn. FAULT happens to the server of the bus meanwhile: killed (for
-3 s), cut (6 times), dead (what is sent on the connections that there are is lost) or none. Prints a line of JSON.
+3 s), cut (6 times), dead (all bytes on the open connections are lost) or none. Prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ async def workers(kind: str, url: str, stack: AsyncExitStack) -> list[int]:
 
 
 class DurableRedis(Redis):
-    """Killed, it keeps what it had: otherwise every listener must be told of everything."""
+    """Keeps its data when killed: otherwise every listener must be told of everything."""
 
     settings = ("appendonly yes",)
 

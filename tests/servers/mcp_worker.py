@@ -1,6 +1,6 @@
 """python mcp_worker.py BUS URL: an MCP server on a free port, which it prints.
 
-BUS is ours, sketch (what the SDK's page shows) or tuned (the same, with all that redis-py offers against outages).
+BUS is ours, sketch (from the SDK's page) or tuned (the same, with all that redis-py offers against outages).
 """
 
 from __future__ import annotations

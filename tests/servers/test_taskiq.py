@@ -1,4 +1,4 @@
-"""taskiq on our wait: the results that its own wait gives, at once, whatever happens to the bus."""
+"""taskiq on our wait: the same results as from its own wait, at once, under any fault of the bus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays producers, writers, listeners and faults in virtual time, and checks what every listener got."""
+"""Plays producers, writers, listeners and faults in virtual time, and checks the events of every listener."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MANY = "many"
 RUNS = ("run 0", "run 1")
 TOPICS = (*RUNS, MANY)
 
-#: A name, and its arguments. Numbers choose among what there is.
+#: A name, and its arguments. Numbers choose among the existing objects.
 Step = tuple[Any, ...]
 
 
@@ -54,7 +54,7 @@ class Listener:
     log: EventLog
     #: The id of the last event.
     after: str | None
-    #: What it got since the last time it was told that something is gone, and after which id.
+    #: The events since it was last told that something is gone, and the id before the first of them.
     start: str | None = None
     events: list[Event] = field(default_factory=list)
     told: int = 0
@@ -229,7 +229,7 @@ class Scenario:
         self.tell_all(seconds)
 
     def lose(self, before: int, lost: int, after: int, seconds: float) -> None:
-        """Copy the server, lose what is written next, and write more."""
+        """Copy the server, lose the next writes, and write more."""
         self.begin_task(self.lose_some(before, lost, after, seconds))
 
     async def lose_some(self, before: int, lost: int, after: int, seconds: float) -> None:
@@ -263,7 +263,7 @@ class Scenario:
     # the end
 
     async def settle(self) -> None:
-        """Heal everything, end every topic, and check what the listeners got."""
+        """Heal everything, end every topic, and check the listeners' events."""
         await asyncio.sleep(1.0)
         self.server.is_down = False
         for store in self.stores:

@@ -1,4 +1,4 @@
-"""A server in memory that knows the truth, and stores on it that lose what a network can lose."""
+"""A server in memory that knows the truth, and stores on it that lose messages as a network does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.rules import END
 from aiopurgatory.streams.store import Change, Notify
 
-#: What can become of a commit, and of its wake-up.
+#: The faults of a commit, and of its wake-up.
 FAULTS = ("reply lost", "not made", "wake-up lost")
 
 
@@ -30,12 +30,12 @@ class SimulatedServer(MemoryStore):
         self.truth: dict[str, dict[int, str]] = defaultdict(dict)
         #: The events of every life.
         self.ever: dict[str, set[tuple[int, str]]] = defaultdict(set)
-        #: Runs whose producers live, by what tells the producer: no reader may end them.
+        #: The runs of living producers, by a text that identifies the producer: no reader may end them.
         self.living: dict[str, Run] = {}
         self._lives = 0
 
     def snapshot(self) -> Any:
-        """What a replica has."""
+        """Copy the data of a replica."""
         return deepcopy((self._topics, self.truth))
 
     def fail_over(self, snapshot: Any) -> None:
@@ -77,7 +77,7 @@ class SimulatedStore:
         self._server, self._random = server, random
         self._notify: Notify | None = None
         server.stores.append(self)
-        #: What becomes of the next commits.
+        #: The faults of the next commits, in order.
         self.faults: list[str] = []
         self.is_down = False
         self.is_deaf = False

@@ -40,7 +40,7 @@ class Connection(asyncio.Transport):
 
 
 class FakeServer(RedisServer):
-    """A server whose data has a new life at each connection, which takes as long as *connecting* is not set."""
+    """Its data has a new life at each connection. Connecting takes until *connecting* is set."""
 
     def __init__(self) -> None:
         super().__init__("redis://127.0.0.1")

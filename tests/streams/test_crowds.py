@@ -126,7 +126,7 @@ async def test_window_bytes_bound_all_topics() -> None:
                     await log.append(f"x{number}", "x" * size)
                     await asyncio.sleep(0)
                     assert log.statistics().window_bytes <= 50_000
-        # Whoever is behind gets everything, nevertheless.
+        # Listeners that are behind get everything, nevertheless.
         for follow in follows:
             assert [len((await anext(follow)).data) for _ in range(60)] == [10] * 20 + [5_000] * 20 + [100] * 20
             await follow.aclose()

@@ -136,7 +136,7 @@ def with_late_renewals(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_next_number(patch: pytest.MonkeyPatch) -> None:
-    """S2: neither what was dropped, nor what does not come next, is missed."""
+    """Without S2: a reader does not notice dropped events, or that the next number is missing."""
 
     def found(state: State, after: str | None) -> int:
         number = rules._number(state, after)

@@ -102,7 +102,7 @@ async def test_exception_in_a_with_block_frees_the_place(log: EventLog) -> None:
 
     with pytest.raises(LookupError):
         await fail()
-    assert_empty(log)  # at once, whoever keeps the exception
+    assert_empty(log)  # at once, even if somebody keeps the exception
 
 
 async def test_end_frees_the_place_before_the_last_event_is_taken(log: EventLog) -> None:
@@ -415,5 +415,5 @@ def test_closed_loop_leaves_no_warning(new_loop: Callable[[], asyncio.AbstractEv
 
 @pytest.fixture(autouse=True)
 def no_garbage() -> None:
-    """What earlier tests have left must not end in the middle of a test."""
+    """Objects left by earlier tests must not end in the middle of a test."""
     gc.collect()

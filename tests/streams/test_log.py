@@ -1,4 +1,4 @@
-"""What a log promises, on each kind of server."""
+"""The promises of a log, on each kind of server."""
 
 from __future__ import annotations
 

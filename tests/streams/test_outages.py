@@ -1,4 +1,4 @@
-"""A server that is down, slow or broken: what listeners and producers see of it. In virtual time."""
+"""Listeners and producers on a server that is down, slow or broken. In virtual time."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ async def test_unknown_topic_is_waited_for_by_each_for_as_long(world: World) -> 
     listeners = []
     for _ in range(20):
         listeners.append(asyncio.create_task(listen()))
-        await asyncio.sleep(1.0)  # whoever comes later does not make the others wait
+        await asyncio.sleep(1.0)  # later listeners do not make the others wait
     await asyncio.gather(*listeners)
     assert len(waited) == 20
     assert all(3.0 <= each < 3.5 for each in waited)
@@ -824,7 +824,7 @@ def test_run_ended_by_another_stops_renewing() -> None:
 
 @in_virtual_time(keep_seconds=100.0)
 async def test_event_is_as_old_as_its_append(world: World) -> None:
-    """Not as old as what its writer knew before."""
+    """Not as old as the event that its writer knew before."""
     await world.log.append("x", "old")
     await asyncio.sleep(90.0)
     await world.log.append("x", "new")

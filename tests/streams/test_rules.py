@@ -1,4 +1,4 @@
-"""The rules of a log, and what its writes make of a topic, without I/O."""
+"""The rules of a log, and the effect of its writes on a topic, without I/O."""
 
 from __future__ import annotations
 
@@ -465,7 +465,7 @@ def test_kept_drops_a_sixteenth_at_most(keep: Keep, made: list[tuple[int, float]
     before = 1
     for blocks, events in appended(keep, [size for size, _ in made], [gap for _, gap in made]):
         first = blocks[0].first
-        if first > before:  # what was dropped had to be, or is in one block with what had to be
+        if first > before:  # each dropped event had to go, or shares a block with one that had to
             count, now = len(events) - first + 1, events[-1][1]
             size = sum(size for size, _ in events[first - 1 :])
             newest_dropped = events[first - 2]

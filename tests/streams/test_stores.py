@@ -1,4 +1,4 @@
-"""What reads and appends cost a real server, and what becomes of those that it does not answer in time."""
+"""The cost of reads and appends on a real server, and their fate if it does not answer in time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from aiopurgatory.web import LongPolling
 
 
 class Opened(Observer):
-    """Notes what has opened."""
+    """Notes each object that has opened."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

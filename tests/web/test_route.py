@@ -100,7 +100,7 @@ def publish(polling: LongPolling[str], counters: Counters) -> None:
     polling.notify("n")
 
 
-# what is polled
+# topics and queries
 
 
 async def test_route_without_a_framework_polls_the_rest_of_the_path(route: LongPollRoute) -> None:

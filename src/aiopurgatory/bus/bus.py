@@ -254,7 +254,7 @@ class Bus:
     def add(self, target: Target) -> None:
         """Notify *target*, too, from now on. A target that is there already is not added again.
 
-        What was published before is not repeated: a new target that may have missed something must check everything.
+        Earlier publishes are not repeated: a new target that may have missed something must check everything.
 
         Raises:
             TypeError: *target* lacks notify() or notify_all().

@@ -122,7 +122,7 @@ class Drive:
                 await self._sleeper
 
     async def _replay(self, link: ReplayingLink, first: str) -> None:
-        """Read one page of what a gap has swallowed (R10)."""
+        """Read one page of the messages that a gap has swallowed (R10)."""
         async with asyncio.timeout(self._timeout):
             entries = await link.read(first)
         self._raise_if_broken()

@@ -55,9 +55,9 @@ class ReplayingLink(Link, Protocol):
     """A link of an engine that ``replays``: its server keeps the newest messages, as missed.py says."""
 
     async def read(self, first: str, /) -> list[tuple[str, str]]:
-        """Return some kept messages in order, each with its id, beginning with that whose id is *first*.
+        """Return some kept messages in order, each with its id. The first one has the id *first*.
 
-        If that is no longer there, what it begins with does not matter. Called by the task that calls send().
+        If that is no longer there, the list may begin anywhere. Called by the task that calls send().
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Callbacks under keys: a target for those who have no purgatory."""
+"""Callbacks under keys: a target without a purgatory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Listeners:
 
         Args:
             callback: a plain function. It is called with one key, and must not block. Added twice, it is called twice.
-            keys: what to listen to, such as ``[("orders", 7)]``. Repeated keys count once.
+            keys: listen to these, such as ``[("orders", 7)]``. Repeated keys count once.
 
         Returns: a function that removes it. Afterwards it is not called any more. A second call does nothing.
 
@@ -119,7 +119,7 @@ class Listeners:
             loop.call_soon(self._work, loop)
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Call for up to the turn budget. What is left waits for the next iteration (I8)."""
+        """Call for up to the turn budget. The rest waits for the next iteration (I8)."""
         stop = perf_counter() + self._turn_budget
         has_more = True
         try:

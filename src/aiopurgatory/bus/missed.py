@@ -85,7 +85,7 @@ class Missed:
         return True
 
     def skip(self) -> None:
-        """Note that everything is checked: what was to be read need not be, but perhaps a head to go on from."""
+        """Note that everything is checked: no missed message needs reading, but perhaps a head to go on from."""
         if self._is_reading:
             self._seen = None if self._tail_head is None else (self._tail, self._tail_head)
             self._is_reading = self._seen is None and self._start != NO_ID

@@ -199,7 +199,7 @@ class _Subscription:
         self._wire.send([("SUBSCRIBE", channel)])
 
     def begin(self) -> None:
-        """Pass on what is heard: from now on, the rules know that the subscription is confirmed (R1)."""
+        """Pass on the messages: from now on, the rules know that the subscription is confirmed (R1)."""
         early, self._early = self._early or [], None
         for message in early:
             self._hear(message)

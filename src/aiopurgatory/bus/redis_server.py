@@ -40,13 +40,13 @@ class ReplicaError(Exception):
 class RedisServer:
     """The server at *url*, of redis-py's form.
 
-    Args: is_in_first: whether to use database 0, whatever the URL says.
+    Args: is_in_first: whether to use database 0, even if the URL names another.
     Raises: TypeError, ValueError: *url* is invalid.
     """
 
     def __init__(self, url: str, is_in_first: bool = False) -> None:
         address = parse(url, "url", "redis://user:password@host:6379", ("redis", "rediss", "unix"))
-        #: What may be shown.
+        #: Without its password, to be shown.
         self.where: Final = f"Redis at {address.where}"
         self._hosts, self._names = address.hosts, HostNames()
         self._options: dict[str, Any] = {**parse_url(url), **_OPTIONS}
@@ -68,7 +68,7 @@ class RedisServer:
         return self._kind(**self._options)
 
     async def life(self, connection: Any) -> str:
-        """Return what tells one life of the server's data from another: a restart or a failover changes it.
+        """Return a text for the life of the server's data: a restart or a failover changes it.
 
         Returns: an empty text if the server does not say.
         """
@@ -98,7 +98,7 @@ async def run_id(connection: Any) -> object:
 
 
 async def _found(connection: Any, pattern: bytes) -> str:
-    """Read the answer to INFO. Returns: what the group of *pattern* matches in it; empty: nothing."""
+    """Read the answer to INFO. Returns: the match of the group of *pattern*; empty: nothing."""
     try:
         answer = await connection.read_response(timeout=inf)
     except exceptions.ResponseError:  # NoPermissionError, or renamed

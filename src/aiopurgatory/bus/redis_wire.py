@@ -16,17 +16,17 @@ except ImportError:
 
 Command = tuple[str | int, ...]
 
-#: What a reader returns if it has no whole answer.
+#: A reader returns this if it has no whole answer.
 MORE: Final = object()
 
 
 @final
 class Wire(asyncio.Protocol):
-    """Takes *connection* over from redis-py, whose every answer passes a stream and five coroutines.
+    """Takes *connection* over from redis-py. There, every answer passes a stream and five coroutines.
 
     Args:
         connection: it is open, and no answer is missing on it.
-        heard: called with each answer. An error of the server is a ResponseError, whose text begins with its code.
+        heard: called with each answer. An error of the server is a ResponseError. Its text begins with its code.
         lost: called with the reason when the connection ends, unless abort() was called before.
     """
 
@@ -71,7 +71,7 @@ def new_reader() -> Any:
 
 @final
 class PlainReader:
-    """What is used of hiredis' Reader, for where it is not installed."""
+    """Stands in for hiredis' Reader if that is not installed. It has the methods used here."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -313,7 +313,7 @@ class Rules:
         self._give_up()
 
     def closed(self, now: float) -> None:
-        """Note that the bus closes. This is not a gap, but what is still to be checked is checked. Idempotent."""
+        """Note that the bus closes. This is not a gap, but checks that are still due are made. Idempotent."""
         self._give_up()
         if self._is_in_gap or self._all_due_at < inf:
             self._check_everything(now)

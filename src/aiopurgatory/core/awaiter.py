@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Awaiter(Awaiters):
     """One awaiting task, or one callback to be called when the operation is done.
 
-    asyncio waits for anything that follows the protocol of ``asyncio.isfuture``: it takes what a coroutine yields,
-    sees ``_asyncio_future_blocking``, and calls add_done_callback(). This object holds that callback and little else.
+    asyncio waits for any object that follows the protocol of ``asyncio.isfuture``. A coroutine yields it; asyncio sees
+    its ``_asyncio_future_blocking``, and calls add_done_callback(). This object holds that callback and little else.
     It is smaller than an ``asyncio.Future``, and ``task.cancel()`` calls cancel() here. That cancels the operation at
     once and takes it out of all lists, so an operation is never pending after its awaiter is gone.
 
@@ -83,11 +83,11 @@ class Awaiter(Awaiters):
     def __repr__(self) -> str:
         return f"<Awaiter of {self._op!r}>"
 
-    # what the task sees
+    # for the task
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # isinstance() must see a future, too: anyio does not cancel a task whose future is done in this iteration.
+        # isinstance() must see a future, too: anyio does not cancel a task if its future is done in this iteration.
         owner = owner_of(self._op)
         return Awaiter if owner is None else type(owner.loop.done)
 
@@ -112,7 +112,7 @@ class Awaiter(Awaiters):
     def cancelled(self) -> bool:
         return is_cancelled(self._op)
 
-    # what the operation sees
+    # for the operation
 
     def wake_all(self) -> None:
         """The operation has ended: resume the tasks and call the callbacks, in the order in which they came."""
@@ -151,7 +151,7 @@ class Awaiter(Awaiters):
             handle_undelivered(self._op)
 
     def remove(self, callback: Callable[[Any], object]) -> int:
-        """Remove *callback* from the chain whose head this is. Returns: how often it was there."""
+        """Remove *callback* from the chain that begins here. Returns: how often it was there."""
         found = 0
         kept = self
         awaiter: Awaiter | None = self
@@ -186,7 +186,7 @@ def take(op: Operation | None) -> Any:
         raise cancelled_error(op)
     if not raises_of(op):
         return take_result(op)
-    # What is raised keeps this frame, and the operation keeps what is raised: the frame must keep neither, or all three
+    # The exception keeps this frame, and the operation keeps the exception: the frame must keep neither, or all three
     # wait for the gc. (None, not del: mypyc 2.4 starts a parameter that is deleted somewhere as unset.)
     failure: BaseException | None = retrieve_failure(op)
     op = None
@@ -251,13 +251,13 @@ class AwaitableOperation(Operation):
     def result(self) -> Any:
         """Return the result.
 
-        Raises: what an await would raise; asyncio.InvalidStateError while it is pending.
+        Raises: as an await does; asyncio.InvalidStateError while it is pending.
         """
         self._check_ready()
         return take(self)
 
     def exception(self) -> BaseException | None:
-        """Return what an await would raise; None if it would return a result.
+        """Return the exception that an await would raise; None if it would return a result.
 
         Raises: asyncio.CancelledError: it was cancelled; asyncio.InvalidStateError while it is pending.
         """

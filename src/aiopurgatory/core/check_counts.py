@@ -22,7 +22,7 @@ class CheckCounts:
         #: The running check, if it is undecided; and a check in slices between two of them.
         self._current: Undecided | None = None
         self._paused: Undecided | None = None
-        #: What calls for the next read of each awaited operation.
+        #: The checks that call for the next read of each awaited operation.
         self._called_for: dict[object, Undecided] = {}
 
     def count(self, ended: int) -> None:
@@ -75,9 +75,9 @@ class CheckCounts:
             self._called_for[op] = self._current
 
     def call_for_next_read(self, earlier: Undecided | None) -> Undecided:
-        """Same, for an operation that keeps what calls for its next read, and decides that when it ends.
+        """Same, for an operation that keeps the checks that call for its next read, and decides them when it ends.
 
-        Args: earlier: what has called for that read until now.
+        Args: earlier: the checks that have called for that read until now.
         """
         if self._current is None:
             self._current = Undecided(self) if earlier is None else earlier
@@ -105,7 +105,7 @@ class Undecided:
     def __init__(self, counts: CheckCounts) -> None:
         self._counts: Final = counts
         self._checks = 0
-        #: Those known to have had an effect, whatever the reads find.
+        #: Checks known to have had an effect, even if the reads find nothing.
         self._known = 0
         #: Reads to come, and checks that are not through.
         self._open = 0

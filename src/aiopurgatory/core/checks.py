@@ -124,7 +124,7 @@ class KeyChecks:
                     self._begin()
                     self.counts.count(self._try_all(key, entry, limit))
         except BaseException:
-            # Check later what the exception cuts off.
+            # Check the rest later.
             self._postpone(key, limit)
             while self._nested:
                 key, limit = self._nested.popitem(last=False)
@@ -205,10 +205,10 @@ class KeyChecks:
         self.counts.clear()
 
     def call_for_read(self, op: Operation) -> int:
-        """Called while *op* is tried: if that is by a check, its effect depends on what *op* reads next.
+        """Called while *op* is tried: if that is by a check, its effect depends on the next read of *op*.
 
         Returns: the number of the check, or NO_CHECK. A read that began after a check with that number, or with a
-        greater one, sees whatever this check tells of.
+        greater one, sees the change that caused this check.
         """
         if not self._walking:
             return NO_CHECK
@@ -216,7 +216,7 @@ class KeyChecks:
         return self._number
 
     def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
-        """Same for an operation that keeps what calls for its next read. See CheckCounts.call_for_next_read()."""
+        """Same for an operation that keeps these checks itself. See CheckCounts.call_for_next_read()."""
         return self.counts.call_for_next_read(earlier) if self._walking else earlier
 
     def _begin(self) -> None:

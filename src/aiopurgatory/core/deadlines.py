@@ -149,7 +149,7 @@ class Deadlines:
             self.sleep()
 
     def arm_block(self, block: TimedBlock, now: float) -> None:
-        """Start the timeout of *block*, whose deadline is later than *now* seconds."""
+        """Start the timeout of *block*. Its deadline is later than *now* seconds."""
         timer = self.timer
         timer.catch_up(floor_ns(now))
         if not timer.add(block):
@@ -180,7 +180,7 @@ class Deadlines:
         self._alarm.sleep_until(NEVER if due is None else due)
 
     def expire_due(self, share: float) -> bool:
-        """Expire what is due, in order of tick-rounded deadline, for *share* seconds. Returns: whether more is due."""
+        """Expire due operations for *share* seconds, by tick-rounded deadline. Returns: whether more are due."""
         timer, loop = self.timer, self._loop
         now = loop.now()
         stop = loop.turn_time() + share
@@ -203,7 +203,7 @@ class Deadlines:
                 return True
 
     def expire_all(self) -> int:
-        """Expire everything that is pending, whatever its deadline (the exception to I1). Returns: how many ended."""
+        """Expire every pending operation, even before its deadline (the exception to I1). Returns: how many ended."""
         self._again = True
         if self.is_expiring_all:  # called from a hook it runs: repeat when finished (I7)
             return 0

@@ -1,4 +1,4 @@
-"""Faults of hooks: what they may raise and return, and how failures are kept."""
+"""Faults of hooks: wrong exceptions and results, and how failures are kept."""
 
 from __future__ import annotations
 

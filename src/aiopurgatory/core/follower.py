@@ -60,7 +60,7 @@ class Follower(AwaitableOperation):
         #: A task asks for the next value; and reads.
         self._is_busy = False
         self._is_reading = False
-        #: The task that reads, or did last; and the one whose read was interrupted.
+        #: The task that reads, or did last; and the task that was interrupted in a read.
         self._task: Any = None
         self._interrupted: Any = None
         #: The future that the task awaits.

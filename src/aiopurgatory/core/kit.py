@@ -1,4 +1,4 @@
-"""The door of the core: what code outside the core and the asyncio face may use of it.
+"""The door of the core: code outside the core and the asyncio face may use only these names.
 
 Users import from the package. This is for the library's own operations, observers, routes and tools.
 """
@@ -149,7 +149,7 @@ def observers_of(purgatory: SyncPurgatory, more: tuple[Observer, ...]) -> Observ
 
 
 def tell_opened(purgatory: SyncPurgatory, what: object, more: tuple[Observer, ...] = ()) -> None:
-    """Tell the observers of *purgatory*, and *more*, that *what*, which is built on it, has opened."""
+    """Tell the observers of *purgatory*, and *more*, that *what* has opened. It is built on the purgatory."""
     observers_of(purgatory, more).tell(None, lambda observer: observer.opened(what))
 
 

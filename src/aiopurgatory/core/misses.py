@@ -200,7 +200,7 @@ def as_bytes(key: Any) -> Any:
 
 
 def as_value(key: Any) -> Any:
-    """Return the int or UUID whose text is *key*, or itself."""
+    """Parse *key* as an int or UUID. Returns: the value, or *key* itself if it is neither."""
     if not isinstance(key, (str, bytes)) or len(key) > MAX_PARSED:
         return key
     text = key.decode() if isinstance(key, bytes) else key
@@ -208,7 +208,7 @@ def as_value(key: Any) -> Any:
     if text.isdecimal() or (text.startswith("-") and text[1:].isdecimal()):
         value = int(text)
     elif len(text) == MAX_PARSED and text[8] == "-":
-        module: Any = sys.modules.get("uuid")  # whoever watches a UUID has imported it
+        module: Any = sys.modules.get("uuid")  # if a UUID is watched, this is imported
         if module is not None:
             value = module.UUID(text)
     return value if str(value) == text else key  # not for "007"

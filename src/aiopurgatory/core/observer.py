@@ -22,7 +22,7 @@ from .outcome import Outcome
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Observer:
-    """Observes purgatories, buses, long polling and logs. Subclass it and override what you need.
+    """Observes purgatories, buses, long polling and logs. Subclass it and override the methods you need.
 
     Calls are synchronous, and ended() is called for every operation: keep them short. They may use the purgatory. An
     exception goes to the event loop's exception handler and changes nothing else.
@@ -56,7 +56,7 @@ class Observer:
     def closed(self, what: Any) -> None:
         """A purgatory, bus, LongPolling or log has closed.
 
-        A purgatory has reported the end of every operation by then, except one whose own hook closes it.
+        A purgatory has reported the end of every operation by then, except one that closes it by its own hook.
         """
 
 
@@ -78,7 +78,7 @@ def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
 
 @final
 class Observers:
-    """Calls the observers of a purgatory, and reports what they raise.
+    """Calls the observers of a purgatory, and reports their exceptions.
 
     It refers to the purgatory while that is open. After that only weakly: a closed one is freed without the gc.
     """

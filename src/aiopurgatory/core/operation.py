@@ -83,7 +83,7 @@ class Owner:
 
     @abstractmethod
     def is_unchecked(self, op: Operation) -> bool:
-        """Return True if no check of a key of *op*, whose time is up, is on its way."""
+        """Return True if the time of *op* is up and no check of its keys is on its way."""
 
     @abstractmethod
     def call_for_read(self, op: Operation) -> int:
@@ -191,7 +191,7 @@ class Operation(Entry):
         """Override this to act on a failure. Called once if the operation ends FAILED with *exc*, however it fails."""
 
     def on_undelivered(self, result: Any) -> Any:
-        """Override this to release what *result* holds, such as a lease or a popped item.
+        """Override this to release the resources of *result*, such as a lease or a popped item.
 
         Called once if the operation completed or expired and every task that awaited it was cancelled before it
         received the result of on_complete(). A result that result() or asyncio.gather() has fetched counts as received.
@@ -202,7 +202,7 @@ class Operation(Entry):
 
         Called exactly once, however the operation ends, after on_complete(), on_expiration(), on_cancel() or
         on_failure(). Its result is known by then. If this raises, that goes to the event loop's exception handler, and
-        the outcome stays as it is. An operation whose class does not override this pays nothing for it.
+        the outcome stays as it is. A class that does not override this pays nothing for it.
         """
 
     # to read
@@ -250,7 +250,9 @@ def overrides_on_end(kind: Any) -> bool:
 
 def mark_instances(kind: Any) -> None:
     """Have each instance of *kind* know that its class overrides on_end(): no end has to look that up by name."""
-    if isinstance(vars(Operation)["_op_has_end_hook"], bool):  # interpreted: instances find what their class has
+    if isinstance(
+        vars(Operation)["_op_has_end_hook"], bool
+    ):  # interpreted: instances find the attribute of their class
         kind._op_has_end_hook = True
         return
     make = kind.__new__

@@ -114,7 +114,7 @@ class Parking(Owner):
         self.state = OPEN
 
     def close(self) -> None:
-        """Refuse everything from now on, and end what is pending (I13)."""
+        """Refuse everything from now on, and end every pending operation (I13)."""
         self.state = CLOSED
         self.loop.leave()
         pending = self._watchers.all_pending()
@@ -178,7 +178,7 @@ class Parking(Owner):
         mark_parked(op, now)
         if self._purging.interval > 0:
             self._purging.count_watched()
-        # Before the second try, not after it: whatever that does, no operation is left waiting without its timeout.
+        # Before the second try, not after it: even if the try fails, no operation is left waiting without its timeout.
         self.deadlines.arm(op, now)
         return attempt(op) != PENDING
 

@@ -156,7 +156,7 @@ class SyncPurgatory:
         return self._parts.watchers.entries
 
     def statistics(self) -> Statistics:
-        """Take a snapshot. Cost: O(buckets), whatever the number of operations."""
+        """Take a snapshot. Cost: O(buckets), for any number of operations."""
         return self._parts.statistics()
 
     def watch(self, op: OpT, keys: Iterable[Hashable]) -> OpT:
@@ -208,9 +208,9 @@ class SyncPurgatory:
         Called from a hook during another check, it is queued until that check finishes, and returns 0 (I7).
 
         Args:
-            key: the key whose state has changed.
+            key: its state has changed.
             limit: stop when this many have ended. None (default): no limit. ``limit=1`` wakes one of many idle
-                workers. Operations whose condition does not hold do not count. (With a limit, an operation that is
+                workers. Operations that do not end do not count. (With a limit, an operation that is
                 watched during the check may be tried, too.)
 
         Returns: how many operations this call ended, completed or failed; 0 for a key that nothing watches.
@@ -218,7 +218,7 @@ class SyncPurgatory:
         Raises:
             TypeError: *key* is not hashable.
             RuntimeError: called from another thread, while something waits for the key. While nothing does, that is
-                logged as a warning, as is a key whose twin is watched ("7" for 7).
+                logged as a warning, as is a key if only its twin is watched ("7" for 7).
 
         Cost: one dict look-up if nothing waits, else a try_complete() for each that does. Invariants: I7, I11, I12.
         Source: Kafka DelayedOperationPurgatory.checkAndComplete; differs: an exception ends one operation only.
@@ -272,7 +272,7 @@ class SyncPurgatory:
     def complete_for_key(self, key: Hashable) -> list[Any]:
         """Call force_complete() of every operation waiting under *key*, whether its condition holds or not.
 
-        Each ends COMPLETED with what its on_complete() returns, or FAILED if that raises.
+        Each ends COMPLETED with the result of its on_complete(), or FAILED if that raises.
 
         Returns: the operations, in the order in which they were watched.
         Raises: RuntimeError: called from another thread.
@@ -352,7 +352,7 @@ class SyncPurgatory:
         return Timeout(self._parking, when, True)
 
     def expire_all(self) -> int:
-        """Expire every pending operation now, whatever its deadline: the one exception to I1.
+        """Expire every pending operation now, even before its deadline: the one exception to I1.
 
         Awaited conditions (``wait_until()``, an AsyncSource) stay pending until their last read is done, and are not
         in the result. ``follow()`` goes on: with *idle*, it yields its value or None now.

@@ -28,7 +28,7 @@ NAMES: Final = ("created", "active", "expiring", "expired", "finished", "closing
 
 @final
 class Timeout(TimedBlock):
-    """What ``Purgatory.timeout()`` and ``timeout_at()`` return. It behaves as ``asyncio.Timeout`` does."""
+    """The result of ``Purgatory.timeout()`` and ``timeout_at()``. It behaves as ``asyncio.Timeout`` does."""
 
     __slots__ = ("_cancelling", "_is_entering", "_now", "_parking", "_state", "_task", "_when")
 

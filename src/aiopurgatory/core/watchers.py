@@ -16,10 +16,10 @@ class Watchers:
     """The operations under each watch key, in order of arrival (I12).
 
     A key maps to its operation, or to a dict of operations from the second waiter on. Most keys have one waiter, and
-    every object per operation costs time at each garbage collection: a fifth of what a linked node per (operation, key)
-    cost there. The inner dict is keyed by a number, so a subclass may define ``__eq__`` and no user code runs while
+    every object per operation costs time at each garbage collection: a fifth of the cost with a linked node per
+    (operation, key). The inner dict is keyed by a number: a subclass may define ``__eq__``, and no user code runs while
     entries are moved. Consecutive numbers never collide in a dict, and the operation keeps the number object itself, so
-    it is found by identity. Leaving a key costs a third of what it cost with ``id(op)``, whose low bits are all equal.
+    it is found by identity. With ``id(op)``, which has equal low bits, leaving a key cost three times as much.
     """
 
     __slots__ = ("_numbers", "by_key", "entries", "pending")
@@ -61,7 +61,7 @@ class Watchers:
     def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> BaseException | None:
         """Drop *op* under each of *keys*, and keys without watchers (I6). Cost: O(1) per key.
 
-        Returns: None; or what a key raised that could not be compared. *op* stays listed under that key.
+        Returns: None; or the exception of a key that could not be compared. *op* stays listed under that key.
         """
         raised: BaseException | None = None
         for key in keys:

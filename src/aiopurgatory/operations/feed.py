@@ -234,13 +234,13 @@ class Feed(Generic[K, T]):
     def follow(self, offset: int, *, idle: float) -> Following[T | None]: ...
 
     def follow(self, offset: int, *, idle: float | None = None) -> Following[Any]:
-        """Iterate over what is new from *offset* on, with a single operation for all of it.
+        """Iterate over new data from *offset* on, with a single operation for all of it.
 
             async for data in orders.follow(0):
                 print(data)
 
-        Each time, it reads all that can be read, and goes on behind it. What comes while the loop's body runs is read
-        together. So the sizes of the source must count what its offsets count: bytes, or items.
+        Each time, it reads all that can be read, and goes on behind it. Data that come while the loop's body runs are
+        read together. So the sizes and the offsets of the source must count the same: bytes, or items.
 
         Args:
             offset: the first offset to read.

@@ -148,7 +148,7 @@ class Commands:
                 answer.exception()  # retrieved: its task may be gone
 
     def _failure(self, exc: BaseException) -> Exception:
-        """Return what the callers get for *exc*. A mistake is no outage: whoever calls next would wait for ever."""
+        """Return the callers' exception for *exc*. A mistake is no outage: later calls would wait for ever."""
         if isinstance(exc, Exception) and not isinstance(exc, OSError | exceptions.RedisError | ReplicaError):
             return exc
         down = StoreDownError(f"cannot use {self._server.where}: {exc or type(exc).__name__}")

@@ -1,4 +1,4 @@
-"""Events of a log, and the errors of those who write and follow it."""
+"""Events of a log, and the errors of its writers and listeners."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Event:
     """An event of a topic.
 
     Args:
-        id: what to resume after. It has no spaces.
+        id: resume after this. It has no spaces.
         data: its text.
         name: its kind, for the listeners; None: no kind.
         is_end: whether it is the last of its topic. Its name is ``end`` then, and its data the reason.

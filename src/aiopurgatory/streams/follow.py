@@ -55,7 +55,7 @@ class Listener(DelayedOperation[None]):
                 self._woken = None
 
     def check(self) -> None:
-        """Raises: PurgatoryClosedError: it has ended, as by ``log.purgatory.expire_all()``; what it failed with."""
+        """Raises: PurgatoryClosedError: it has ended, as by ``log.purgatory.expire_all()``; its failure."""
         if self.done():
             self.result()
             raise PurgatoryClosedError("the listener was ended")
@@ -76,7 +76,7 @@ class Listener(DelayedOperation[None]):
 
 @final
 class Follow:
-    """What ``EventLog.follow()`` returns: an asynchronous iterator of events, for one task at a time.
+    """The result of ``EventLog.follow()``: an asynchronous iterator of events, for one task at a time.
 
     Its place is free again when it ends or raises, when its task is cancelled, when aclose() is called, or when nothing
     refers to it any more, as after a ``break``. After a cancellation, as by ``asyncio.timeout()``, it can be iterated

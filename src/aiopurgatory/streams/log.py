@@ -25,7 +25,7 @@ from .watched import WatchedStore
 from .writer import Writer
 from .writes import Appending, Keep
 
-#: The most topics whose state is remembered for append().
+#: append() remembers the state of at most so many topics.
 _MAX_WRITERS: Final = 1_000
 
 
@@ -48,8 +48,8 @@ class LogStatistics:
 
     Args:
         name: the log's name.
-        topics: topics that somebody follows here.
-        listeners: those who follow them.
+        topics: topics with listeners here.
+        listeners: the listeners of these topics.
         window_bytes: bytes of the newest events that are kept here for them.
         reads: reads of the store.
         appended: events appended here.
@@ -127,7 +127,7 @@ class EventLog:
         self.purgatory: Final = Purgatory(name, max_pending=max_listeners, observers=observers)
         self._tails: Tails | None = None
         self._is_closed = False
-        #: The loop that it runs in, or ran in last, and the turn of those who start and close it there.
+        #: The loop that it runs in, or ran in last, and the lock under which it is started and closed there.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
         #: Why the server could not be reached at the last start, and when that was.
@@ -165,7 +165,7 @@ class EventLog:
                 raise RuntimeError(f"log {self.name!r} belongs to another event loop; start one in each loop")
             if (
                 self._down is not None and self._down_at > began
-            ):  # those who have waited for this turn need not try, too
+            ):  # another call has tried while this one waited for its turn
                 raise StoreDownError(*self._down.args) from self._down.__cause__
             was_open = self.purgatory.is_open  # clients of a route wait there already
             await self.purgatory.start()
@@ -187,8 +187,8 @@ class EventLog:
     async def aclose(self) -> None:
         """End every listener with PurgatoryClosedError, and disconnect. A second call does nothing.
 
-        Runs whose blocks were not left end as ``abandoned``, except those with ``resume=True``. Within a second, their
-        ends are written; otherwise, listeners learn it by the lease.
+        Runs that are still in their blocks end as ``abandoned``, except those with ``resume=True``. Their ends are
+        written within a second; otherwise, listeners learn of them when the lease is over.
         """
         async with self._my_turn():
             tails = self._tails
@@ -249,7 +249,7 @@ class EventLog:
             topic: 1 to 200 characters.
             lease: seconds, from 0.1 to ``keep_seconds``; default 15. It is renewed as long as the block lasts.
             resume: the block is a try of a job that may be tried again; default False. It takes over the run of the
-                former try, which gets EndedError, and ``run.last_id`` says what that had appended last. If there is
+                former try, which gets EndedError, and ``run.last_id`` is the id of its last event. If there is
                 none, the run begins. If an exception or a cancellation leaves the block, or the log closes, the run
                 does not end, but waits for the next try. Choose a lease that is longer than the time to it.
 
@@ -281,8 +281,8 @@ class EventLog:
             name: its kind, as for ``Run.append()``.
             id: an id of your own, of 1 to 100 characters: if one of the topic's last 64 ids is the same, nothing is
                 added. So a call that failed, or was cancelled, can be repeated. None (default): such a call may add the
-                event twice. (What the log itself repeats in an outage is never there twice, unless 64 other processes
-                have written to the topic meanwhile.)
+                event twice. (Repeats by the log itself in an outage never add it twice, unless 64 other processes have
+                written to the topic meanwhile.)
             timeout: seconds of an outage to wait through; default 15.
 
         Returns: the id of the event.
@@ -329,8 +329,8 @@ class EventLog:
                 many write to, that is the oldest event kept.
 
         Iterating raises:
-            GoneError: events after *after*, or the beginning of a run, are not kept any more. To go on with what is
-                kept, follow again after its ``after``.
+            GoneError: events after *after*, or the beginning of a run, are not kept any more. To go on with the kept
+                events, follow again after its ``after``.
             NotFoundError: there was no such topic for ``unknown_timeout`` seconds.
             PurgatoryClosedError: the log closes, or ``close_on_stop(log.purgatory)`` was called and the server stops.
             PurgatoryFullError: there are ``max_listeners`` already.
@@ -343,7 +343,7 @@ class EventLog:
         return Follow(self._ready, topic, after)
 
     async def last_id(self, topic: str) -> str | None:
-        """Return the id of the newest event of *topic*, to follow only what comes next; None: there is none.
+        """Return the id of the newest event of *topic*, to follow only later events; None: there is none.
 
         Raises: StoreDownError, StoreError.
         """
@@ -363,7 +363,7 @@ class EventLog:
         return self.purgatory, self._tails
 
     def _my_turn(self) -> asyncio.Lock:
-        """Return the turn of those who start and close this. Forget what is left of a loop that was closed."""
+        """Return the lock for starting and closing. Forget the remains of a loop that was closed."""
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
             self._loop, self._turn, self._tails = loop, asyncio.Lock(), None
@@ -392,6 +392,6 @@ class EventLog:
 
 
 async def position_in(log: EventLog, topic: str, after: str | None) -> Position:
-    """Return the position of a listener of *log*, for a route. Raises: what ``log.start()`` raises."""
+    """Return the position of a listener of *log*, for a route. Raises: as ``log.start()``."""
     _, tails = await log._ready()
     return Position(tails, topic, after)

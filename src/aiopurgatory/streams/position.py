@@ -40,7 +40,7 @@ class Position:
             self._tails.leave(tail)
 
     def turn(self) -> str:
-        """Return what changes whenever next() may return events, or raise."""
+        """Return a text that changes whenever next() may return events, or raise."""
         turn = -1 if self._tail is None else self._tail.turn
         return f"{turn}.{self._number}" if self.seen == -1 else str(turn)
 
@@ -117,7 +117,7 @@ class Position:
         return event
 
     def go_on(self, exc: GoneError) -> None:
-        """Go on with what is kept."""
+        """Go on with the kept events."""
         self.id, self._lineage, self.seen = exc.after, None, -1
 
     def _require_patience(self, tail: Tail) -> None:

@@ -26,13 +26,13 @@ from .wakeups import WakeUps, wake_up
 class PostgresLog(EventLog):
     """An EventLog on PostgreSQL. It keeps up to *connections* + 2 connections open; with a *bus*, up to *connections*.
 
-    Its tables must be there: run what tables_sql() returns. An append is a transaction. Appends to different topics
+    Its tables must be there: run the SQL of tables_sql(). An append is a transaction. Appends to different topics
     wait for each other at their commits, because they notify (see PostgresBus).
 
     Args:
         dsn: as for PostgresBus.
-        bus: a PostgresBus on the same database, whose connections it may use; None (default): it makes its own.
-        heartbeat: seconds, as for PostgresBus, whose own it is; default 5.
+        bus: a PostgresBus on the same database; the log uses its connections. None (default): it makes its own.
+        heartbeat: seconds, for its own PostgresBus; default 5.
         timeout: seconds that PostgreSQL may take to connect and to answer; default 5. So long, too, a read or an append
             waits for one of the *connections*; then that counts as an outage.
         connections: the most connections to read and append with; default 4.

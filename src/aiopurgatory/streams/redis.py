@@ -26,13 +26,13 @@ class RedisLog(EventLog):
     """An EventLog on Redis (from 6.2 on) or Valkey. It keeps three connections open, or one if it gets a *bus*.
 
     Each topic has two keys, ``name:{topic}:state`` and ``name:{topic}:events``. Both expire ``keep_seconds`` after the
-    last change. What Redis loses at a crash or a failover (without ``appendfsync always``, up to a second; more without
-    an AOF) is lost here, too, and listeners who have seen it, or miss it, are told ``gone``.
+    last change. Events that Redis loses at a crash or a failover are lost here, too: up to a second of them without
+    ``appendfsync always``, more without an AOF. Listeners that have seen them, or miss them, are told ``gone``.
 
     Args:
         url: as for RedisBus. The server must be a master, not a cluster.
-        bus: a RedisBus on the same server, whose connections it may use; None (default): it makes its own.
-        heartbeat: seconds, as for RedisBus, whose own it is; default 5.
+        bus: a RedisBus on the same server; the log uses its connections. None (default): it makes its own.
+        heartbeat: seconds, for its own RedisBus; default 5.
         timeout: seconds that Redis may take to connect and to answer; default 5.
         options: as for EventLog.
 

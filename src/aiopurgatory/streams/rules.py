@@ -4,15 +4,15 @@ S1 The events of a topic are numbered without gaps, in the order of their commit
    is random, so a topic that the server has lost, and that began anew, is noticed. When the server's data has another
    life (a restart, a failover), a generation begins: the id is ``epoch.generation-number``, and the topic keeps the
    number at which it began. So an id of an event that the server has lost is noticed, too.
-S2 Who reads events gives the number of the last one. If the next one is not there, it is gone, and that is said.
-S3 Who appends counts its events, so that an append whose reply was lost adds nothing when it is repeated. Of a run,
+S2 A reader gives the number of its last event. If the next one is not there, it is gone, and the reader is told.
+S3 A writer counts its events, so an append that is repeated after a lost reply adds nothing. Of a run,
    its only producer does so; of a topic that many write to, each process. Callers may give an id in addition.
 S4 A topic has one run, for ever. Its end is final, and so is the loss of it to another producer.
 S5 The end is an event, and its data the reason: done, failed, cancelled, abandoned, or any other.
-S6 A producer has a lease, which each commit renews. Who sees it expired throughout a pause, with no commit and no
-   outage, ends the run as abandoned. After an outage, the pause lets a living producer come first.
+S6 A producer has a lease, which each commit renews. A worker that sees it expired throughout a pause, with no commit
+   and no outage, ends the run as abandoned. After an outage, the pause lets a living producer come first.
 S7 An append waits through an outage, for as long as the lease.
-S8 Who resumes after an event that is gone is told so, and from where to go on: from the oldest event that is kept.
+S8 A listener that resumes after an event that is gone is told so, and where to go on: at the oldest event that is kept.
 S9 A listener may come before the first event: an unknown topic is waited for.
 S10 A worker reads a topic once for all its listeners. A listener behind shares reads with those at the same place.
 S11 The wake-up of the listeners is part of the commit.
@@ -73,7 +73,7 @@ _FIRST: Final = (IdGeneration("", 0),)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of a topic. Stores keep it as text.
+    """The state of a topic. Stores keep it as text.
 
     Args:
         epoch: random; a part of each id (S1).
@@ -86,7 +86,7 @@ class State:
         count: how many events the producer has counted.
         end: the reason, once the last event is the end.
         writer_ids: ids given by writers, and the numbers of their events.
-        writers: the last events of those who gave none, the newest event last.
+        writers: the last event of each writer that gave no id, the newest event last.
     """
 
     epoch: str
@@ -120,7 +120,7 @@ class State:
         return Event(self.id_of(number), data, name or None, name == END)
 
     def text(self) -> str:
-        """Return it as JSON: without what has its default, since it goes over the wire with each event."""
+        """Return it as JSON, without fields at their defaults: it goes over the wire with each event."""
         blocks = ",".join([f"[{first},{size},{began!r}]" for first, size, began in self.blocks])
         server = encode_basestring_ascii(self.server)
         parts = [f'{{"epoch":"{self.epoch}","server":{server},"last":{self.last},"blocks":[{blocks}]']
@@ -171,7 +171,7 @@ def place(state: State, after: str | None) -> int:
 
 
 def number_in(after: str | None) -> int:
-    """Return the number in the id *after*, of whatever topic; 0 if there is none."""
+    """Return the number in the id *after*, of any topic; 0 if there is none."""
     found = _ID.fullmatch(after or "")
     return int(found[3]) if found else 0
 
@@ -225,7 +225,7 @@ def changed(state: State, change: Change) -> State:
         return state
     number, text = change.rows[-1]
     name, _, data = text.partition("\n")
-    # Old blocks may be dropped by now: who reads such events, is told then. Without any, all events would count so.
+    # Old blocks may be dropped by now: readers of their events are told then. Without a block, all would count as such.
     blocks = state.blocks or (Block(change.rows[0][0], 0, 0.0),)
     # Not replace(), which takes ten times as long.
     return State(

@@ -25,7 +25,7 @@ PARTING: Final = 1.0
 
 @final
 class Run:
-    """What ``EventLog.run()`` returns: use it with ``async with``, once.
+    """The result of ``EventLog.run()``: use it with ``async with``, once.
 
     Leaving the block ends the run, with the reason ``done``, or ``cancelled`` or ``failed`` if a cancellation or
     another exception leaves it. Then the end is written in the background, if it takes longer than a second, as in an
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def last_id(self) -> str | None:
-        """The id of the newest event; None: there is none yet. Listeners that resume after it get what comes next."""
+        """The id of the newest event; None: there is none yet. Listeners that resume after it get the later events."""
         return self._last_id
 
     async def __aenter__(self) -> Self:

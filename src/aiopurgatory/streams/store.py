@@ -22,7 +22,7 @@ class Page:
 
     Args:
         version: of its state; empty: there is no such topic.
-        state: what the last commit has stored.
+        state: as the last commit stored it.
         idle: seconds since then, by the server's clock.
         now: the server's clock, in seconds.
         server: tells one life of the server's data from another: a failover, or a restart, changes it.
@@ -63,7 +63,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a wake-up may tell of a commit: who knows the topic at version *expected* need not read it.
+    """A wake-up may tell this of a commit: a worker that knows the topic at version *expected* need not read it.
 
     Args:
         expected: the version that it changes.
@@ -80,7 +80,7 @@ Notify = Callable[[str, Change | None], object]
 
 
 class Store(Protocol):
-    """Keeps topics. It knows no rules: it compares versions, and stores what it is given.
+    """Keeps topics. It knows no rules: it compares versions, and stores the given rows.
 
     Any error of a connection is a StoreDownError; the log then tries again. Any other exception ends listeners.
     """
@@ -103,7 +103,7 @@ class Store(Protocol):
         ...
 
     def read(self, topic: str, after: int, rows: int, size: int, /) -> Coroutine[Any, Any, Page]:
-        """A coroutine: return *topic* as it is now, with events whose numbers are above *after*.
+        """A coroutine: return *topic* as it is now, with the events above the number *after*.
 
         Args: rows: the most events. size: bytes after which to add no further event.
         Raises: StoreDownError.

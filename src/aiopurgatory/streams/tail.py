@@ -1,4 +1,4 @@
-"""A tail: what a worker knows of a topic that somebody follows here."""
+"""A tail: a worker's knowledge of a topic that has listeners here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAUSES: Final = (0.1, 2.0)
 
 
 class TopicReads(Protocol):
-    """What a tail needs of its log."""
+    """The part of a log that a tail needs."""
 
     async def read(self, topic: str, after: int, /) -> Page:
         """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
@@ -53,7 +53,7 @@ class Tail:
         self._reading, self._purgatory, self.window = reading, purgatory, window
         self._loop = asyncio.get_running_loop()
         self._unknown_timeout = unknown_timeout
-        #: When to look for listeners of an unknown topic who have waited long enough (S9), the earliest first.
+        #: When to end listeners of an unknown topic that have waited long enough (S9), the earliest time first.
         self._looks: deque[float] = deque()
         #: None: there is no such topic, as far as is known.
         self.state: State | None = None
@@ -75,7 +75,7 @@ class Tail:
         #: When to read again, if this is not called before.
         self._due = inf
         self._is_called = False
-        #: Whether the next read turns the listeners, whatever it finds.
+        #: Whether the next read turns the listeners, even if it finds nothing new.
         self._is_owed = False
         self._woken: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
@@ -154,7 +154,7 @@ class Tail:
             self._change()
 
     def _take(self, page: Page, state: State | None) -> float:
-        """Take what was read. Returns: seconds until the next read, unless it is called before; 0: see S6."""
+        """Take the *page* just read. Returns: seconds until the next read, unless it is called before; 0: see S6."""
         self._version = page.version
         if state is None:
             return self._take_nothing()
@@ -165,10 +165,10 @@ class Tail:
             self.lineage = object()
             try:
                 self.last = place(state, self._id)
-            except GoneError:  # of S1: what was read is lost, and so may be what the page has
+            except GoneError:  # S1: the events read before are lost, and perhaps those of the page, too
                 self._jump(state)
                 page.rows.clear()
-        if page.rows and page.rows[0][0] != self.last + 1:  # S2: what comes next is gone
+        if page.rows and page.rows[0][0] != self.last + 1:  # S2: the next event is gone
             self._jump(state)
             is_changed = True
         elif page.rows:
@@ -177,7 +177,7 @@ class Tail:
                 self.window.add(event)
             self.last, self._id = page.rows[-1][0], events[-1].id
             is_changed = True
-        elif self.last != state.last:  # S2: none of what comes next is there
+        elif self.last != state.last:  # S2: all newer events are gone
             self._jump(state)
             is_changed = True
         if is_changed:
@@ -190,7 +190,7 @@ class Tail:
         if self.state is not None:  # it was deleted
             self.state, self.lineage, self.last, self._id = None, object(), 0, None
             self.window.clear()
-            self._look_at(now + self._unknown_timeout)  # for those who have come, and not looked yet
+            self._look_at(now + self._unknown_timeout)  # for listeners that have come, and not looked yet
         while self._looks and self._looks[0] <= now:
             self._looks.popleft()
             is_due = True
@@ -234,7 +234,7 @@ class Tail:
         return self._woken is not None and not self._woken.done()
 
     async def _wait(self, seconds: float) -> None:
-        """Wait for a call, or *seconds*, or for as long as what is taken meanwhile demands."""
+        """Wait for a call, or *seconds*. A wake-up taken meanwhile may change the time."""
         self._due = self._loop.time() + seconds
         while not self._is_called and (left := self._due - self._loop.time()) > 0.0:
             self._woken = self._loop.create_future()

@@ -17,7 +17,7 @@ class Tasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def begin(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Begin a task. Args: name: what it does, and for which topic."""
+        """Begin a task. Args: name: its work and its topic."""
         task = asyncio.create_task(coroutine, name=f"aiopurgatory log: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)

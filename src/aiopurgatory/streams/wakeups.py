@@ -1,4 +1,4 @@
-"""Wake-ups of a log by a bus: the messages that its commits send, and who hears them."""
+"""Wake-ups of a log by a bus: the messages that its commits send, and their listeners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wake_up(name: str, topic: str, commit: Commit) -> str:
     """
     if commit.is_plain and len(commit.rows) <= 1:
         number, text = commit.rows[0] if commit.rows else (0, "")
-        # What encode() returns, in a third of the time: texts of a log have no surrogates.
+        # The same as encode(), in a third of the time: texts of a log have no surrogates.
         texts = ",".join(map(encode_basestring_ascii, (name, topic, commit.expected, commit.version)))
         line = f"[{texts},{number},{encode_basestring_ascii(text)}]" if commit.rows else f"[{texts}]"
         if len(text) <= MAX_CARRIED and len(line) <= MAX_LINE:  # of 1,000 characters, JSON may make 12,000

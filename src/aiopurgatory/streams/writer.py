@@ -60,14 +60,14 @@ class Writer:
         Raises:
             StoreDownError: the outage is longer; the change may have been made.
             StoreError: the store has an error of its own.
-            Exception: what *decide* and *ready* raise.
+            Exception: from *decide* or *ready*.
         """
         loop = asyncio.get_running_loop()
         began, pause = loop.time(), PAUSES[0]
-        # A run whose lease is over must renew it within the pause of those who see that (S6).
+        # A run must renew an expired lease within the pause of the workers that see it (S6).
         most = min(PAUSES[1], patience * PAUSE / 2)
         async with self._turn:
-            # Those who have waited for this turn throughout the outage need not try, too.
+            # Other calls have tried while this one waited for its turn throughout the outage.
             if self._down is not None and self._down_at >= began and loop.time() >= began + patience:
                 raise StoreDownError(*self._down.args) from self._down.__cause__
             write: Write | None = None

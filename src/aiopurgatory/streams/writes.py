@@ -1,4 +1,4 @@
-"""What each write makes of a topic. No I/O. Upholds S1, S3, S4 and S5 of the rules."""
+"""The effect of each write on a topic. No I/O. Upholds S1, S3, S4 and S5 of the rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_GENERATIONS: Final = 16
 #: The most ids of writers, and the most writers, to remember (S3).
 MAX_WRITER_IDS: Final = 64
 MAX_WRITERS: Final = 64
-#: Events are dropped in blocks, each of this part of what is kept.
+#: Events are dropped in blocks. The kept events are about so many blocks.
 BLOCKS: Final = 16
 
 
@@ -50,7 +50,7 @@ class Write:
     state: State
 
 
-#: Decides what to change, given the topic as it is. Raises: EndedError, TopicExistsError.
+#: Decides on the change, given the topic as it is. Raises: EndedError, TopicExistsError.
 Decide = Callable[[Page, State | None], Write]
 
 

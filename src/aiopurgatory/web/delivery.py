@@ -124,7 +124,7 @@ class Delivery(Generic[K]):
         raise failure
 
     def leave_by(self, exc: OSError | RuntimeError) -> None:
-        """send() has raised *exc*: the client has disconnected. Raises: *exc*, if that is not what it says."""
+        """send() has raised *exc*: the client has disconnected. Raises: *exc*, if it means something else."""
         if not is_disconnect(exc):
             raise exc
         self._stream.leave()

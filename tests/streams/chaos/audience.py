@@ -1,4 +1,4 @@
-"""The audience of a chaos test: listeners over HTTP that go from worker to worker, and what they have got."""
+"""The audience of a chaos test: listeners over HTTP that go from worker to worker, and the events they got."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Client:
         self.topic = topic
         self._ports, self._next = ports, seed
         self._random, self._restless = Random(seed), restless
-        #: What came since the last ``gone``: the data of each event, and then the reason of the end.
+        #: Since the last ``gone``: the data of each event, and then the reason of the end.
         self.got: list[str] = []
         self.reason: str | None = None
-        #: What came before each ``gone``.
+        #: The data of the events before each ``gone``.
         self.before: list[list[str]] = []
         self.answers = Counter[int]()
         self._id = ""
@@ -106,7 +106,7 @@ class Audience:
         return len(hanging)
 
     def lost(self, events: int) -> int:
-        """Return how many events did not come, of *events* in each topic, to those who were not told ``gone``."""
+        """Return how many of the *events* of each topic did not reach the clients that were not told ``gone``."""
         return sum(events - len(set(client.got)) for client in self.clients if not client.before)
 
     def doubled(self) -> int:

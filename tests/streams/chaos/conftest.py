@@ -1,4 +1,4 @@
-"""The audience runs on one loop: what is tested is in other processes."""
+"""The audience runs on one loop: the tested workers are in other processes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Fleet:
         self.producer = self._start("producer", self._write, options | {"relay": self._role == "relay"})
 
     def acked(self, topic: str) -> list[str]:
-        """Return what was acknowledged to the producer of *topic*, and then why it could not go on, if it could not."""
+        """Return the events acknowledged to the producer of *topic*, and then the reason if it could not go on."""
         os.set_blocking(self._pipe, False)
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What no fault may do: lose, double or reorder an event, or leave a listener waiting for ever."""
+"""No fault may lose, double or reorder an event, or leave a listener waiting for ever."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EACH = 25
 
 
 class DurableRedis(Redis):
-    """One that keeps what it has acknowledged."""
+    """Keeps each acknowledged write."""
 
     settings = ("appendonly yes", "appendfsync always")
 
@@ -160,7 +160,7 @@ async def failed_over(without: str | None = None) -> Audience:
 
 
 async def asked(server: Server, command: str) -> str:
-    """Return what *server* answers to *command*."""
+    """Return the answer of *server* to *command*."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(f"AUTH bus secret\r\n{command}\r\n".encode())
     assert (await reader.readline()).startswith(b"+OK")
