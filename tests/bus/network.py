@@ -1,6 +1,6 @@
-"""A naive network between rules: a server that forwards, links that lose, and time that is a number.
+"""A naive network between rules: a server that forwards messages, links that lose some, and virtual time.
 
-Every delivery, loss and loss of an acknowledgement is a step of its own, in any order that the random numbers say.
+Every delivery, loss and loss of an acknowledgement is a step of its own, in a random order.
 The audit is always the same: nobody stays parked although its key moved.
 """
 
@@ -156,7 +156,7 @@ class Network:
             self.now += 2.5
 
     def advance(self, member: Member) -> None:
-        """All that *member* can do now."""
+        """Let *member* do everything it can do now."""
         if not member.is_linked:
             member.subscribe()
         elif not member.is_subscribed:
@@ -176,7 +176,7 @@ class Network:
 def stuck(
     kind: type[Rules], seeds: range, steps: int = 300, max_outbox: int = 1000, member: type[Member] = Member
 ) -> int:
-    """How many waiters are stuck in the end, over all *seeds*."""
+    """Return how many waiters are stuck in the end, over all *seeds*."""
     found = 0
     for seed in seeds:
         network = Network(kind, seed, max_outbox, member)

@@ -25,7 +25,7 @@ class AclRedis(Redis):
 
 
 class OldRedis(Redis):
-    """One that does not tell its role, as before Redis 6."""
+    """Does not tell its role, as before Redis 6."""
 
     settings = ('rename-command HELLO ""',)
 
@@ -81,7 +81,7 @@ class StandbyPostgres(Postgres):
 
 
 class PgBouncer(Server):
-    """Before a PostgreSQL. Args: mode: transaction or session."""
+    """A pgbouncer before a PostgreSQL. Args: mode: transaction or session."""
 
     kind = "pgbouncer"
     programs = ("pgbouncer",)

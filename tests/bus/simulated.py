@@ -21,7 +21,7 @@ WAY = 0.001
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Never waits: the time passes instead."""
+    """A selector that never waits: it moves the time on instead."""
 
     now = 1000.0
 
@@ -113,7 +113,7 @@ class Connection:
 
 
 class Link:
-    """Two connections, three directions of which matter."""
+    """Two connections. Three of their directions matter."""
 
     def __init__(self, network: Network, hear: Hear, lost: Lost) -> None:
         self.network, self.hear, self.lost = network, hear, lost

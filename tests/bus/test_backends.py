@@ -175,7 +175,7 @@ async def test_chaos_queue_is_long_two_sessions_each() -> None:
 
 
 async def listen_at_once(monkeypatch: pytest.MonkeyPatch) -> float:
-    """How many sessions run LISTEN at a time, if four begin together, and each takes long.
+    """Four sessions begin a slow LISTEN together. Returns: how many run it at a time.
 
     The median: sessions that have just begun, or wait for a core to end, look as if they ran it.
     """

@@ -462,7 +462,7 @@ async def test_task_cancelled_its_keys_get_older(server: MemoryServer) -> None:
 
 
 async def test_task_cancelled_at_once_fails_start(server: MemoryServer) -> None:
-    """Before its first step: nothing of its code runs then."""
+    """Cancelled before its first step, a task runs none of its code."""
     bus = MemoryBus(server, [])
     starting = asyncio.create_task(bus.start())
     await asyncio.sleep(0)

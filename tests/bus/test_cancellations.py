@@ -22,7 +22,7 @@ each_share = pytest.mark.parametrize("share", [5, pytest.param(1, marks=pytest.m
 
 
 async def connections(server: Server) -> int:
-    """How many the server has, but for this one."""
+    """Return how many other connections the server has."""
     if server.kind == "redis":
         import redis.asyncio
 
@@ -52,7 +52,7 @@ async def iterations_of(task: asyncio.Task[Any], most: float = float("inf")) -> 
 
 
 async def is_lost(task: asyncio.Task[Any]) -> bool:
-    """Cancel *task*. Does it go on, or end as if it had not been cancelled?"""
+    """Cancel *task*. Returns: whether it goes on, or ends as if it had not been cancelled."""
     if not task.cancel():
         return False
     await iterations_of(task, 100)
@@ -119,7 +119,7 @@ async def test_control_timeout_of_redis_py_loses_some(server: Server, monkeypatc
 
 
 async def live_and_end(server: Server, random: Random, most: int) -> None:
-    """A bus that is started, used and closed, where at a random await one of these is cancelled, or all is closed."""
+    """Start, use and close a bus. At a random await, cancel one of these calls, or close the bus."""
     bus = bus_on(server.url(), [])
     starting = asyncio.create_task(bus.start())
     if random.random() < 0.3:

@@ -299,7 +299,7 @@ async def test_fault_of_the_network_is_a_gap_in_time(server: Server, fault: str)
 
 
 async def test_kill_costs_each_process_one_check_of_everything(own_server: Server) -> None:
-    """Not one at the break and one after it, and none for each process that comes back to a new server."""
+    """Not a second one after the break, and none for each process that comes back to a new server."""
     recorders = [Recorder() for _ in range(3)]
     buses = [bus_on(own_server.url(), [recorder], heartbeat=0.5, timeout=1.5) for recorder in recorders]
     async with buses[0], buses[1], buses[2]:

@@ -119,7 +119,7 @@ class OddButForItsHash(str):
 
 
 class OddTuple(tuple[object, ...]):
-    """As an operation's own class of keys may be: it is published as a tuple, which finds no key of this class."""
+    """A user's own class of keys. It is published as a tuple, and a tuple finds no key of this class."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OddTuple) and tuple.__eq__(self, other)

@@ -17,7 +17,7 @@ from .waits import Recorder, until
 
 
 class Stubborn:
-    """An engine that hangs at a place, and one that swallows cancellations there."""
+    """An engine that hangs at *place*. With *swallows*, it ignores cancellations there."""
 
     def __init__(self, place: str, swallows: bool) -> None:
         self.place, self.swallows = place, swallows
@@ -133,7 +133,7 @@ async def test_loop_blocked_answers_come_late_is_no_gap(iterations: int) -> None
 
 
 async def test_control_without_grace_it_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A false one, and harmless."""
+    """The gap is false, and harmless."""
     monkeypatch.setattr(drive, "GRACE", 0)
     engine = Late(1)
     async with Bus(engine, [], heartbeat=30.0, timeout=0.02) as bus:

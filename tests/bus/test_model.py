@@ -61,7 +61,7 @@ class Ping(Echo):
 
 
 class NoTimeout(Echo):
-    """Without R3: nobody asks."""
+    """Without R3: no process waits for a reply in time."""
 
     def is_overdue(self, now: float) -> bool:
         return False
@@ -106,7 +106,7 @@ def test_control_without_the_rule_leaves_some_parked(rule: str) -> None:
 
 
 class Unnumbered(Rules):
-    """Without R6 and R8: nobody asks for the numbers of others."""
+    """Without R6 and R8: the numbers of other processes are ignored."""
 
     def confirmed(self, now: float) -> None:
         super().confirmed(now)

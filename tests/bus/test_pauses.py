@@ -1,4 +1,4 @@
-"""The pauses between attempts to connect, with time as a number."""
+"""The pauses between attempts to connect, in virtual time."""
 
 from __future__ import annotations
 

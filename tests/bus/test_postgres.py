@@ -56,7 +56,7 @@ async def test_start_pgbouncer_in_transaction_mode_is_refused(pgbouncer: Server)
 async def test_control_echo_on_the_listener_is_fooled(
     pgbouncer: Server, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without R3: published on the connection that listens, the echo comes back, and nothing else does."""
+    """Without R3: a publish on the listening connection itself is echoed, though nothing else arrives."""
 
     async def send(link: Any, messages: list[str]) -> None:
         for message in messages:

@@ -147,7 +147,7 @@ async def test_chaos_server_stopped_for_five_seconds(own_server: Server) -> None
 
 @pytest.mark.chaos
 async def test_chaos_loop_blocked_under_a_flood(own_server: Server) -> None:
-    """Past Redis' output buffer, which then hangs up."""
+    """The flood fills Redis' output buffer, and Redis then closes the connection."""
     if own_server.kind == "redis":
         import redis.asyncio
 
@@ -164,7 +164,7 @@ async def test_chaos_loop_blocked_under_a_flood(own_server: Server) -> None:
 
 @pytest.mark.chaos
 async def test_chaos_latency_of_two_workers(server: Server) -> None:
-    """No fault: how long from publish in one process to the wake-up in the other."""
+    """Without a fault: seconds from a publish in one process to the wake-up in the other."""
     async with Fleet([server.url()] * 2, keys=10_000, heartbeat=5.0, timeout=5.0) as fleet:
         await fleet.connect()
         await fleet.ask_all("rate 500")

@@ -18,7 +18,7 @@ from .waits import Recorder, until
 
 
 async def arrives(server: Server) -> bool:
-    """Does a key arrive at a bus that is well, if the network swallows it and then resets the publisher's links?"""
+    """The network swallows a key and resets the publisher's links. Returns: whether a healthy bus gets the key."""
     there = Recorder()
     async with (
         Proxy(server.port) as proxy,

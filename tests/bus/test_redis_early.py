@@ -21,7 +21,7 @@ def message(text: bytes) -> bytes:
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A Redis with messages on the channel in the packet that confirms its subscription."""
+    """Answer as a Redis that sends messages in the packet that confirms the subscription."""
     with suppress(ConnectionError):
         while asked := await reader.read(10_000):
             for found in re.findall(rb"\n(SETINFO|HELLO|INFO|SUBSCRIBE)\r", asked):

@@ -272,7 +272,7 @@ class Reading(Member):
 
 
 class Unverified(Reading):
-    """Without the half of R10 that the publisher does."""
+    """Without the publisher's half of R10."""
 
     verifies = False
 
@@ -313,7 +313,7 @@ class Keeping(Network):
 
 
 class Lossy(Keeping):
-    """It loses the last message or two, as one that is not always synchronous, and is often cut off just before."""
+    """Loses the last message or two, as a replica that is behind. It is often cut off just before."""
 
     most_lost = 2
     loses = 1.0
@@ -370,7 +370,7 @@ def test_rules_replaying_check_everything_only_at_the_start() -> None:
 
 
 class NoTrimCheck(Missed):
-    """Without the check that the last one seen is there."""
+    """Does not check that the last message seen is there."""
 
     def _is_followed_by(self, entries: list[Entry]) -> bool:
         return bool(entries)
@@ -403,7 +403,7 @@ def test_control_without_the_publishers_check_some_are_lost() -> None:
 
 
 def test_control_without_the_look_at_the_head_some_are_lost() -> None:
-    """An id is used again, and its first publisher is gone. With the look, the same seeds lose nothing."""
+    """An id is used again, and its first publisher is gone. With the comparison, the same seeds lose nothing."""
     assert run(Lossy, Unverified, range(200, 300))[0] == 0
     assert run(Lossy, Unverified, range(200, 300), rules_with(NoHeadCheck))[0] > 0
 

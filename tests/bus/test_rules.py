@@ -1,4 +1,4 @@
-"""Each rule by itself, with time as a number."""
+"""Each rule by itself, in virtual time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Process:
             self.rules.publish(key, encode(key), 0.0)
 
     def messages(self, now: float) -> list[str]:
-        """Without the ages in them."""
+        """Return the messages without their ages."""
         return [re.sub(r"^(@me \d+ \d+) \d+", r"\1", message) for message in self.rules.messages(now)]
 
     def connect(self, now: float = 0.0) -> None:
-        """Until it is up."""
+        """Connect, and wait until it is up."""
         self.rules.confirmed(0.0)
         for message in self.rules.messages(now):
             self.rules.hear(message, now)
@@ -220,7 +220,7 @@ def test_flush_number_waits_for_all_before_it() -> None:
 
 
 def test_flush_number_put_back_is_the_older_one() -> None:
-    """Of a key that was published again while it was in flight."""
+    """The key was published again while it was in flight."""
     outbox = Outbox()
     outbox.put("a", "a", 0.0)
     outbox.put("b", "b", 0.0)
@@ -273,7 +273,7 @@ def test_probe_is_sent_after_a_silent_heartbeat(process: Process) -> None:
 
 
 def test_publish_saves_the_probe_and_its_echo_does_not(process: Process) -> None:
-    """Echoes that come later and later must not put off the question."""
+    """Echoes that come later and later must not delay the probe."""
     process.connect(now=0.0)
     process.publish("a")
     (message,) = process.messages(5.0)
@@ -600,7 +600,7 @@ def test_hear_others_after_a_gap_are_new_again(process: Process) -> None:
 
 
 def test_hear_first_with_a_higher_number_is_a_gap(process: Process) -> None:
-    """The promised time after the subscription, 19 s, is over: every other process was heard, but for new ones."""
+    """19 s after the subscription, the promised time is over: every other process was heard, except new ones."""
     process.connect(now=0.0)
     process.rules.hear('@new 1 1\n"a"', 20.0)
     assert (process.checked, process.rules.gaps) == (["a"], 0)

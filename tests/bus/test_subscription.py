@@ -21,7 +21,7 @@ each_order = pytest.mark.parametrize("way", ["up", "down"], ids=["before_the_sub
 
 
 async def is_woken(server: Server, way: str) -> bool:
-    """Is a poll woken by an event that happens while the subscription, or its confirmation, is on its way?"""
+    """An event happens while the subscription, or its confirmation, is on its way. Returns: whether it wakes a poll."""
     happened: set[str] = set()
     async with Proxy(server.port) as proxy, Purgatory() as polls, bus_on(server.url(), []) as one:
 
@@ -58,9 +58,9 @@ async def test_event_during_the_subscription_wakes(server: Server, way: str) -> 
 async def test_control_without_the_check_it_stays_parked(
     server: Server, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for Redis, once it has the subscription: the event follows the confirmation.
+    """Except on Redis, once it has the subscription: there the event follows the confirmation.
 
-    With PostgreSQL it does, too, but asyncpg drops a notification that comes in one piece with the confirmation.
+    It does on PostgreSQL, too. But asyncpg drops a notification that arrives in one piece with the confirmation.
     """
     monkeypatch.setattr(Rules, "confirmed", NoCheckAtConfirmation.confirmed)
     assert await is_woken(server, way) == (server.kind == "redis" and way == "down")

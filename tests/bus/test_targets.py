@@ -95,7 +95,7 @@ class Wait(DelayedOperation[None]):
 
 
 async def iterations_to_end_all(turn_budget: float) -> int:
-    """In how many iterations of the loop 100,000 waiters end after a gap."""
+    """Return the loop iterations in which 100,000 waiters end after a gap."""
     server = MemoryServer()
     async with (
         Purgatory(turn_budget=turn_budget) as purgatory,
@@ -116,13 +116,13 @@ async def iterations_to_end_all(turn_budget: float) -> int:
 
 @pytest.mark.slow
 async def test_gap_with_many_waiters_is_sliced() -> None:
-    """Other tasks have their turns meanwhile. The control: a budget that is never used up."""
+    """Other tasks run in between. The control has a budget that is never used up."""
     assert await iterations_to_end_all(0.001) > 20
     assert await iterations_to_end_all(1000.0) <= 3
 
 
 async def test_target_that_raises_costs_no_other_key() -> None:
-    """CancelledError, too: a check may end an operation with one."""
+    """This holds for CancelledError, too: a check may end an operation with one."""
 
     class Fails(Recorder):
         def notify(self, key: object) -> None:

@@ -1,4 +1,4 @@
-"""An engine that is not ours: written against the protocol alone, it has all that the others have."""
+"""A user's own engine, written against the protocol alone: it passes the same tests as ours."""
 
 from __future__ import annotations
 

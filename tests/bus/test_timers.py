@@ -55,10 +55,10 @@ class Published:
 
 
 async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float) -> tuple[float, list[str]]:
-    """Seconds from a publish to its check by the slowest of the other processes, over all keys.
+    """Return seconds from a publish to its check by the slowest other process, over all keys.
 
-    Returns: also the messages that may be struck: those of the first rounds. In later ones, publishes and probes follow
-    one another as before, and they show whether all goes on well.
+    Returns: also the messages that may be struck: those of the first rounds. The later rounds have no faults. They show
+    whether everything still works.
     """
     network = Network(answer_way=0.0005 if fault.number % 2 else 0.002)
     processes = [Process(network, heartbeat, timeout) for _ in range(PROCESSES)]
@@ -83,7 +83,7 @@ async def slowest(fault: Fault, heartbeat: float, timeout: float, period: float)
 
 
 async def slowest_of_new(fault: Fault, heartbeat: float, timeout: float, are_all_new: bool) -> tuple[float, list[str]]:
-    """The same, of processes that start one after another, and publish before they are connected.
+    """Same, for processes that start one after another, and publish before they are connected.
 
     Args: are_all_new: all of them, or the last one only: the others were connected long before.
     """
@@ -177,7 +177,7 @@ def test_control_first_number_unread_some_never_hear(are_all_new: bool, monkeypa
 
 
 async def checks_on_joining(processes: int) -> tuple[int, int]:
-    """How often one that joins a fleet has everything checked in its first half minute, and its gaps."""
+    """Return how often a process checks everything in the half minute after it joins a fleet, and its gaps."""
     network = Network()
     fleet = [Process(network, 5.0, 5.0) for _ in range(processes)]
     for process in fleet:
@@ -219,7 +219,7 @@ def test_chaos_each_message_goes_wrong_all_hear(heartbeat: float, timeout: float
 
 
 def test_control_timer_lost_in_a_send_some_never_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timer as it was: with heartbeat < timeout, it woke the task in the middle of sending, and was gone."""
+    """An earlier timer: with heartbeat < timeout, it woke the task in the middle of sending, and was lost."""
 
     def next_at(self: Echo) -> float:
         return self._overdue_at() if self._overdue_at() < inf else self._probe_at()
@@ -388,7 +388,7 @@ def test_error_deaf_while_publishing_is_the_lost_echo() -> None:
 
 
 async def everything_twice() -> list[float]:
-    """When everything is checked after two messages that ask for it, the second of them 0.1 s later."""
+    """Return the times of the checks of everything after two messages that ask for one, 0.1 s apart."""
     process = Process(network := Network(), 5.0, 5.0)
     await process.bus.start()
     await asyncio.sleep(1.0)
@@ -411,7 +411,7 @@ def test_everything_put_off_is_checked_without_a_message() -> None:
 
 
 async def gaps_in(seconds: float, after_echo: float) -> int:
-    """How many gaps there are if each connection is cut *after_echo* seconds after its first echo."""
+    """Return the number of gaps if each connection is cut *after_echo* seconds after its first echo."""
     network = Network()
     process = Process(network, 1.0, 1.0)
     await process.bus.start()
@@ -441,7 +441,7 @@ def test_flapping_rare_cuts_are_mended_at_once() -> None:
 
 
 async def attempts_in(seconds: float, timeout: float) -> int:
-    """How many attempts to connect a silent server gets from a bus that was up."""
+    """Return how often a bus that was up tries to connect to a silent server."""
     network = Network()
     process = Process(network, timeout, timeout)
     await process.bus.start()
@@ -461,7 +461,7 @@ def test_silent_server_gets_few_attempts_and_never_none() -> None:
 
 
 async def test_acknowledgement_swallowed_is_a_gap_in_time() -> None:
-    """Heartbeat < timeout, and an echo in between."""
+    """The heartbeat is shorter than the timeout, and an echo comes in between."""
     network = Network()
     one, other = (Process(network, 0.1, 0.5) for _ in range(2))
     async with one.bus, other.bus:

@@ -152,7 +152,7 @@ def loop_of(number: int) -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def switch_off(rule: str) -> None:
-    """For controls."""
+    """Switch off a rule, for controls."""
     if rule == "R1":
         Targets.check_all = lambda self: None  # type: ignore[method-assign]
     elif rule == "R3":

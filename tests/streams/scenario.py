@@ -253,7 +253,7 @@ class Scenario:
         self.tell_all(0.1)
 
     def suspend(self, seconds: float) -> None:
-        """The machine sleeps: but not again within a lease, or readers cannot tell that a producer lives."""
+        """Let the machine sleep, but not twice within a lease: readers could not tell that a producer lives."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         if loop.now > self.slept_at + LEASE:

@@ -1,4 +1,4 @@
-"""However a listener leaves, its place is free again."""
+"""Each way for a listener to leave frees its place."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ async def produce(log: EventLog) -> None:
 @pytest.mark.parametrize("kind", ["listener", "waiting listener", "run"])
 @pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
 def test_closed_loop_leaves_no_warning(new_loop: Callable[[], asyncio.AbstractEventLoop], kind: str) -> None:
-    """A loop that is closed without cancelling its tasks."""
+    """The loop is closed without cancelling its tasks."""
     unraised: list[object] = []
     hook, sys.unraisablehook = sys.unraisablehook, unraised.append
 

@@ -50,7 +50,7 @@ async def until_following(log: EventLog, count: int) -> None:
 
 
 async def made(log: EventLog, topic: str, count: int) -> list[str]:
-    """A run of so many events, and its end. Returns: their ids."""
+    """Make a run of so many events and an end. Returns: their ids."""
     ids = []
     async with log.run(topic) as run:
         for number in range(1, count + 1):
@@ -371,7 +371,7 @@ async def test_data_comes_as_it_was(log: EventLog, topic: str, data: str) -> Non
 async def test_event_of_any_length_reaches_the_listeners(
     log: EventLog, topic: str, character: str, length: int
 ) -> None:
-    """A short one travels with its wake-up, and PostgreSQL's have 8,000 bytes at most."""
+    """A short event travels with its wake-up. PostgreSQL's wake-ups have 8,000 bytes at most."""
     topic = f"{topic} {character * (190 - len(topic))}".replace("\x01", "😀")
     listener = asyncio.create_task(data_of(log, topic))
     async with log.run(topic) as run:

@@ -96,7 +96,7 @@ def in_virtual_time(**options: Any) -> Callable[[Callable[[World], Coroutine[Any
 
 @pytest.fixture
 def slow_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is down is not noticed at once when a log connects."""
+    """When a log connects, it notices only after a while that the server is down."""
     connect = SimulatedStore.open
 
     async def fail(store: SimulatedStore, notify: Any, notify_all: Any) -> None:
@@ -217,7 +217,7 @@ async def test_down_while_reading_older_events_is_waited_for(world: World) -> No
 
 @in_virtual_time(window_bytes=0)
 async def test_older_events_come_after_a_broken_connection(world: World) -> None:
-    """Though nothing else happens in the topic."""
+    """They come although nothing else happens in the topic."""
     ids = [await world.log.append("x", str(number)) for number in range(5)]
     first = world.listen(after=ids[-1])
     await asyncio.sleep(1.0)

@@ -429,7 +429,7 @@ def test_renewal_comes_within_the_pause() -> None:
 def appended(
     keep: Keep, sizes: list[int], gaps: list[float]
 ) -> list[tuple[tuple[Block, ...], list[tuple[int, float]]]]:
-    """The blocks after each event, and all events: their sizes and times."""
+    """Return the blocks after each event, and the sizes and times of all events."""
     blocks: tuple[Block, ...] = ()
     events, now, found = [], 0.0, []
     for number, (size, gap) in enumerate(zip(sizes, gaps, strict=True), 1):

@@ -110,11 +110,11 @@ class Audience:
         return sum(events - len(set(client.got)) for client in self.clients if not client.before)
 
     def doubled(self) -> int:
-        """Return how many came twice."""
+        """Return how many events came twice."""
         return sum(len(client.got) - len(set(client.got)) for client in self.clients)
 
     def reordered(self) -> int:
-        """Return how many came before one of a lower number."""
+        """Return how many events came before one of a lower number."""
         return sum(
             int(one) > int(other)
             for client in self.clients
@@ -126,5 +126,5 @@ class Audience:
         return sum(len(client.before) for client in self.clients)
 
     def reasons(self) -> Counter[str | None]:
-        """Return how many were told each reason of the end."""
+        """Return how many listeners were told each reason of the end."""
         return Counter(client.reason for client in self.clients)

@@ -135,7 +135,7 @@ async def test_server_stopped_for_three_seconds_loses_nothing(kind: type[Server]
 
 
 async def failed_over(without: str | None = None) -> Audience:
-    """A Redis dies that had acknowledged more than its replica knows, and the replica takes over. All listeners end."""
+    """A Redis dies after acknowledging writes that its replica lacks. The replica takes over. All listeners end."""
     with DurableRedis() as master, Redis() as replica:
         for command in ("CONFIG SET masteruser bus masterauth secret", f"REPLICAOF 127.0.0.1 {master.port}"):
             await asked(replica, command)
