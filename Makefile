@@ -164,8 +164,9 @@ pyright: $(READY)
 pages: $(READY)
 	$(BIN)/python -m tests.check_pages
 
-docs: $(READY)  ## build the documentation in build/docs; its pages load nothing from other sites
+docs: $(READY)  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
 	@$(BIN)/zensical build --config-file .zensical.toml --clean --strict
+	@$(BIN)/python docs/llms.py build/docs
 	@! grep -rnoE '<(script|link|img|source|iframe)[^>]+(src|href)="?(https?:)?//[^ >]+' build/docs --include '*.html' \
 	  || { echo "A page loads something from another site."; exit 1; }
 	@! grep -rnoE '<p>(Args|Raises|Returns):[^<]*' build/docs/reference \

@@ -6,6 +6,8 @@ import ast
 import dataclasses
 import inspect
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -104,3 +106,16 @@ def test_docstrings_are_those_of_the_source(name: str) -> None:
     assert expected
     for found, doc in expected:
         assert inspect.getdoc(found) == doc, found
+
+
+def test_llms_full_has_every_page_and_public_name(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(ROOT / "docs" / "llms.py"), str(tmp_path)], timeout=50, check=True)
+    listed = (tmp_path / "llms.txt").read_text("utf-8")
+    full = (tmp_path / "llms-full.txt").read_text("utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        path = page.relative_to(ROOT / "docs").as_posix()
+        assert len(re.findall(rf"^- \[.+\]\({path}\): .+\.$", listed, re.MULTILINE)) == 1
+        assert (tmp_path / path).read_text("utf-8") in full
+    for name in set(aiopurgatory.__all__) - CONSTANTS:
+        assert (inspect.getdoc(getattr(aiopurgatory, name)) or "") in full, f"{name} is on no page"
+    assert not re.search("^(:::|--8<--|<!-- python)", full, re.MULTILINE)

@@ -1,0 +1,100 @@
+"""python docs/llms.py FOLDER: write llms.txt, llms-full.txt and each page as Markdown to FOLDER, for language models.
+
+llms.txt lists the pages, in the form of https://llmstxt.org. llms-full.txt has all of them. In both, the programs that
+pages include are written out, and so are the docstrings of the reference.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+HIDDEN = re.compile(r"^<!-- python\n.*?^-->\n+|<(script|style)>.*?</\1>\n*", re.DOTALL | re.MULTILINE)
+SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
+NAME = re.compile(r"^::: ([\w.]+)\n(?: +\S.*\n)*", re.MULTILINE)
+
+
+def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield each section of the navigation, with the titles and paths of its pages."""
+    config = tomllib.loads((ROOT / ".zensical.toml").read_text("utf-8"))
+    first = []
+    for entry in config["project"]["nav"]:
+        ((title, found),) = entry.items()
+        if isinstance(found, str):
+            first.append((title, found))
+        else:
+            if first:
+                yield "Start here", first
+                first = []
+            yield title, [page for each in found for page in each.items()]
+
+
+def snippet(found: re.Match[str]) -> str:
+    path, text = found[1], (ROOT / found[1]).read_text("utf-8").rstrip()
+    if not path.endswith(".svg"):
+        return text
+    title = re.search("<title>(.*?)</title>", text)
+    return f"(A drawing: {title[1] if title else path})"
+
+
+def described(name: str, found: Any, heading: str) -> str:
+    try:
+        signature = str(inspect.signature(found)) if callable(found) else ""
+    except ValueError:  # an exception or protocol without one of its own
+        signature = ""
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are not evaluated
+    kind = "async " * inspect.iscoroutinefunction(found)
+    return f"{heading} `{kind}{name}{signature}`\n\n{inspect.getdoc(found) or ''}\n\n"
+
+
+def documented(found: re.Match[str]) -> str:
+    """Return the docstrings of a name of the reference, and of its public members."""
+    value = resolve_name(found[1])
+    name = found[1].removeprefix("aiopurgatory.")
+    text = described(name, value, "##")
+    for member, inner in inspect.getmembers(value):
+        is_own = inspect.isclass(value) or getattr(inner, "__module__", "") == found[1]
+        if is_own and not member.startswith("_") and (inspect.isroutine(inner) or isinstance(inner, property)):
+            text += described(f"{name}.{member}", inner, "###")
+    return text
+
+
+def markdown(path: str) -> str:
+    """Return a page without markup for other programs, and with everything that it includes."""
+    text = (ROOT / "docs" / path).read_text("utf-8")
+    text = NAME.sub(documented, SNIPPET.sub(snippet, HIDDEN.sub("", text)))
+    return text.rstrip() + "\n"
+
+
+def summary(page: str) -> str:
+    """Return the first sentences of *page*, without its links."""
+    paragraph = next(part for part in page.split("\n\n")[1:] if part[:1].isalnum() or part.startswith("`"))
+    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", " ".join(paragraph.split()))
+    return " ".join(re.split(r"(?<=[.:])\s", text)[:2]).rstrip(":.") + "."
+
+
+def main(folder: Path) -> None:
+    index = markdown("index.md")
+    title = index.partition("\n")[0]
+    listed, full = f"{title}\n\n> {summary(index)}\n", ""
+    for section, pages in sections():
+        listed += f"\n## {section}\n\n"
+        for name, path in pages:
+            page = markdown(path)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(page, "utf-8")
+            listed += f"- [{name}]({path}): {summary(page)}\n"
+            full += page + "\n"
+    (folder / "llms.txt").write_text(listed, "utf-8")
+    (folder / "llms-full.txt").write_text(full, "utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,52 @@
+"""The pages that `make docs` has built, opened as files in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+BUILT = Path(__file__).parents[1] / "build" / "docs"
+PHONE = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+#: Elements that a reader cannot scroll into view.
+CUT_OFF = """
+    const scrolls = (e) => e && (/auto|scroll/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+    const isOut = (e) => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e);
+    return [...document.querySelectorAll("article *")].filter(isOut).map((e) => e.outerHTML.slice(0, 200));
+"""
+SHADOWS = """
+    const roots = [...document.querySelectorAll("*")].map((e) => e.shadowRoot);
+    return roots.find((root) => root?.querySelector("input"));
+"""
+
+pytestmark = pytest.mark.skipif(not BUILT.exists(), reason="make docs has not been run")
+
+
+@pytest.mark.timeout(120)
+def test_pages_fit_on_a_phone(driver: Chrome) -> None:
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    try:
+        for page in sorted(BUILT.rglob("*.html")):
+            driver.get(page.as_uri())
+            width = driver.execute_script("return document.documentElement.scrollWidth")
+            assert (width, driver.execute_script(CUT_OFF)) == (360, []), page.name
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_search_of_a_page_opened_as_a_file_finds_pages(driver: Chrome) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    def search_box(driver: Chrome) -> Any:
+        driver.execute_script("document.querySelector('.md-search__button').click()")
+        return driver.execute_script(SHADOWS)
+
+    driver.get((BUILT / "reference" / "core.html").as_uri())
+    box = WebDriverWait(driver, 10).until(search_box)
+    box.find_element("css selector", "input").send_keys("heartbeats")
+    links = WebDriverWait(driver, 10).until(lambda _: box.find_elements("css selector", "a[href*='h=heartbeats']"))
+    assert any("reference/operations.html" in (link.get_attribute("href") or "") for link in links)
