@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -72,7 +73,8 @@ class Broker:
         )
         self.topics: dict[str, list[Partition]] = {}
         self.groups: dict[str, Group] = {}
-        self.producer_ids = itertools.count(1)
+        # A producer that outlives a broker keeps its id, which the next broker must not give to another one.
+        self.producer_ids = itertools.count(secrets.randbits(62))
         self.connections = Connections(self._answer, self.settings.max_request)
 
     @property

@@ -1,0 +1,70 @@
+"""Producers that outlive a broker: its log is gone, and no record that it acks later may be lost."""
+
+from __future__ import annotations
+
+import socket
+
+import confluent_kafka
+from kio.schema.errors import ErrorCode
+
+from .asks import batch, create, fetch, produce, values_in
+from .conftest import Start
+from .inside import BrokerSettings
+from .served import PATIENCE, Served
+from .wires import Wire
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Idempotent:
+    """A producer of librdkafka that notes the offset of each record."""
+
+    def __init__(self, address: str) -> None:
+        settings = {"bootstrap.servers": address, "enable.idempotence": True, "log_level": 0}
+        self._producer = confluent_kafka.Producer(settings | {"reconnect.backoff.max.ms": 200})
+
+    def send(self, value: bytes) -> int:
+        """Send a record to partition 0. Returns: its offset."""
+        offsets: list[int] = []
+
+        def delivered(error: object, message: confluent_kafka.Message) -> None:
+            assert error is None, error
+            offsets.append(message.offset() or 0)
+
+        self._producer.produce("t", value, partition=0, on_delivery=delivered)
+        assert self._producer.flush(PATIENCE) == 0
+        return offsets[0]
+
+
+async def test_records_acked_after_a_restart_are_all_in_the_log() -> None:
+    port = free_port()
+    with Served("--port", str(port)) as first:
+        survivor = Idempotent(first.address)
+        assert survivor.send(b"A0") == 0
+    with Served("--port", str(port)) as second:
+        newcomer = Idempotent(second.address)
+        assert newcomer.send(b"B0") == 0
+        assert [survivor.send(b"A1"), newcomer.send(b"B1"), survivor.send(b"A2")] == [1, 2, 3]
+        async with await Wire.open(port) as wire:
+            assert values_in((await fetch(wire, "t", 0, wait=0.0)).records) == [b"B0", b"A1", b"B1", b"A2"]
+
+
+async def test_batch_after_a_restart_is_accepted_and_then_known(start: Start) -> None:
+    ids = []
+    for _ in range(2):
+        broker = await start(BrokerSettings())
+        async with await Wire.open(broker.port) as wire:
+            ids.append((await wire.call("init_producer_id")).producer_id)
+            await create(wire, "t")
+            # Kafka, too, accepts any sequence number from a producer whose records are gone.
+            sent = [batch(b"5", producer=(ids[0], 0, 5)), batch(b"6", producer=(ids[0], 0, 6))]
+            answers = [await produce(wire, "t", data) for data in (*sent, *sent)]
+            assert [(each.error_code, each.base_offset) for each in answers] == [
+                (ErrorCode.none, at) for at in (0, 1) * 2
+            ]
+            refused = await produce(wire, "t", batch(b"9", producer=(ids[0], 0, 9)))
+            assert refused.error_code == ErrorCode.out_of_order_sequence_number
+    assert ids[0] != ids[1]
