@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,6 +12,7 @@ import crc32c
 from kio.schema.errors import ErrorCode
 
 from .errors import KafkaError
+from .times import offsets_and_times
 
 #: The header of a batch. The checksum covers everything after the checksum field.
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
@@ -54,7 +56,6 @@ class _Kept(NamedTuple):
     """A batch in the log. ``place`` is the total size of all earlier batches, dropped ones included."""
 
     max_timestamp: int
-    end: int
     place: int
     data: bytes
 
@@ -88,7 +89,7 @@ class Log:
         data = _OFFSET.pack(base) + batch.data[8:12] + bytes(4) + batch.data[16:]
         self.end += batch.records
         self._bases.append(base)
-        self._kept.append(_Kept(batch.max_timestamp, self.end, self._size, data))
+        self._kept.append(_Kept(batch.max_timestamp, self._size, data))
         self._size += len(data)
         self._producers.note(batch, base)
         self._forget_oldest()
@@ -120,14 +121,25 @@ class Log:
         return b"".join(kept.data for kept in self._kept[first:last])
 
     def offset_at(self, timestamp: int, until: int) -> tuple[int, int] | None:
-        """Return offset and timestamp of the first batch with a record of *timestamp* or later; None: there is none.
+        """Return offset and timestamp of the first record of *timestamp* or later; None: there is none.
 
-        Kafka finds the record itself. Here, a consumer that starts at the batch may read some older records first.
+        Args: until: search only the batches before this offset.
+        Raises: KafkaError: a batch cannot be read.
         """
-        for base, kept in zip(self._bases, self._kept, strict=True):
-            if kept.end <= until and kept.max_timestamp >= timestamp:
-                return base, kept.max_timestamp
+        for kept in self._until(until):
+            if kept.max_timestamp >= timestamp:
+                for offset, time in _times(kept.data):
+                    if time >= timestamp:
+                        return offset, time
         return None
+
+    def offset_of_latest(self, until: int) -> tuple[int, int] | None:
+        """Return offset and timestamp of the record with the highest timestamp; otherwise as offset_at()."""
+        batch = max(self._until(until), key=lambda kept: kept.max_timestamp, default=None)
+        return batch and max(_times(batch.data), key=lambda pair: pair[1], default=None)
+
+    def _until(self, offset: int) -> list[_Kept]:
+        return self._kept[: bisect_left(self._bases, offset)]
 
     def _find(self, offset: int) -> int:
         """Return the index of the batch with *offset*; for the end, the number of batches."""
@@ -143,6 +155,12 @@ class Log:
         gone = min(gone, len(self._kept) - 1)
         del self._bases[:gone], self._kept[:gone]
         self.start = self._bases[0]
+
+
+def _times(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the offset and the timestamp of each record in a batch."""
+    base, _, _, _, _, attributes, _, timestamp, *_ = _HEAD.unpack_from(data)
+    return offsets_and_times(data[_HEAD.size :], base, attributes, timestamp)
 
 
 class Producers:

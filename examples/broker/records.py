@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Special timestamps.
 _LATEST: Final = -1
 _EARLIEST: Final = -2
+_HIGHEST: Final = -3
+# The first version of ListOffsets that may ask for the record with the highest timestamp.
+_ASKS_HIGHEST: Final = 7
 
 
 async def produce(broker: Broker, request: Request) -> Values | None:
@@ -106,7 +109,9 @@ def list_offsets(broker: Broker, request: Request) -> Values:
     for topic, part in partitions(request.body.topics):
         code, offset, timestamp = OK, -1, -1
         try:
-            offset, timestamp = _offset_at(broker.partition(topic, part.partition_index), part.timestamp)
+            offset, timestamp = _offset_at(
+                broker.partition(topic, part.partition_index), part.timestamp, request.version
+            )
         except KafkaError as error:
             code = error.code
         answers[topic, part.partition_index] = Values(
@@ -115,12 +120,14 @@ def list_offsets(broker: Broker, request: Request) -> Values:
     return Values(topics=by_topic(answers))
 
 
-def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
+def _offset_at(partition: Partition, timestamp: int, version: int) -> tuple[int, int]:
     """Return the offset and timestamp that a consumer asks for."""
     if timestamp == _LATEST:
         return partition.replicas.high_watermark, -1
     if timestamp == _EARLIEST:
         return partition.log.start, -1
+    if timestamp == _HIGHEST and version >= _ASKS_HIGHEST:
+        return partition.log.offset_of_latest(partition.replicas.high_watermark) or (-1, -1)
     if timestamp < 0:
         raise KafkaError(ErrorCode.unsupported_version)
     return partition.log.offset_at(timestamp, partition.replicas.high_watermark) or (-1, -1)
