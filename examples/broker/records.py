@@ -12,7 +12,7 @@ from aiopurgatory.operations import Replicas, SourceError
 from .answers import OK, Key, Values, by_topic, partitions
 from .errors import KafkaError, code_of
 from .replication import Partition, Read, View
-from .wire import Request
+from .wire import Request, WireError
 
 if TYPE_CHECKING:
     from .server import Broker
@@ -41,6 +41,7 @@ async def produce(broker: Broker, request: Request) -> Values | None:
     is_for_all = body.acks == -1 and bool(required)
     errors = await broker.acked(required, body.timeout.total_seconds()) if is_for_all else _refused(required)
     if body.acks == 0:
+        _close_if_refused(errors)
         return None
     answers = {key: _produced(key[1], code_of(error), bases.get(key, -1)) for key, error in errors.items()}
     return Values(responses=by_topic(answers, parts="partition_responses"))
@@ -48,6 +49,13 @@ async def produce(broker: Broker, request: Request) -> Values | None:
 
 def _refused(required: Mapping[Key, object]) -> dict[Key, Exception | None]:
     return {key: need if isinstance(need, Exception) else None for key, need in required.items()}
+
+
+def _close_if_refused(errors: Mapping[Key, Exception | None]) -> None:
+    """Raises: WireError: there is an error, and this is the only way to tell the client, as in Kafka."""
+    for (topic, number), error in errors.items():
+        if error:
+            raise WireError(f"a batch for {topic}-{number} was refused with {error}, and acks=0 expects no answer")
 
 
 def _produced(number: int, code: ErrorCode, base: int) -> Values:

@@ -10,11 +10,11 @@ import pytest
 from aiokafka.errors import NotEnoughReplicasError
 from kio.schema.errors import ErrorCode
 
-from .asks import LATEST, batch, create, fetch, offset_at, produce, produce_values, values_in
+from .asks import EARLIEST, LATEST, batch, create, fetch, offset_at, produce, produce_values, values_in
 from .conftest import Start
 from .inside import Broker, BrokerSettings, Settings
 from .waits import until
-from .wires import Wire
+from .wires import Wire, encoded, framed
 
 
 async def end_of(wire: Wire, topic: str) -> int:
@@ -102,6 +102,38 @@ async def test_produce_of_an_unknown_topic_is_refused_alone(wire: Wire) -> None:
         "t": ErrorCode.none,
         "nothing": ErrorCode.unknown_topic_or_partition,
     }
+
+
+async def test_produce_without_acks_is_not_answered(broker: Broker, wire: Wire) -> None:
+    await create(wire, "t")
+    wire.writer.write(framed(encoded("produce", produce_values("t", batch(b"x"), acks=0))))
+    assert (await offset_at(wire, "t", EARLIEST)).offset == 0  # the next answer is that to the next request
+    assert broker.topics["t"][0].log.end == 1
+
+
+@pytest.mark.parametrize(("topic", "data"), [("nothing", batch(b"x")), ("t", b"no batch")], ids=["topic", "batch"])
+async def test_produce_without_acks_that_is_refused_ends_its_connection(
+    broker: Broker, wire: Wire, caplog: pytest.LogCaptureFixture, topic: str, data: bytes
+) -> None:
+    await create(wire, "t")
+    async with await Wire.open(broker.port) as other:
+        other.writer.write(framed(encoded("produce", produce_values(topic, data, acks=0))))
+        assert await other.rest() == b""
+    assert f"a batch for {topic}-0 was refused" in caplog.text
+    assert await end_of(wire, "t") == 0
+
+
+async def test_producer_of_aiokafka_without_acks_notices_that_its_topic_is_gone(broker: Broker, wire: Wire) -> None:
+    await create(wire, "t")
+    address = f"127.0.0.1:{broker.port}"
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=address, acks=0) as producer:
+        await producer.send_and_wait("t", b"a", partition=0)
+        await until(lambda: broker.topics["t"][0].log.end == 1, "it is appended")
+        await wire.call("delete_topics", topic_names=["t"])
+        await producer.send_and_wait("t", b"lost", partition=0)
+        await until(lambda: "t" in broker.topics, "the producer has asked for it again, which creates it")
+        await producer.send_and_wait("t", b"b", partition=0)
+        await until(lambda: broker.topics["t"][0].log.end == 1, "it is appended")
 
 
 # replicas

@@ -7,7 +7,7 @@ import crc32c
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode
 
 from .asks import create, produce
@@ -100,7 +100,7 @@ async def test_highest_timestamp_is_told_to_librdkafka(served: Served) -> None:
         await create(wire, "highest")
         await produce(wire, "highest", batch_of(*TIMES))
     admin = AdminClient({"bootstrap.servers": served.address})
-    asked = {TopicPartition("highest", 0): OffsetSpec.max_timestamp()}
+    asked = {TopicPartition("highest", 0): OffsetSpec.max_timestamp()}  # type: ignore[no-untyped-call]
     (future,) = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED).values()
     pair = future.result(PATIENCE)
     assert (pair.offset, pair.timestamp) == (2, 5_000)
