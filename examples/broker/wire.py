@@ -12,13 +12,15 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
+from .old_commit import as_version_2
+
 #: The oldest and the newest supported version of each request. Later ones use topic ids or need more fields.
 VERSIONS: Final = {
     "produce": (3, 9),
     "fetch": (4, 11),
     "list_offsets": (1, 7),
     "metadata": (0, 8),
-    "offset_commit": (2, 8),
+    "offset_commit": (1, 8),
     "offset_fetch": (1, 7),
     "find_coordinator": (0, 3),
     "join_group": (1, 7),
@@ -38,7 +40,10 @@ _response_schema: Final = cache(load_response_schema)
 
 
 class WireError(Exception):
-    """The data is not a request of a supported version. It cannot be answered, so the connection is closed."""
+    """The request cannot be answered, so the connection is closed, as in Kafka.
+
+    It is not one of a supported version, or it was refused and its client expects no answer.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,10 @@ def parse(frame: bytes) -> Request:
         if api == "api_versions":
             return Request(api, 0, correlation_id, "", None)
         raise WireError(f"{api} is supported in versions {oldest} to {newest}, got {version}")
-    schema = _request_schema(key, version)
     try:
+        if (api, version) == ("offset_commit", 1):
+            frame, version = as_version_2(frame), 2  # the answers of both are the same
+        schema = _request_schema(key, version)
         header, begin = entity_reader(schema.__header_schema__)(frame, 0)
         body, size = entity_reader(schema)(frame, begin)
     except Exception as error:  # malformed bytes can make kio raise anything
