@@ -37,8 +37,9 @@ class JoinBarrier(Group[M]):
     barrier opens when all have joined, or at its deadline, which drops the members that have not joined. The first
     join of an empty group waits for ``initial_delay``, repeated while members join.
 
-    Call expect() for a member that has been given its name but has not joined yet: the barrier waits for it, too.
-    ``len()`` counts the members that wait at the barrier.
+    Call expect() for a member that has been given its name but has not joined yet: the barrier waits for it, too. Call
+    replace() for one that has restarted under another name: the others need not join again. ``len()`` counts the
+    members that wait at the barrier.
 
     ``purgatory.cancel_for_key(key)`` cancels every waiting join. ``fail_for_key(key, exc)`` fails each with *exc* on
     the next loop iteration, for instance when another server has taken over the group.
@@ -155,7 +156,7 @@ class JoinBarrier(Group[M]):
         Returns: its generation, the same object for all members.
 
         Raises:
-            JoinError: *member* left meanwhile, or joined again.
+            JoinError: *member* left meanwhile, joined again or was replaced.
             GroupFullError: *member* is new, and the group has max_members.
             TypeError: *member* is not hashable.
             Exception: raised by watch() of the purgatory.
@@ -195,6 +196,35 @@ class JoinBarrier(Group[M]):
         if join is not None:
             join.fail(JoinError(f"{member!r} has left {self._key!r}"))
         self._purgatory.check_and_complete(self._key)
+        return True
+
+    def replace(self, member: M, successor: M) -> bool:
+        """Let *successor* take the place of *member*, for instance a process that has restarted under another name.
+
+        It has the same place in the order, and in the latest ``generation``, whose number stays. An open barrier stays
+        open: nobody must join again, and *successor* need not join at all. A closed one waits for *successor* in place
+        of *member*, whose own join raises JoinError.
+
+        Returns: False if *member* is not a member.
+
+        Raises:
+            ValueError: *successor* is a member already.
+            TypeError: *successor* is not hashable.
+            RuntimeError: wrong thread.
+
+        Cost: O(members).
+        Source: Kafka GroupMetadata.replaceStaticMember (KIP-345).
+        """
+        self._catch_up()
+        if successor in self._members:
+            raise ValueError(f"successor must not be a member of {self._key!r} yet, got {successor!r}")
+        if member not in self._members:
+            return False
+        # atomic: no await
+        join = self._members.replace(member, successor)
+        self._generation = self._generation.replace(member, successor)
+        if join is not None:
+            join.fail(JoinError(f"{member!r} was replaced by {successor!r} in {self._key!r}"))
         return True
 
     def _watch(self, member: M) -> MemberJoin[M]:
@@ -266,7 +296,7 @@ class JoinBarrier(Group[M]):
 
     def _undelivered(self, member: M, generation: Generation[M]) -> None:
         # The others must not rely on it.
-        if self._generation is generation and not self._members.has_joined(member):
+        if self._generation.number == generation.number and not self._members.has_joined(member):
             self.leave(member)
 
     def _pass_on_failure(self, _: object = None) -> None:

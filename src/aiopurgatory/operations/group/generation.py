@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar, final
 
 from ...errors import PurgatoryError
@@ -12,7 +12,7 @@ M = TypeVar("M", bound=Hashable)
 
 
 class JoinError(PurgatoryError):
-    """The join ended without a generation: its member left, or joined again meanwhile."""
+    """The join ended without a generation: its member left, joined again or was replaced meanwhile."""
 
 
 # Not a JoinError: after one of those a member may join again at once; after this it would be refused again.
@@ -27,10 +27,15 @@ class Generation(Generic[M]):
 
     Args:
         number: 1 for the first generation. Each change of the group makes a new one.
-        members: the longest-standing first. That one changes only when it leaves, so it may lead the group.
+        members: the longest-standing first. That one changes only when it leaves or is replaced, so it may lead the
+            group.
         dropped: members that were expected and did not join in time.
     """
 
     number: int
     members: tuple[M, ...]
     dropped: tuple[M, ...]
+
+    def replace(self, member: M, successor: M) -> Generation[M]:
+        """Return this generation with *successor* in the place of *member*."""
+        return replace(self, members=tuple(successor if each == member else each for each in self.members))

@@ -94,6 +94,20 @@ class Members(Generic[M, J]):
             self.missing -= 1
         return join
 
+    def replace(self, member: M, successor: M) -> J | None:
+        """Give the place of *member* to *successor*, which has not joined. Returns: the join of *member*."""
+        # atomic: no await
+        join = self._joins[member]
+        self._joins = {successor if each == member else each: other for each, other in self._joins.items()}
+        self._joins[successor] = None
+        if join is not None:
+            self.missing += 1
+        if member in self._announced:
+            self._announced.remove(member)
+            self._announced.add(successor)
+        self._known.discard(member)
+        return join
+
     def begin(self, earlier: Generation[M]) -> Generation[M]:
         """Drop the missing members. Returns: the generation of the others; its number grows if there are any."""
         # atomic: no await
