@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import re
 import textwrap
 from pathlib import Path
@@ -31,6 +32,7 @@ EXAMPLES = {
 
 def test_every_front_has_an_example() -> None:
     fronts = {
+        "DelayedAll",
         "Heartbeats",
         "JoinBarrier",
         "Replicas",
@@ -48,4 +50,13 @@ async def test_example_in_docstring_runs(name: str) -> None:
     source = textwrap.dedent(EXAMPLES[name])
     code: CodeType = compile(source, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names = {each: getattr(operations, each) for each in operations.__all__}
-    await eval(code, {**names, "Purgatory": aiopurgatory.Purgatory, "asyncio": asyncio, "__name__": "example"})
+    await eval(
+        code,
+        {
+            **names,
+            "Purgatory": aiopurgatory.Purgatory,
+            "asyncio": asyncio,
+            "functools": functools,
+            "__name__": "example",
+        },
+    )

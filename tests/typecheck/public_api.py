@@ -16,6 +16,7 @@ from aiopurgatory import (
     Statistics,
 )
 from aiopurgatory.operations import (
+    DelayedAll,
     Feed,
     Generation,
     Heartbeats,
@@ -129,6 +130,10 @@ class EndedLog:
         return []
 
 
+def a_number() -> int | None:
+    return 7
+
+
 class Reading(WatermarkWait):
     def on_expiration(self) -> None:
         print(self.watermark.value, self.target)
@@ -165,6 +170,12 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     required = {"orders": (replicas, 7)}
     assert_type(await produce(purgatory, required, timeout=1.0), dict[str, Exception | None])
     assert_type(await produce(purgatory, {1: OSError(), 2: (thresholds, 7)}, timeout=1.0), dict[int, Exception | None])
+
+    answers = purgatory.watch(DelayedAll({"a": a_number, "b": a_number}, 1.0, default=0), ["orders"])
+    assert_type(answers, DelayedAll[str, int])
+    assert_type(await answers, dict[str, int])
+    assert_type(answers.missing, tuple[str, ...])
+    assert_type(await DelayedAll({1: a_number}, None, default=None), dict[int, int | None])
 
     barrier = JoinBarrier[str](purgatory, "billing", rebalance_timeout=None, expected=["ann"])
     barrier.expect("bob")

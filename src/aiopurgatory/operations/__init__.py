@@ -1,5 +1,6 @@
-"""Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats, waits for a number."""
+"""Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats, waits for several."""
 
+from .all import DelayedAll
 from .compiled.replication import NotEnoughReplicasError
 from .compiled.watermark import Watermark, WatermarkWait
 from .feed import Feed, fetch
@@ -10,6 +11,7 @@ from .replication import Replicas, produce
 from .thresholds import Thresholds
 
 __all__ = [
+    "DelayedAll",
     "Feed",
     "Generation",
     "GroupFullError",

@@ -132,4 +132,6 @@ async def produce(
     Source: Kafka DelayedProduce.
     """
     # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
-    return await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout).watch_in(purgatory)
+    answers: dict[K, Exception | None]
+    answers = await DelayedProduce(cast("Mapping[Hashable, object]", required), timeout).watch_in(purgatory)
+    return answers

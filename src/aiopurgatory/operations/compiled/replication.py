@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
 from ...arguments import require_int
-from ...core.kit import AwaitableOperation, expire_only_try, is_pending
+from ...core.kit import expire_only_try, is_pending
 from ...errors import DeadlineError, PurgatoryError
-from ...operation import wait
 from ...purgatory import Purgatory
+from .all import NO_ANSWER, SyncAll
 from .thresholds import (
     SyncThresholds,
     enter,
@@ -191,48 +191,40 @@ def recount(replicas: SyncReplicas) -> int:
 
 
 @final
-class DelayedProduce(AwaitableOperation):
+class DelayedProduce(SyncAll):
     """Waits until a request's appends are acked; see produce(). Its result: the error of each partition, or None.
 
-    A partition that has an answer is not tried again. At the deadline the others get a DeadlineError each. A timeout of
-    0 means one try.
+    At the deadline, the partitions without an answer get a DeadlineError each. A timeout of 0 means one try.
     """
 
-    __slots__ = ("_entered", "_pending", "_results")
+    __slots__ = ("_entered",)
 
     def __init__(self, required: Mapping[Hashable, object], timeout: Any) -> None:
-        super().__init__(timeout)
         if not required:
             raise ValueError("required must name at least one partition, got none")
-        self._results: Final[dict[Hashable, Exception | None]] = {}
-        self._pending: Final[dict[Hashable, tuple[SyncThresholds, int]]] = {}
-        self._entered: list[tuple[SyncThresholds, int]] = []
+        answers: dict[Hashable, Any] = {}
+        needs: dict[Hashable, Any] = {}
         for key, need in required.items():
-            self._results[key] = None
-            if isinstance(need, Exception):
-                self._results[key] = need
-            else:
-                self._pending[key] = checked_need(key, need)
-
-    def __await__(self) -> Generator[Any, None, dict[Any, Exception | None]]:
-        return wait(self)
+            answers[key] = need if isinstance(need, Exception) else None
+            if not isinstance(need, Exception):
+                needs[key] = checked_need(key, need)
+        super().__init__(answers, needs, timeout)
+        self._entered: list[tuple[SyncThresholds, int]] = []
 
     def try_complete(self) -> bool:
-        for key, need in list(self._pending.items()):
-            error = error_at(need[0], need[1])
-            if error is not None or has_reached(need[0], need[1]):
-                self._results[key] = error
-                del self._pending[key]
-        if not self._pending:
-            return self.force_complete()
-        return expire_only_try(self)
+        return super().try_complete() or (is_pending(self) and expire_only_try(self))
 
     def on_complete(self) -> dict[Hashable, Exception | None]:
         self._leave()
-        for key, need in self._pending.items():
-            self._results[key] = DeadlineError(f"{key!r} was not acked up to {need[1]} after {self.timeout} s")
-        self._pending.clear()
-        return self._results
+        for key in self._conditions:
+            offset = self._conditions[key][1]
+            self._answers[key] = DeadlineError(f"{key!r} was not acked up to {offset} after {self.timeout} s")
+        return self._answers
+
+    def _answer_to(self, condition: Any) -> Any:
+        need: tuple[SyncThresholds, int] = condition
+        error = error_at(need[0], need[1])
+        return error if error is not None or has_reached(need[0], need[1]) else NO_ANSWER
 
     def on_cancel(self) -> None:
         self._leave()
@@ -242,15 +234,15 @@ class DelayedProduce(AwaitableOperation):
 
     def watch_in(self, purgatory: Purgatory) -> DelayedProduce:
         """Watch it, or complete it if there is nothing to wait for. Returns: itself."""
-        for key, need in self._pending.items():
+        for key, need in self._conditions.items():
             if need[0].purgatory is not purgatory:
                 raise ValueError(f"required must wait in {purgatory!r}, got {key!r} in {need[0].purgatory!r}")
-        if not self._pending:
+        if not self._conditions:
             self.force_complete()
             return self
-        purgatory.watch(self, [key_of(need[0], need[1]) for need in self._pending.values()])
+        purgatory.watch(self, [key_of(need[0], need[1]) for need in self._conditions.values()])
         if is_pending(self):
-            self._entered = list(self._pending.values())  # without those that the tries of watch() have answered
+            self._entered = list(self._conditions.values())  # without those that the tries of watch() have answered
             for need in self._entered:
                 enter(need[0], need[1])
         return self
