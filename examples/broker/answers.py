@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12.response import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
 
 from .errors import KafkaError
 
@@ -30,6 +31,9 @@ class Values:
     aborted_transactions: ClassVar = None
     preferred_read_replica: ClassVar = -1
     leader_epoch: ClassVar = -1
+    diverging_epoch: ClassVar = EpochEndOffset()
+    current_leader: ClassVar = LeaderIdAndEpoch()
+    snapshot_id: ClassVar = SnapshotId()
     # metadata, create_topics
     rack: ClassVar = None
     is_internal: ClassVar = False
@@ -37,12 +41,15 @@ class Values:
     cluster_authorized_operations: ClassVar = _UNKNOWN
     topic_authorized_operations: ClassVar = _UNKNOWN
     topic_config_error_code: ClassVar = 0
+    num_partitions: ClassVar = -1
+    replication_factor: ClassVar = -1
     configs: ClassVar = ()
     # groups
     group_instance_id: ClassVar = None
     protocol_type: ClassVar = None
     protocol_name: ClassVar = None
     committed_leader_epoch: ClassVar = -1
+    authorized_operations: ClassVar = _UNKNOWN
     # api_versions
     supported_features: ClassVar = ()
     finalized_features_epoch: ClassVar = -1

@@ -69,6 +69,8 @@ class Group:
         self.name = name
         #: (topic, partition) -> committed offset and metadata.
         self.offsets: dict[tuple[str, int], tuple[int, str]] = {}
+        #: That of the members who joined last.
+        self.protocol_type = ""
         self._purgatory = purgatory
         self._settings = settings
         self._barrier = JoinBarrier[str](
@@ -92,6 +94,28 @@ class Group:
     def generation(self) -> int:
         """The number of the latest generation."""
         return self._barrier.generation.number
+
+    @property
+    def state(self) -> str:
+        """What the group does, by Kafka's name."""
+        if not self.members:
+            return "Empty"
+        if self._barrier.is_closed:
+            return "PreparingRebalance"
+        return "Stable" if self._synced.value == self.generation else "CompletingRebalance"
+
+    @property
+    def protocol(self) -> str:
+        """The protocol of the latest generation, while it is stable; else empty."""
+        return _elected(list(self._members.values())) if self.state == "Stable" else ""
+
+    def described(self) -> dict[str, tuple[bytes, bytes]]:
+        """Return metadata and assignment of each member. Both are empty unless the group is stable."""
+        protocol = self.protocol
+        return {
+            name: (member.protocols[protocol], self._plan.get(name, b"")) if protocol else (b"", b"")
+            for name, member in self._members.items()
+        }
 
     def expect(self, client_id: str, session_timeout: float) -> str:
         """Return a name for a new member, which must join with it.
@@ -118,6 +142,7 @@ class Group:
         before = self._members.get(name)
         self._stop_session(name)  # its timeout may have changed
         self._members[name] = member
+        self.protocol_type = member.protocol_type
         self._beat(name)
         generation = self._barrier.generation
         is_leader = name == self._leader(generation)

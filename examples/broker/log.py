@@ -120,6 +120,14 @@ class Log:
             last += 1
         return b"".join(kept.data for kept in self._kept[first:last])
 
+    def delete_before(self, offset: int) -> None:
+        """Start the log at *offset*, and drop the batches before it. A batch that contains *offset* is kept whole."""
+        if offset <= self.start:
+            return
+        gone = len(self._bases) if offset == self.end else bisect_right(self._bases, offset) - 1
+        del self._bases[:gone], self._kept[:gone]
+        self.start = offset
+
     def offset_at(self, timestamp: int, until: int) -> tuple[int, int] | None:
         """Return offset and timestamp of the first record of *timestamp* or later; None: there is none.
 
@@ -154,7 +162,7 @@ class Log:
         gone = bisect_left(self._kept, self._size - self._max_bytes, key=lambda kept: kept.place)
         gone = min(gone, len(self._kept) - 1)
         del self._bases[:gone], self._kept[:gone]
-        self.start = self._bases[0]
+        self.start = max(self.start, self._bases[0])
 
 
 def _times(data: bytes) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -99,12 +100,18 @@ def offset_commit(broker: Broker, request: Request) -> Values:
 
 def offset_fetch(broker: Broker, request: Request) -> Values:
     body = request.body
-    known = broker.groups[body.group_id].offsets if body.group_id in broker.groups else {}
+    if hasattr(body, "groups"):
+        return Values(groups=[_fetched(broker, each.group_id, each.topics) for each in body.groups])
+    return _fetched(broker, body.group_id, body.topics)
+
+
+def _fetched(broker: Broker, group: str, topics: Iterable[Any] | None) -> Values:
+    known = broker.groups[group].offsets if group in broker.groups else {}
     wanted = list(known)
-    if body.topics is not None:
-        wanted = list(partitions(body.topics, parts="partition_indexes"))
+    if topics is not None:
+        wanted = list(partitions(topics, parts="partition_indexes"))
     answers = {}
     for key in wanted:
         offset, metadata = known.get(key, (-1, ""))
         answers[key] = Values(partition_index=key[1], committed_offset=offset, metadata=metadata, error_code=OK)
-    return Values(topics=by_topic(answers), error_code=OK)
+    return Values(group_id=group, topics=by_topic(answers), error_code=OK)

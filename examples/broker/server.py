@@ -13,8 +13,9 @@ from kio.schema.errors import ErrorCode
 from aiopurgatory import Observer, Purgatory
 from aiopurgatory.operations import Readable, Replicas, SourceError, fetch, produce
 
-from . import members, records, topics
+from . import admin, configs, listing, members, records, topics
 from .answers import Key, Values
+from .catalog import Catalog
 from .connections import Connections
 from .errors import KafkaError
 from .groups import Group, GroupSettings
@@ -25,14 +26,21 @@ Handler = Callable[["Broker", Request], Values | Awaitable[Values | None]]
 
 HANDLERS: Final[Mapping[str, Handler]] = {
     "api_versions": topics.api_versions,
-    "create_topics": topics.create_topics,
-    "delete_topics": topics.delete_topics,
+    "create_partitions": admin.create_partitions,
+    "create_topics": admin.create_topics,
+    "delete_groups": listing.delete_groups,
+    "delete_records": admin.delete_records,
+    "delete_topics": admin.delete_topics,
+    "describe_configs": configs.describe_configs,
+    "describe_groups": listing.describe_groups,
+    "elect_leaders": admin.elect_leaders,
     "fetch": records.fetch,
     "find_coordinator": topics.find_coordinator,
     "heartbeat": members.heartbeat,
     "init_producer_id": records.init_producer_id,
     "join_group": members.join_group,
     "leave_group": members.leave_group,
+    "list_groups": listing.list_groups,
     "list_offsets": records.list_offsets,
     "metadata": topics.metadata,
     "offset_commit": members.offset_commit,
@@ -40,7 +48,6 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "produce": records.produce,
     "sync_group": members.sync_group,
 }
-_LONGEST_NAME: Final = 249
 
 
 @dataclass
@@ -63,15 +70,16 @@ class Broker:
 
     Args:
         settings: None (default): ``BrokerSettings()``.
-        observers: of its three purgatories.
+        observers: of its four purgatories.
     """
 
     def __init__(self, settings: BrokerSettings | None = None, observers: Iterable[Observer] = ()) -> None:
         self.settings = settings or BrokerSettings()
-        self.fetches, self.acks, self.rebalances = self.purgatories = tuple(
-            Purgatory(name, observers=observers) for name in ("fetch", "produce", "group")
+        self.fetches, self.acks, self.rebalances, self.admin = self.purgatories = tuple(
+            Purgatory(name, observers=observers) for name in ("fetch", "produce", "group", "admin")
         )
-        self.topics: dict[str, list[Partition]] = {}
+        chosen = self.settings
+        self.topics = Catalog(self.make_partition, chosen.partition, chosen.partitions, chosen.most_partitions)
         self.groups: dict[str, Group] = {}
         # A producer that outlives a broker keeps its id, which the next broker must not give to another one.
         self.producer_ids = itertools.count(secrets.randbits(62))
@@ -98,11 +106,12 @@ class Broker:
         for partition in itertools.chain.from_iterable(self.topics.values()):
             partition.excuse_followers()  # dropping them now would ack records that they lack
         self.acks.expire_all()  # the records may be lost, so producers must send them again
+        self.admin.expire_all()
         for group in self.groups.values():
             group.close()
         await self.connections.drain()
         for topic in list(self.topics):
-            self.remove_topic(topic)
+            self.topics.remove(topic)
         for purgatory in self.purgatories:
             await purgatory.aclose()
 
@@ -129,42 +138,12 @@ class Broker:
 
     # topics
 
-    def make_topic(self, name: str, count: int = -1) -> None:
-        """Create a topic. Args: count: partitions; -1: as in the settings. Raises: KafkaError: see check_topic()."""
-        self.check_topic(name, count)
-        count = self.settings.partitions if count == -1 else count
-        self.topics[name] = [self.make_partition(name, number) for number in range(count)]
-
-    def make_partition(self, topic: str, number: int) -> Partition:
-        return Partition(self.fetches, self.acks, topic, number, self.settings.partition)
-
-    def check_topic(self, name: str, count: int) -> None:
-        """Raise KafkaError if the topic exists, or its name or number of partitions is not allowed."""
-        if name in self.topics:
-            raise KafkaError(ErrorCode.topic_already_exists)
-        is_plain = all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in name)
-        if not is_plain or not 1 <= len(name) <= _LONGEST_NAME or name in (".", ".."):
-            raise KafkaError(ErrorCode.invalid_topic_exception)
-        if count != -1 and not 1 <= count <= self.settings.most_partitions - sum(map(len, self.topics.values())):
-            raise KafkaError(ErrorCode.invalid_partitions)
-
-    def remove_topic(self, name: str) -> None:
-        """Remove a topic, and fail every wait for it. Raises: KafkaError: it does not exist."""
-        for partition in self._partitions(name):
-            partition.remove()
-        del self.topics[name]
+    def make_partition(self, topic: str, number: int, settings: Settings) -> Partition:
+        return Partition(self.fetches, self.acks, self.admin, topic, number, settings)
 
     def partition(self, topic: str, number: int) -> Partition:
         """Return a partition. Raises: KafkaError: it does not exist."""
-        found = self._partitions(topic)
-        if not 0 <= number < len(found):
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
-        return found[number]
-
-    def _partitions(self, topic: str) -> list[Partition]:
-        if topic not in self.topics:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
-        return self.topics[topic]
+        return self.topics.partition(topic, number)
 
     # groups
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from .answers import OK, Values, code_of_step
-from .replication import FOLLOWERS, LEADER
+from .replication import LEADER
 from .wire import KEYS, VERSIONS, Request
 
 if TYPE_CHECKING:
@@ -24,58 +25,49 @@ def api_versions(broker: Broker, request: Request) -> Values:
 def metadata(broker: Broker, request: Request) -> Values:
     body = request.body
     wants_all = body.topics is None or (request.version == 0 and not body.topics)
-    names = list(broker.topics) if wants_all else [topic.name for topic in body.topics or ()]
+    wanted: list[tuple[str | None, UUID | None]] = [(name, None) for name in broker.topics]
+    if not wants_all:
+        wanted = [(topic.name, getattr(topic, "topic_id", None)) for topic in body.topics]
     makes = getattr(body, "allow_auto_topic_creation", True)
     return Values(
         brokers=[Values(node_id=LEADER, host=broker.host, port=broker.port)],
         cluster_id="aiopurgatory",
         controller_id=LEADER,
-        topics=[_described(broker, name, makes=makes) for name in names],
+        topics=[_described(broker, name, topic_id, makes=makes) for name, topic_id in wanted],
     )
 
 
-def _described(broker: Broker, name: str, *, makes: bool) -> Values:
+def _described(broker: Broker, name: str | None, topic_id: UUID | None, *, makes: bool) -> Values:
     code = OK
+    if name is None:
+        name = broker.topics.name_of(topic_id)
+    if name is None:
+        return Values(error_code=ErrorCode.unknown_topic_id, name=None, topic_id=topic_id, partitions=())
     if name not in broker.topics:
-        code = code_of_step(broker.make_topic, name) if makes else ErrorCode.unknown_topic_or_partition
+        code = code_of_step(_make, broker, name) if makes else ErrorCode.unknown_topic_or_partition
     parts = [
         Values(
             error_code=OK,
             partition_index=partition.number,
             leader_id=LEADER,
             leader_epoch=0,
-            replica_nodes=(LEADER, *FOLLOWERS),
-            isr_nodes=tuple(partition.replicas.in_sync),
+            replica_nodes=(LEADER,),  # followers are no nodes: a client would look for their addresses
+            isr_nodes=(LEADER,),
         )
         for partition in broker.topics.get(name, ())
     ]
-    return Values(error_code=code, name=name, partitions=parts)
+    topic_id = broker.topics[name].id if name in broker.topics else None
+    return Values(error_code=code, name=name, topic_id=topic_id, partitions=parts)
 
 
-def create_topics(broker: Broker, request: Request) -> Values:
-    answers = []
-    for topic in request.body.topics:
-        count = len(topic.assignments) or topic.num_partitions
-        step = broker.check_topic if request.body.validate_only else broker.make_topic
-        code = code_of_step(step, topic.name, count)
-        answers.append(
-            Values(
-                name=topic.name,
-                error_code=code,
-                error_message=None if code == OK else code.name,
-                num_partitions=count,
-                replication_factor=1 + len(FOLLOWERS),
-            )
-        )
-    return Values(topics=answers)
-
-
-def delete_topics(broker: Broker, request: Request) -> Values:
-    names = request.body.topic_names
-    return Values(responses=[Values(name=name, error_code=code_of_step(broker.remove_topic, name)) for name in names])
+def _make(broker: Broker, name: str) -> None:
+    broker.topics.make(broker.topics.plan(name))
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:
-    if getattr(request.body, "key_type", 0):  # no transactions: clients do not retry this error
-        return Values(error_code=ErrorCode.transactional_id_authorization_failed, node_id=-1, host="", port=-1)
-    return Values(error_code=OK, node_id=LEADER, host=broker.host, port=broker.port)
+    body = request.body
+    if getattr(body, "key_type", 0):  # no transactions: clients do not retry this error
+        found = {"error_code": ErrorCode.transactional_id_authorization_failed, "node_id": -1, "host": "", "port": -1}
+    else:
+        found = {"error_code": OK, "node_id": LEADER, "host": broker.host, "port": broker.port}
+    return Values(coordinators=[Values(key=key, **found) for key in getattr(body, "coordinator_keys", ())], **found)

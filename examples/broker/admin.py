@@ -1,0 +1,153 @@
+"""Handlers that change topics. Each waits until the replicas know, and answers for those that do at its deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from aiopurgatory.operations import DelayedAll, Replicas, produce
+
+from .answers import OK, Key, Values, by_topic, code_of_step, partitions
+from .catalog import REPLICATION_FACTOR, Plan
+from .configs import configs_of_topic
+from .errors import KafkaError, code_of
+from .wire import Request
+
+if TYPE_CHECKING:
+    from .server import Broker
+
+#: Returns the answer for a topic, or None while its replicas do not know.
+Condition = Callable[[], ErrorCode | None]
+# The first version of CreateTopics in which -1 means the broker's default.
+_DEFAULTS_FROM: Final = 4
+
+
+def _step(step: Callable[[], Condition]) -> Condition:
+    """Return the condition that *step* returns; if it raises a KafkaError, one with this answer."""
+    try:
+        return step()
+    except KafkaError as error:
+        code = error.code
+        return lambda: code
+
+
+async def _answers(broker: Broker, conditions: dict[str, Condition], body: Any) -> dict[str, ErrorCode]:
+    """Wait for the answers. At the deadline of the request, the topics without one get REQUEST_TIMED_OUT."""
+    if not conditions:
+        return {}
+    wait = DelayedAll(conditions, body.timeout.total_seconds(), default=ErrorCode.request_timed_out)
+    return await broker.admin.watch(wait, [("topic", name) for name in conditions])
+
+
+def _done() -> ErrorCode:
+    return OK
+
+
+def _said(code: ErrorCode) -> str | None:
+    return None if code == OK else code.name
+
+
+async def create_topics(broker: Broker, request: Request) -> Values:
+    body, plans = request.body, dict[str, Plan]()
+
+    def created(wanted: Any) -> Condition:
+        is_vague = -1 in (wanted.num_partitions, wanted.replication_factor) and not wanted.assignments
+        if is_vague and request.version < _DEFAULTS_FROM:
+            raise KafkaError(ErrorCode.invalid_partitions)
+        plan = plans[wanted.name] = broker.topics.plan(
+            wanted.name,
+            wanted.num_partitions,
+            wanted.replication_factor,
+            {each.partition_index: tuple(each.broker_ids) for each in wanted.assignments},
+            {each.name: each.value for each in wanted.configs},
+        )
+        return _done if body.validate_only else broker.topics.make(plan).created
+
+    codes = await _answers(broker, {each.name: _step(partial(created, each)) for each in body.topics}, body)
+    return Values(topics=[_created(broker, name, code, plans.get(name)) for name, code in codes.items()])
+
+
+def _created(broker: Broker, name: str, code: ErrorCode, plan: Plan | None) -> Values:
+    if plan is None or code != OK:
+        return Values(name=name, error_code=code, error_message=_said(code), topic_id=None)
+    return Values(
+        name=name,
+        error_code=code,
+        topic_id=broker.topics[name].id if name in broker.topics else None,
+        num_partitions=plan.count,
+        replication_factor=REPLICATION_FACTOR,
+        configs=configs_of_topic(broker, plan.configs),
+    )
+
+
+async def create_partitions(broker: Broker, request: Request) -> Values:
+    body = request.body
+
+    def grown(wanted: Any) -> Condition:
+        topic = broker.topics.grow(wanted.name, wanted.count, validate_only=body.validate_only)
+        return _done if body.validate_only else topic.created
+
+    codes = await _answers(broker, {each.name: _step(partial(grown, each)) for each in body.topics}, body)
+    answers = [Values(name=name, error_code=code, error_message=_said(code)) for name, code in codes.items()]
+    return Values(results=answers)
+
+
+async def delete_topics(broker: Broker, request: Request) -> Values:
+    body, unknown = request.body, list[Values]()
+    names = list(getattr(body, "topic_names", ()))
+    for each in getattr(body, "topics", ()):  # by name or by id
+        name = each.name if each.name is not None else broker.topics.name_of(each.topic_id)
+        if name is None:
+            unknown.append(Values(name=None, topic_id=each.topic_id, error_code=ErrorCode.unknown_topic_id))
+        else:
+            names.append(name)
+    ids = {name: broker.topics[name].id for name in names if name in broker.topics}
+
+    def removed(name: str) -> Condition:
+        return broker.topics.remove(name).removed
+
+    codes = await _answers(broker, {name: _step(partial(removed, name)) for name in names}, body)
+    answers = [
+        Values(name=name, topic_id=ids.get(name), error_code=code, error_message=_said(code))
+        for name, code in codes.items()
+    ]
+    return Values(responses=answers + unknown)
+
+
+def elect_leaders(broker: Broker, request: Request) -> Values:
+    """Answer at once: the preferred replica leads every partition."""
+    wanted: list[Key]
+    if request.body.topic_partitions is None:
+        wanted = [(name, part.number) for name, topic in broker.topics.items() for part in topic]
+    else:
+        wanted = list(partitions(request.body.topic_partitions, name="topic"))
+    answers = {}
+    for key in wanted:
+        code = code_of_step(broker.topics.partition, *key)
+        code = ErrorCode.election_not_needed if code == OK else code
+        answers[key] = Values(partition_id=key[1], error_code=code, error_message=_said(code))
+    return Values(error_code=OK, replica_election_results=by_topic(answers, "topic", "partition_result"))
+
+
+async def delete_records(broker: Broker, request: Request) -> Values:
+    """Wait until the low watermark of each partition, the lowest start of its live replicas, is the new start."""
+    required: dict[Key, tuple[Replicas[int], int] | Exception] = {}
+    for topic, part in partitions(request.body.topics):
+        key = topic, part.partition_index
+        try:
+            partition = broker.topics.partition(*key)
+            required[key] = partition.starts, partition.delete_records(part.offset)
+        except KafkaError as error:
+            required[key] = error
+    errors: dict[Key, Exception | None] = {}
+    if required:
+        errors = await produce(broker.admin, required, timeout=request.body.timeout.total_seconds())
+    answers = {}
+    for key, found in errors.items():
+        need = required[key]
+        low = -1 if found is not None or isinstance(need, Exception) else need[0].high_watermark
+        answers[key] = Values(partition_index=key[1], low_watermark=low, error_code=code_of(found))
+    return Values(topics=by_topic(answers))
