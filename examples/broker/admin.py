@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Returns the answer for a topic, or None while its replicas do not know.
 Condition = Callable[[], ErrorCode | None]
-# The first version of CreateTopics in which -1 means the broker's default.
-_DEFAULTS_FROM: Final = 4
 
 
 def _step(step: Callable[[], Condition]) -> Condition:
@@ -54,9 +52,6 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     body, plans = request.body, dict[str, Plan]()
 
     def created(wanted: Any) -> Condition:
-        is_vague = -1 in (wanted.num_partitions, wanted.replication_factor) and not wanted.assignments
-        if is_vague and request.version < _DEFAULTS_FROM:
-            raise KafkaError(ErrorCode.invalid_partitions)
         plan = plans[wanted.name] = broker.topics.plan(
             wanted.name,
             wanted.num_partitions,

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v12.response import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
 
 from .errors import KafkaError
 
@@ -17,6 +16,15 @@ Key = tuple[str, int]
 
 OK: Final = ErrorCode.none
 _UNKNOWN: Final = -1 << 31
+
+
+class _Unset:
+    """Equals the default of any optional field, so that kio leaves the field out."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
 
 
 class Values:
@@ -31,9 +39,9 @@ class Values:
     aborted_transactions: ClassVar = None
     preferred_read_replica: ClassVar = -1
     leader_epoch: ClassVar = -1
-    diverging_epoch: ClassVar = EpochEndOffset()
-    current_leader: ClassVar = LeaderIdAndEpoch()
-    snapshot_id: ClassVar = SnapshotId()
+    diverging_epoch: ClassVar = _Unset()
+    current_leader: ClassVar = _Unset()
+    snapshot_id: ClassVar = _Unset()
     # metadata, create_topics
     rack: ClassVar = None
     is_internal: ClassVar = False
@@ -55,6 +63,9 @@ class Values:
     finalized_features_epoch: ClassVar = -1
     finalized_features: ClassVar = ()
     zk_migration_ready: ClassVar = False
+
+    topic: Any
+    topic_id: Any
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)

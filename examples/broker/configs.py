@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _TOPIC: Final = 2
 _BROKER: Final = 4
 _OF_TOPIC: Final = 1
-_OF_BROKER: Final = 4
 _DEFAULT: Final = 5
 _BOOLEAN: Final = 1
 _STRING: Final = 2
@@ -94,15 +93,15 @@ def configs_of_topic(broker: Broker, own: Mapping[str, str]) -> list[Values]:
     of_broker = {"retention.bytes": str(settings.max_bytes), "min.insync.replicas": str(settings.min_in_sync)}
     found = []
     for name, (kind, default) in TOPIC_CONFIGS.items():
-        source = _OF_TOPIC if name in own else _OF_BROKER if name in of_broker else _DEFAULT
-        value = {_OF_TOPIC: own, _OF_BROKER: of_broker}.get(source, {}).get(name, default)
-        found.append(_config(name, value, kind, source, read_only=False))
+        value = own.get(name, of_broker.get(name, default))
+        found.append(_config(name, value, kind, _OF_TOPIC if name in own else _DEFAULT, read_only=False))
     return found
 
 
 def _configs_of_broker(broker: Broker) -> list[Values]:
     settings = broker.settings
     known = {
+        "advertised.listeners": (_STRING, f"PLAINTEXT://{broker.host}:{broker.port}"),
         "auto.create.topics.enable": (_BOOLEAN, "true"),
         "broker.id": (_INT, "0"),
         "default.replication.factor": (_INT, "1"),
@@ -115,7 +114,7 @@ def _configs_of_broker(broker: Broker) -> list[Values]:
         "replica.lag.time.max.ms": (_LONG, _in_ms(settings.partition.max_lag)),
         "socket.request.max.bytes": (_INT, str(settings.max_request)),
     }
-    return [_config(name, value, kind, _OF_BROKER, read_only=True) for name, (kind, value) in known.items()]
+    return [_config(name, value, kind, _DEFAULT, read_only=True) for name, (kind, value) in known.items()]
 
 
 def _in_ms(seconds: float) -> str:

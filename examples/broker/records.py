@@ -66,15 +66,28 @@ async def fetch(broker: Broker, request: Request) -> Values:
     body = request.body
     if getattr(body, "session_id", 0):  # no sessions: the client retries with a full request
         return Values(error_code=ErrorCode.fetch_session_id_not_found, session_id=0, responses=())
+    names = [_name(broker, topic) for topic in body.topics]
     views = {
-        (topic, part.partition): (_view(broker, topic, part), part.fetch_offset)
-        for topic, part in partitions(body.topics, name="topic")
+        (name, part.partition): (_view(broker, name, part), part.fetch_offset)
+        for name, topic in zip(names, body.topics, strict=True)
+        for part in topic.partitions
     }
     found: dict[Key, Read | SourceError] = {}
     if views:
         found = await broker.read(views, body.max_wait.total_seconds(), max(body.min_bytes, 0), max(body.max_bytes, 0))
     answers = {key: _fetched(key[1], read) for key, read in found.items()}
-    return Values(error_code=OK, session_id=0, responses=by_topic(answers, name="topic"))
+    responses = by_topic(answers, name="topic")
+    ids = {name: getattr(topic, "topic_id", None) for name, topic in zip(names, body.topics, strict=True)}
+    for each in responses:
+        each.topic_id = ids[each.topic]
+    return Values(error_code=OK, session_id=0, responses=responses)
+
+
+def _name(broker: Broker, topic: Any) -> str:
+    """Return the name of a topic in a fetch; of an unknown id, one that no topic has."""
+    if hasattr(topic, "topic"):
+        return str(topic.topic)
+    return broker.topics.name_of(topic.topic_id) or f"id {topic.topic_id}"
 
 
 class _Nothing:

@@ -41,6 +41,13 @@ REQUESTS: Final[dict[str, dict[str, Any]]] = {
     "create_topics": {"topics": [{"name": "more", "num_partitions": 1, "replication_factor": 1}]},
     "delete_topics": {"topic_names": ["more"], "timeout": timedelta(seconds=1)},
     "init_producer_id": {},
+    "create_partitions": {"topics": [{"name": "more", "count": 3}], "timeout": timedelta(seconds=1)},
+    "elect_leaders": {"topic_partitions": [{"topic": "noise", "partitions": [0]}]},
+    "delete_records": {"topics": [{"name": "noise", "partitions": [{"partition_index": 0, "offset": 1}]}]},
+    "describe_configs": {"resources": [{"resource_type": 2, "resource_name": "noise", "configuration_keys": None}]},
+    "list_groups": {"states_filter": ["Stable"]},
+    "describe_groups": {"groups": ["noise"]},
+    "delete_groups": {"groups_names": ["noise"]},
     "api_versions": {"client_software_name": "noise", "client_software_version": "1"},
 }
 REAL: Final = [encoded(api, REQUESTS[api]) for api in VERSIONS]
@@ -83,7 +90,7 @@ def waits_nothing(served: Served, purgatory: str) -> bool:
 
 async def check_nothing_left(served: Served, sockets: int, memory: int) -> None:
     await still_serves(served)
-    for purgatory in ("fetch", "produce", "group"):
+    for purgatory in ("fetch", "produce", "group", "admin"):
         wait_until(partial(waits_nothing, served, purgatory), f"nothing waits in {purgatory}")
     wait_until(lambda: served.sockets() <= sockets, "all connections are closed")
     assert served.memory() < memory + GROWTH
