@@ -51,6 +51,7 @@ CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thin
 LONG_LIVED = [
     "aiopurgatory.Purgatory",
     "aiopurgatory.bus.Bus",
+    "aiopurgatory.bus.LocalBus",
     "aiopurgatory.journal.Journal",
     "aiopurgatory.streams.EventLog",
     "aiopurgatory.web.LongPolling",

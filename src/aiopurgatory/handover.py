@@ -26,6 +26,10 @@ class Handover:
         # The only lock (I14). Reentrant: a signal handler may take it while its thread holds it.
         self._lock = threading.RLock()
 
+    def __len__(self) -> int:
+        """The keys put since the loop last took some."""
+        return len(self._keys)
+
     def put(self, key: Hashable, loop: asyncio.AbstractEventLoop, check: Callable[[Hashable], object]) -> None:
         """Call *check* with *key* in *loop*, soon."""
         with self._lock:

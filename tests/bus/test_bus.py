@@ -4,53 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Hashable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from aiopurgatory import Observer, Purgatory
 from aiopurgatory.bus import Bus, BusClosedError, BusConnectError, Link
 from aiopurgatory.bus.engine import Hear, Lost
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.testing.bus import MemoryEngine
 
-from .waits import Recorder, until
+from .waits import Recorder, Told, until
 
 
 @pytest.fixture
 def server() -> MemoryServer:
     return MemoryServer()
-
-
-async def test_publish_wakes_here_and_elsewhere(server: MemoryServer) -> None:
-    async with (
-        Purgatory("a") as here,
-        Purgatory("b") as there,
-        MemoryBus(server, [here]) as bus,
-        MemoryBus(server, [there]),
-    ):
-        happened: set[str] = set()
-        waits = [
-            asyncio.create_task(each.wait_for(lambda: "it" in happened, [("orders", 7)], timeout=30.0))
-            for each in (here, there)
-        ]
-        await asyncio.sleep(0.01)
-        happened.add("it")
-        bus.publish(("orders", 7))
-        assert await asyncio.gather(*waits) == [True, True]
-        assert bus.statistics().published == 1
-
-
-async def test_start_checks_what_is_parked_already(server: MemoryServer) -> None:
-    async with Purgatory() as polls:
-        happened: list[int] = []
-        wait = asyncio.create_task(polls.wait_for(lambda: len(happened), ["key"], timeout=30.0))
-        await asyncio.sleep(0.01)
-        happened.append(1)
-        async with MemoryBus(server, [polls]):
-            assert await wait == 1
 
 
 async def test_lose_is_noticed_by_the_missing_echo(server: MemoryServer) -> None:
@@ -133,141 +101,7 @@ async def test_closed_bus_says_so(server: MemoryServer) -> None:
     assert not bus.statistics().connected
 
 
-async def test_start_again_after_close_works(server: MemoryServer) -> None:
-    there = Recorder()
-    bus = MemoryBus(server, [])
-    async with MemoryBus(server, [there]):
-        for number in range(2):
-            async with bus:
-                bus.publish(number)
-        await until(lambda: there.keys == [0, 1])
-    assert bus.statistics().published == 1
-
-
-@pytest.mark.parametrize("key", [["list"], object(), ("a", {})])
-async def test_publish_bad_key_changes_nothing(server: MemoryServer, key: Any) -> None:
-    here = Recorder()
-    async with MemoryBus(server, [here]) as bus:
-        with pytest.raises(TypeError, match="key must be"):
-            bus.publish(key)
-        with pytest.raises(ValueError, match="at most 7800 bytes"):
-            bus.publish("x" * 8000)
-        assert (here.keys, bus.statistics().outbox, bus.statistics().published) == ([], 0, 0)
-
-
-async def test_publish_other_thread_is_refused(server: MemoryServer) -> None:
-    async with MemoryBus(server, []) as bus:
-        with pytest.raises(RuntimeError, match=r"use publish_threadsafe\(key\)"):
-            await asyncio.to_thread(bus.publish, "key")
-
-
-async def test_publish_threadsafe_reaches_here_and_there(server: MemoryServer) -> None:
-    here, there = Recorder(), Recorder()
-
-    def publish() -> None:
-        for number in range(1000):
-            bus.publish_threadsafe(("orders", number))
-
-    async with MemoryBus(server, [here]) as bus, MemoryBus(server, [there]):
-        await asyncio.to_thread(publish)
-        await until(lambda: len(there.keys) == 1000)
-        assert here.keys == there.keys == [("orders", number) for number in range(1000)]
-        assert bus.statistics().published == 1000
-
-
-async def test_publish_threadsafe_refuses_before_the_loop_runs(server: MemoryServer) -> None:
-    bus = MemoryBus(server, [])
-    with pytest.raises(BusClosedError, match="not started"):
-        bus.publish_threadsafe("key")
-    async with bus:
-        with pytest.raises(TypeError):
-            await asyncio.to_thread(bus.publish_threadsafe, object())
-    with pytest.raises(BusClosedError, match="closed"):
-        bus.publish_threadsafe("key")
-
-
-async def test_publish_threadsafe_key_lost_by_close_is_reported(server: MemoryServer) -> None:
-    found: list[BaseException] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
-    async with MemoryBus(server, []) as bus:
-        bus.publish_threadsafe("key")
-    assert [type(exc) for exc in found] == [BusClosedError]
-
-
-def test_publish_other_loop_is_refused(server: MemoryServer) -> None:
-    async def publish(bus: Bus) -> None:
-        bus.publish("key")
-
-    async def start(bus: Bus) -> None:
-        await bus.start()
-
-    with asyncio.Runner() as first:
-        bus = MemoryBus(server, [])
-        first.run(start(bus))
-        with asyncio.Runner() as second:
-            with pytest.raises(RuntimeError, match="another event loop"):
-                second.run(publish(bus))
-            with pytest.raises(RuntimeError, match="another event loop"):
-                second.run(start(bus))
-        with pytest.raises(RuntimeError, match="another event loop"):
-            bus.publish("key")
-        first.run(bus.aclose())
-
-
-async def test_publish_after_a_fork_is_refused(server: MemoryServer) -> None:
-    async with MemoryBus(server, []) as bus:
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:  # the child
-            try:
-                bus.publish("key")
-            except RuntimeError as exc:
-                os.write(write, str(exc).encode())
-            finally:
-                os._exit(0)
-        await asyncio.to_thread(os.waitpid, pid, 0)
-        assert b"before a fork: make and start another one" in os.read(read, 1000)
-        os.close(read)
-        os.close(write)
-
-
-def test_loop_ending_closes_the_bus(server: MemoryServer) -> None:
-    async def forget() -> MemoryBus:
-        bus = MemoryBus(server, [])
-        await bus.start()
-        return bus
-
-    bus = asyncio.run(forget())
-    assert not bus.statistics().connected
-    with pytest.raises(BusClosedError):
-        bus.publish("key")
-
-
-class Bad:
-    def notify(self, key: Hashable) -> None:
-        raise ZeroDivisionError
-
-    def notify_all(self) -> None:
-        raise ZeroDivisionError
-
-
-async def test_target_that_raises_harms_only_itself(server: MemoryServer) -> None:
-    reported: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    good = Recorder()
-    async with MemoryBus(server, [Bad(), good]) as bus:
-        bus.publish("key")
-        assert good.keys == ["key"]
-        assert good.everything == 1
-        assert bus.statistics().connected
-    assert {type(context["exception"]) for context in reported} == {ZeroDivisionError}
-
-
 async def test_bus_bad_arguments_are_refused(server: MemoryServer) -> None:
-    with pytest.raises(TypeError, match=r"iterable of purgatories or long polls, such as \[polls\]"):
-        MemoryBus(server, Purgatory())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="notify_all"):
-        MemoryBus(server, ["polls"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"heartbeat must be from 0.01 to 3600 s, got 0"):
         MemoryBus(server, [], heartbeat=0)
     with pytest.raises(TypeError, match="timeout must be a number of seconds"):
@@ -537,22 +371,6 @@ async def test_statistics_in_a_forked_child_says_so(server: MemoryServer) -> Non
 # observers
 
 
-class Told(Observer):
-    def __init__(self, fails: bool = False) -> None:
-        self.fails, self.what = fails, list[str]()
-
-    def note(self, what: str) -> None:
-        self.what.append(what)
-        if self.fails:
-            raise LookupError("broken")
-
-    def opened(self, what: object) -> None:
-        self.note("opened")
-
-    def closed(self, what: object) -> None:
-        self.note("closed")
-
-
 async def test_observers_are_told_once_of_each_life(server: MemoryServer) -> None:
     told = Told()
     bus = MemoryBus(server, [], observers=[told])
@@ -564,35 +382,6 @@ async def test_observers_are_told_once_of_each_life(server: MemoryServer) -> Non
     with pytest.raises(BusConnectError):
         await bus.start()
     assert told.what == ["opened", "closed"] * 3
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:This process")
-async def test_observers_are_not_told_by_the_child_of_a_fork(server: MemoryServer) -> None:
-    told = Told()
-    async with MemoryBus(server, [], observers=[told]) as bus:
-        child = os.fork()
-        if child == 0:
-            with suppress(StopIteration):
-                bus.aclose().send(None)
-            os._exit(told.what != ["opened"])
-        assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
-    assert told.what == ["opened", "closed"]
-
-
-async def test_observer_that_raises_harms_nobody(server: MemoryServer) -> None:
-    reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
-    broken, told = Told(fails=True), Told()
-    async with MemoryBus(server, [], observers=[broken, told]):
-        pass
-    assert told.what == broken.what == ["opened", "closed"]
-    assert [type(exc) for exc in reported] == [LookupError] * 2
-
-
-def test_bus_refuses_what_is_no_observer(server: MemoryServer) -> None:
-    with pytest.raises(TypeError, match="observers must be instances of Observer, got 7"):
-        MemoryBus(server, [], observers=[7])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 64, "\ud800", "\u00e4", 7])

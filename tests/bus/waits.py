@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 
+from aiopurgatory import Observer
+
 
 async def until(condition: Callable[[], object], within: float = 10.0) -> float:
     """Returns: seconds until *condition* held. Raises: AssertionError: it did not."""
@@ -28,3 +30,21 @@ class Recorder:
 
     def notify_all(self) -> None:
         self.everything += 1
+
+
+class Told(Observer):
+    """Notes what opened and closed. Args: fails: whether each call raises."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails, self.what = fails, list[str]()
+
+    def note(self, what: str) -> None:
+        self.what.append(what)
+        if self.fails:
+            raise LookupError("broken")
+
+    def opened(self, what: object) -> None:
+        self.note("opened")
+
+    def closed(self, what: object) -> None:
+        self.note("closed")

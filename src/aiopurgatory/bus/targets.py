@@ -39,6 +39,9 @@ class Targets:
         for target in self._targets:
             _require_target("targets", target)
 
+    def __len__(self) -> int:
+        return len(self._targets)
+
     def add(self, target: Target) -> None:
         """Call *target*, too, unless it is called already. Raises: TypeError: it lacks a method."""
         _require_target("target", target)

@@ -38,7 +38,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...bus import Bus
+from ...bus import Bus, LocalBus
 from ...purgatory import Purgatory
 from ...streams import EventLog
 from ..asgi import listen
@@ -100,7 +100,7 @@ class Inspector:
         self,
         purgatories: Iterable[Purgatory | LongPolling[Any] | EventLog],
         *,
-        buses: Iterable[Bus] = (),
+        buses: Iterable[Bus | LocalBus] = (),
         show_keys: bool = False,
         allowed_hosts: Iterable[str] = Hosts.LOOPBACK,
     ) -> None:
@@ -111,7 +111,7 @@ class Inspector:
         if not shown:
             raise ValueError("purgatories must name at least one purgatory, got none")
         for bus in beside:
-            if not isinstance(bus, Bus):
+            if not isinstance(bus, Bus | LocalBus):
                 raise TypeError(f"buses must be instances of Bus, got {bus!r}")
         self._hosts = Hosts(allowed_hosts)
         self._names = Names(show_keys)

@@ -1,0 +1,243 @@
+"""What every bus does, with a server or without: on a bus in memory, and on one between event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeAlias
+
+import pytest
+
+from aiopurgatory import Purgatory
+from aiopurgatory.bus import Bus, BusClosedError, LocalBus
+from aiopurgatory.testing import MemoryBus, MemoryServer
+
+from .waits import Recorder, Told, until
+
+Maker: TypeAlias = Callable[..., Bus | LocalBus]
+
+
+@pytest.fixture(params=["server", "local"])
+def make_bus(request: pytest.FixtureRequest) -> Maker:
+    return LocalBus if request.param == "local" else partial(MemoryBus, MemoryServer())
+
+
+async def test_publish_wakes_here_and_elsewhere(make_bus: Maker) -> None:
+    async with (
+        Purgatory("a") as here,
+        Purgatory("b") as there,
+        make_bus([here]) as bus,
+        make_bus([there]),
+    ):
+        happened: set[str] = set()
+        waits = [
+            asyncio.create_task(each.wait_for(lambda: "it" in happened, [("orders", 7)], timeout=30.0))
+            for each in (here, there)
+        ]
+        await asyncio.sleep(0.01)
+        happened.add("it")
+        bus.publish(("orders", 7))
+        assert await asyncio.gather(*waits) == [True, True]
+        assert bus.statistics().published == 1
+
+
+async def test_start_checks_what_is_parked_already(make_bus: Maker) -> None:
+    async with Purgatory() as polls:
+        happened: list[int] = []
+        wait = asyncio.create_task(polls.wait_for(lambda: len(happened), ["key"], timeout=30.0))
+        await asyncio.sleep(0.01)
+        happened.append(1)
+        async with make_bus([polls]):
+            assert await wait == 1
+
+
+async def test_start_again_after_close_works(make_bus: Maker) -> None:
+    there = Recorder()
+    bus = make_bus([])
+    async with make_bus([there]):
+        for number in range(2):
+            async with bus:
+                bus.publish(number)
+        await until(lambda: there.keys == [0, 1])
+    assert bus.statistics().published == 1
+
+
+@pytest.mark.parametrize("key", [["list"], object(), ("a", {})])
+async def test_publish_bad_key_changes_nothing(make_bus: Maker, key: Any) -> None:
+    here = Recorder()
+    async with make_bus([here]) as bus:
+        with pytest.raises(TypeError, match="key must be"):
+            bus.publish(key)
+        with pytest.raises(ValueError, match="at most 7800 bytes"):
+            bus.publish("x" * 8000)
+        assert (here.keys, bus.statistics().outbox, bus.statistics().published) == ([], 0, 0)
+
+
+async def test_publish_other_thread_is_refused(make_bus: Maker) -> None:
+    async with make_bus([]) as bus:
+        with pytest.raises(RuntimeError, match=r"use publish_threadsafe\(key\)"):
+            await asyncio.to_thread(bus.publish, "key")
+
+
+async def test_publish_threadsafe_reaches_here_and_there(make_bus: Maker) -> None:
+    here, there = Recorder(), Recorder()
+
+    def publish() -> None:
+        for number in range(1000):
+            bus.publish_threadsafe(("orders", number))
+
+    async with make_bus([here]) as bus, make_bus([there]):
+        await asyncio.to_thread(publish)
+        await until(lambda: len(there.keys) == 1000)
+        assert here.keys == there.keys == [("orders", number) for number in range(1000)]
+        assert bus.statistics().published == 1000
+
+
+async def test_publish_threadsafe_refuses_before_the_loop_runs(make_bus: Maker) -> None:
+    bus = make_bus([])
+    with pytest.raises(BusClosedError, match="not started"):
+        bus.publish_threadsafe("key")
+    async with bus:
+        with pytest.raises(TypeError):
+            await asyncio.to_thread(bus.publish_threadsafe, object())
+    with pytest.raises(BusClosedError, match="closed"):
+        bus.publish_threadsafe("key")
+
+
+async def test_publish_threadsafe_key_lost_by_close_is_reported(make_bus: Maker) -> None:
+    found: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
+    async with make_bus([]) as bus:
+        bus.publish_threadsafe("key")
+    await until(lambda: found)
+    assert [type(exc) for exc in found] == [BusClosedError]
+
+
+def test_publish_other_loop_is_refused(make_bus: Maker) -> None:
+    async def publish(bus: Bus | LocalBus) -> None:
+        bus.publish("key")
+
+    async def start(bus: Bus | LocalBus) -> None:
+        await bus.start()
+
+    with asyncio.Runner() as first:
+        bus = make_bus([])
+        first.run(start(bus))
+        with asyncio.Runner() as second:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                second.run(publish(bus))
+            with pytest.raises(RuntimeError, match="another event loop"):
+                second.run(start(bus))
+        with pytest.raises(RuntimeError, match="another event loop"):
+            bus.publish("key")
+        first.run(bus.aclose())
+
+
+async def test_publish_after_a_fork_is_refused(make_bus: Maker) -> None:
+    async with make_bus([]) as bus:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:  # the child
+            try:
+                bus.publish("key")
+            except RuntimeError as exc:
+                os.write(write, str(exc).encode())
+            finally:
+                os._exit(0)
+        await asyncio.to_thread(os.waitpid, pid, 0)
+        assert b"before a fork: make and start another one" in os.read(read, 1000)
+        os.close(read)
+        os.close(write)
+
+
+def test_loop_ending_closes_the_bus(make_bus: Maker) -> None:
+    async def forget() -> Bus | LocalBus:
+        bus = make_bus([])
+        await bus.start()
+        return bus
+
+    bus = asyncio.run(forget())
+    assert not bus.statistics().connected
+    with pytest.raises(BusClosedError):
+        bus.publish("key")
+
+
+class Bad:
+    def notify(self, key: Hashable) -> None:
+        raise ZeroDivisionError
+
+    def notify_all(self) -> None:
+        raise ZeroDivisionError
+
+
+async def test_target_that_raises_harms_only_itself(make_bus: Maker) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    good = Recorder()
+    async with make_bus([Bad(), good]) as bus:
+        bus.publish("key")
+        assert good.keys == ["key"]
+        assert good.everything == 1
+        assert bus.statistics().connected
+    assert {type(context["exception"]) for context in reported} == {ZeroDivisionError}
+
+
+async def test_observers_are_told_once_of_each_life_of_a_bus(make_bus: Maker) -> None:
+    told = Told()
+    bus = make_bus([], observers=[told])
+    for _ in range(2):
+        async with bus:
+            await bus.start()
+        await bus.aclose()
+    assert told.what == ["opened", "closed"] * 2
+
+
+async def test_target_added_late_is_told_until_removed(make_bus: Maker) -> None:
+    there = Recorder()
+    async with make_bus([]) as one, make_bus([]) as other:
+        other.add(there)
+        one.publish("a")
+        await until(lambda: there.keys == ["a"])
+        other.remove(there)
+        one.publish("b")
+        await asyncio.sleep(0.01)
+        assert there.keys == ["a"]
+
+
+async def test_bus_refuses_targets_that_are_none(make_bus: Maker) -> None:
+    with pytest.raises(TypeError, match=r"iterable of purgatories or long polls, such as \[polls\]"):
+        make_bus(Purgatory())
+    with pytest.raises(TypeError, match="notify_all"):
+        make_bus(["polls"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process")
+async def test_observers_are_not_told_by_the_child_of_a_fork(make_bus: Maker) -> None:
+    told = Told()
+    async with make_bus([], observers=[told]) as bus:
+        child = os.fork()
+        if child == 0:
+            with suppress(StopIteration):
+                bus.aclose().send(None)
+            os._exit(told.what != ["opened"])
+        assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
+    assert told.what == ["opened", "closed"]
+
+
+async def test_observer_that_raises_harms_nobody(make_bus: Maker) -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    broken, told = Told(fails=True), Told()
+    async with make_bus([], observers=[broken, told]):
+        pass
+    assert told.what == broken.what == ["opened", "closed"]
+    assert [type(exc) for exc in reported] == [LookupError] * 2
+
+
+def test_bus_refuses_what_is_no_observer(make_bus: Maker) -> None:
+    with pytest.raises(TypeError, match="observers must be instances of Observer, got 7"):
+        make_bus([], observers=[7])
