@@ -22,6 +22,7 @@ from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryError
 ROOT = Path(__file__).parents[1]
 GLANCE = (ROOT / "docs/reference/glance.md").read_text()
 
+pytest.importorskip("opentelemetry.trace")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("pyarrow")
 pytest.importorskip("starlette")
@@ -29,7 +30,7 @@ pytest.importorskip("starlette")
 MODULES = [
     importlib.import_module(f"aiopurgatory{name}")
     for name in (
-        *("", ".bus", ".journal", ".metrics", ".operations", ".streams", ".testing", ".timer", ".web"),
+        *("", ".bus", ".journal", ".metrics", ".operations", ".otel", ".streams", ".testing", ".timer", ".web"),
         ".web.inspector",
     )
 ]

@@ -127,17 +127,20 @@ class Awaiter(Awaiters):
     def is_empty(self) -> bool:
         return self._waiting == 0
 
+    def context(self) -> Context | None:
+        return self._context
+
     def all_left(self) -> bool:
         return self._left and self._waiting == 0
 
     def _wake(self) -> None:
-        callback, context, owner = self._callback, self._context, owner_of(self._op)
+        callback, owner = self._callback, owner_of(self._op)
         if callback is None or owner is None:
             return
-        self._callback = self._context = None
+        self._callback = None
         # A task checks the future it is woken with for an exception, which is quickest with a real one. One finished
         # future serves all tasks: they take their result from the operation.
-        owner.loop.call_soon(callback, owner.loop.done if self._is_task else self._op, context)
+        owner.loop.call_soon(callback, owner.loop.done if self._is_task else self._op, self._context)
 
     # leaving
 
@@ -158,7 +161,7 @@ class Awaiter(Awaiters):
         while awaiter is not None:
             after = awaiter._next
             if not awaiter._is_task and awaiter._callback == callback:
-                awaiter._callback = awaiter._context = None
+                awaiter._callback = None  # its context stays: observers get that of the first awaiter
                 found += 1
                 if awaiter is not self:  # the others refer to the head, so that one stays
                     kept._next = after

@@ -6,6 +6,7 @@ Users import from the package. This is for the library's own operations, observe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ..timer import Timer
 from .awaiter import AwaitableOperation
@@ -20,6 +21,7 @@ from .operation import (
     EXPIRED,
     Operation,
     deadline_seconds,
+    failure_of,
     is_due,
     is_missed,
     is_parked,
@@ -60,9 +62,11 @@ __all__ = [
     "checked_observers",
     "checks_of",
     "complete",
+    "context_of_waiter",
     "count_in",
     "deadline_seconds",
     "expire_only_try",
+    "failure_of",
     "floor_ns",
     "is_due",
     "is_missed",
@@ -92,6 +96,14 @@ __all__ = [
 def loop_of(purgatory: SyncPurgatory) -> Loop:
     """The loop of *purgatory*, its clock and its thread."""
     return parts_of(purgatory).loop
+
+
+def context_of_waiter(purgatory: SyncPurgatory) -> Any:
+    """The contextvars context of the task that first awaited the operation, for the ended() of an observer.
+
+    Returns: the context, or one like it; None if nothing has awaited the operation.
+    """
+    return parts_of(purgatory).observers.context()
 
 
 def expire_only_try(op: Operation) -> bool:

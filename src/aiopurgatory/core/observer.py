@@ -13,6 +13,7 @@ from .loop import Loop
 from .operation import (
     EXPIRED,
     OUTCOMES,
+    Awaiters,
     Operation,
     lateness,
     waited,
@@ -83,11 +84,13 @@ class Observers:
     It refers to the purgatory while that is open. After that only weakly: a closed one is freed without the gc.
     """
 
-    __slots__ = ("_closed", "_loop", "_purgatory", "observers")
+    __slots__ = ("_closed", "_head", "_loop", "_purgatory", "observers")
 
     def __init__(self, loop: Loop, observers: tuple[Observer, ...]) -> None:
         self._loop: Final = loop
         self._purgatory: Any = None
+        #: The first awaiter of the operation whose end is being told.
+        self._head: Awaiters | None = None
         self._closed: Callable[[], Any] = no_purgatory
         self.observers: Final = observers
 
@@ -100,18 +103,26 @@ class Observers:
         self._closed = ref(purgatory)
         self.tell(None, lambda observer: observer.closed(purgatory))
 
-    def ended(self, op: Operation, state: int) -> None:
-        """Tell that *op* has ended."""
+    def ended(self, op: Operation, state: int, head: Awaiters | None) -> None:
+        """Tell that *op* has ended. *head*: its first awaiter."""
+        before, self._head = self._head, head  # an observer may end another operation
         purgatory = self._owner()
         outcome = OUTCOMES[state]
         assert outcome is not None  # it has ended
         now = self._loop.time()
         late: float | None = lateness(op, now) if state == EXPIRED else None
-        for observer in self.observers:
-            try:
-                observer.ended(purgatory, op, outcome, waited(op, now), late)
-            except (Exception, CancelledError) as exc:
-                self._report(op, exc)
+        try:
+            for observer in self.observers:
+                try:
+                    observer.ended(purgatory, op, outcome, waited(op, now), late)
+                except (Exception, CancelledError) as exc:
+                    self._report(op, exc)
+        finally:
+            self._head = before
+
+    def context(self) -> Any:
+        """During ended(): the contextvars context of the first awaiter of the operation; None if there was none."""
+        return None if self._head is None else self._head.context()
 
     def missed(self, op: Operation) -> None:
         """Tell that *op* missed its trigger."""

@@ -55,6 +55,10 @@ class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc
         """Return True if none of them waits any more."""
 
     @abstractmethod
+    def context(self) -> Any:
+        """Return the contextvars context of the first that came; None if it left early."""
+
+    @abstractmethod
     def all_left(self) -> bool:
         """Return True if it is empty because tasks left, so that nothing takes the result."""
 
@@ -70,8 +74,8 @@ class Owner:
         """Take the parked *op* out of the timer and of its keys; *every_key*: also where purging is deferred."""
 
     @abstractmethod
-    def ended(self, op: Operation, outcome: u8, unattended: bool) -> None:
-        """Count the end of *op* and tell the observers. *unattended*: nothing waits for *op*."""
+    def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:
+        """Count the end of *op* and tell the observers. *head*: its first awaiter; None: it never had one."""
 
     @abstractmethod
     def left(self, op: Operation) -> None:
@@ -460,7 +464,7 @@ def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
     owner = op._op_owner
     try:
         if owner is not None:
-            owner.ended(op, outcome, head is None or head.is_empty())
+            owner.ended(op, outcome, head)
     finally:
         op._op_keys = ()
     if head is not None and outcome != FAILED and head.all_left():

@@ -24,6 +24,7 @@ from .operation import (
     EXPIRED,
     FAILED,
     PENDING,
+    Awaiters,
     Operation,
     Owner,
     adopt,
@@ -275,7 +276,7 @@ class Parking(Owner):
         if self._purging.interval > 0:
             self._purging.schedule_if_due()
 
-    def ended(self, op: Operation, outcome: u8, unattended: bool) -> None:
+    def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:
         if outcome == COMPLETED:
             self.completed += 1
             if is_due(op) and self.is_unchecked(op):
@@ -289,10 +290,10 @@ class Parking(Owner):
             self.cancelled += 1
         else:
             self.failed += 1
-            if unattended:
+            if head is None or head.is_empty():
                 self.left(op)
         if self._observers.observers:
-            self._observers.ended(op, outcome)
+            self._observers.ended(op, outcome, head)
 
     def left(self, op: Operation) -> None:
         if not is_retrieved(op):
