@@ -5,6 +5,7 @@ For demos, benchmarks, and tests that kill, stop and restart it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -182,6 +183,31 @@ class Redis(Server):
                 return client.recv(100).startswith(b"+OK")
         except OSError:
             return False
+
+    async def asked(self, command: str) -> str:
+        """Return the answer of the server to *command*."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(f"AUTH bus secret\r\n{command}\r\n".encode())
+        assert (await reader.readline()).startswith(b"+OK")
+        answer = (await reader.readline()).decode()
+        if answer.startswith("$"):
+            answer = (await reader.readexactly(int(answer[1:]))).decode()
+        writer.close()
+        return answer
+
+    async def replicate(self, master: Redis) -> None:
+        """Become a replica of *master*, and copy its data."""
+        for command in ("CONFIG SET masteruser bus masterauth secret", f"REPLICAOF 127.0.0.1 {master.port}"):
+            await self.asked(command)
+        async with asyncio.timeout(30):
+            while "master_link_status:up" not in await self.asked("INFO replication"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+class DurableRedis(Redis):
+    """Keeps each acknowledged write."""
+
+    settings = ("appendonly yes", "appendfsync always")
 
 
 def _account() -> dict[str, Any]:

@@ -42,5 +42,14 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
     """Run tests once if they use several processes, which have their own loops, or mostly wait."""
-    once = ("test_processes", "test_fault_of", "refused", "says_what_to_do", "killed", "fork_both", "many_waiters")
+    once = (
+        "test_processes",
+        "replay_chaos",
+        "test_fault_of",
+        "refused",
+        "says_what_to_do",
+        "killed",
+        "fork_both",
+        "many_waiters",
+    )
     return {"asyncio": asyncio.new_event_loop} if any(name in item.nodeid for name in once) else None

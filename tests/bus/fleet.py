@@ -18,12 +18,12 @@ HERE = Path(__file__).parent
 
 
 class Fleet:
-    """Args: urls: one for each worker. more: a rule to do ``without``, and the ``padding`` of keys in bytes."""
+    """Args: urls: one for each worker. more: rules to do ``without``, the ``padding`` of keys in bytes, ``replay``."""
 
     def __init__(
         self, urls: Sequence[str], keys: int = 200, heartbeat: float = 0.5, timeout: float = 0.5, **more: Any
     ) -> None:
-        self.more = {"without": "", "padding": 0} | more
+        self.more = {"without": "", "padding": 0, "replay": 0} | more
         self.urls, self.keys, self.heartbeat, self.timeout = urls, keys, heartbeat, timeout
         self.processes: list[asyncio.subprocess.Process] = []
 

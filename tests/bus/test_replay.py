@@ -595,7 +595,8 @@ async def test_publish_only_with_replay_keeps_its_keys(redis: Server) -> None:
 
 async def test_start_without_the_rights_names_them(redis: AclRedis) -> None:
     with pytest.raises(
-        BusConnectError, match=r"\+script \+evalsha \+xadd \+xrange \+xrevrange &aiopurgatory ~aiopurgatory:replay"
+        BusConnectError,
+        match=r"\+script \+evalsha \+xadd \+xrange \+xrevrange \+expire &aiopurgatory ~aiopurgatory:replay",
     ):
         await bus_on(redis.url(user="least:secret"), [], replay=1).start()
 

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.bus.missed import Missed
 from aiopurgatory.bus.rules import Echo
 from aiopurgatory.bus.targets import Targets
 
@@ -85,6 +86,8 @@ class Worker:
             print(json.dumps("parked"), flush=True)
             await self.command()  # polls are parked before the first connection
             options = {"heartbeat": self.config["heartbeat"], "timeout": self.config["timeout"]}
+            if self.config["replay"]:
+                options["replay"] = self.config["replay"]
             async with bus_on(self.config["url"], [self.purgatory], **options) as self.bus:
                 publishing = asyncio.create_task(self.publish())
                 print(json.dumps("ready"), flush=True)
@@ -119,6 +122,7 @@ class Worker:
             "max": latencies[-1] if latencies else None,
             "connected": statistics.connected,
             "gaps": statistics.gaps,
+            "replayed": statistics.replayed,
             "outbox": statistics.outbox,
             "cpu": time.process_time(),
         }
@@ -151,12 +155,14 @@ def loop_of(number: int) -> Callable[[], asyncio.AbstractEventLoop]:
     return asyncio.new_event_loop
 
 
-def switch_off(rule: str) -> None:
-    """Switch off a rule, for controls."""
-    if rule == "R1":
+def switch_off(rules: str) -> None:
+    """Switch off rules, for controls."""
+    if "R1" in rules.split():
         Targets.check_all = lambda self: None  # type: ignore[method-assign]
-    elif rule == "R3":
+    if "R3" in rules.split():
         Echo.is_overdue = lambda self, now: False  # type: ignore[method-assign]
+    if "R10" in rules.split():
+        Missed.reads_from = lambda self: None  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

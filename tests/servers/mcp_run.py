@@ -20,7 +20,7 @@ from typing import Any
 
 from mcp import Client
 from private_proxy import Proxy
-from private_servers import Postgres, Redis, Server
+from private_servers import DurableRedis, Postgres, Server
 
 WORKER = Path(__file__).with_name("mcp_worker.py")
 
@@ -137,13 +137,8 @@ async def workers(kind: str, url: str, stack: AsyncExitStack) -> list[int]:
     return ports
 
 
-class DurableRedis(Redis):
-    """Keeps its data when killed: otherwise every listener must be told of everything."""
-
-    settings = ("appendonly yes",)
-
-
 async def main(kind: str, engine: str, what: str) -> None:
+    # A Redis that loses its data makes every listener be told of everything.
     with (DurableRedis if engine == "redis" else Postgres)() as server:
         async with Proxy(server.port) as proxy, AsyncExitStack() as stack:
             ports = await workers(kind, server.url(proxy.port), stack)

@@ -29,8 +29,8 @@ _ROLE_INTERVAL: Final = 1.0
 _PAGE: Final = 100
 #: Keeps and publishes messages (R10 of rules.py). Each is followed by its keys; one without keys is not kept. A message
 #: goes out with the id of the kept one before it, and its own. Ids count up from 0-1, so that the one before need not
-#: be read. The first probe is kept, so that a process knows an id before its first gap. Returns: the id of the last
-#: message; of a probe, that before it.
+#: be read. The first probe is kept, so that a process knows an id before its first gap. The stream goes a day after the
+#: last probe: a name out of use leaves nothing behind. Returns: the id of the last message; of a probe, that before it.
 _KEEP: Final = """local last
 for place = 3, #ARGV, 2 do
   local head, keys, before, own = ARGV[place], ARGV[place + 1], '-', '-'
@@ -45,6 +45,7 @@ for place = 3, #ARGV, 2 do
   end
   redis.call('PUBLISH', ARGV[1], head .. ' ' .. before .. ' ' .. own .. keys)
 end
+redis.call('EXPIRE', KEYS[1], 86400)
 return last"""
 _KEEP_SHA: Final = sha1(_KEEP.encode()).hexdigest()
 
@@ -166,7 +167,7 @@ class RedisEngine:
             case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
                 return "check user and password in the url"
             case exceptions.NoPermissionError() if self._replay:
-                rights = "+subscribe +publish +script +evalsha +xadd +xrange +xrevrange"
+                rights = "+subscribe +publish +script +evalsha +xadd +xrange +xrevrange +expire"
                 return f"the user needs {rights} &{self._channel} ~{self._channel}:replay"
             case exceptions.ClusterDownError() | exceptions.MovedError() if self._replay:
                 return "replay= does not work on a Redis Cluster"

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from private_proxy import Proxy
-from private_servers import Postgres, Redis, Server
+from private_servers import DurableRedis, Postgres, Redis, Server
 
 from .audience import Audience
 from .fleet import Fleet, until
@@ -20,12 +20,6 @@ TOPICS = [f"run{number}" for number in range(4)]
 EVENTS = 120
 RATE = 20.0
 EACH = 25
-
-
-class DurableRedis(Redis):
-    """Keeps each acknowledged write."""
-
-    settings = ("appendonly yes", "appendfsync always")
 
 
 async def prepared(server: Server) -> Server:
@@ -137,16 +131,14 @@ async def test_server_stopped_for_three_seconds_loses_nothing(kind: type[Server]
 async def failed_over(without: str | None = None) -> Audience:
     """A Redis dies after acknowledging writes that its replica lacks. The replica takes over. All listeners end."""
     with DurableRedis() as master, Redis() as replica:
-        for command in ("CONFIG SET masteruser bus masterauth secret", f"REPLICAOF 127.0.0.1 {master.port}"):
-            await asked(replica, command)
-        await until_replicating(replica)
+        await replica.replicate(master)
         async with Proxy(master.port) as proxy:
             with Fleet(master.url(proxy.port), without=without) as fleet:
                 await fleet.until_up()
                 audience = Audience(fleet.ports, TOPICS, EACH)
                 fleet.produce(TOPICS, EVENTS, RATE, lease=5.0)
                 await fleet.until_acked(TOPICS[0], 40)
-                await asked(replica, "REPLICAOF NO ONE")
+                await replica.asked("REPLICAOF NO ONE")
                 await fleet.until_acked(TOPICS[0], 60)
                 fleet.signal(signal.SIGSTOP)
                 master.kill()
@@ -157,24 +149,6 @@ async def failed_over(without: str | None = None) -> Audience:
                 assert await audience.over(40) == 0
                 assert audience.reasons() == {"done": len(audience.clients)}
                 return audience
-
-
-async def asked(server: Server, command: str) -> str:
-    """Return the answer of *server* to *command*."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(f"AUTH bus secret\r\n{command}\r\n".encode())
-    assert (await reader.readline()).startswith(b"+OK")
-    answer = (await reader.readline()).decode()
-    if answer.startswith("$"):
-        answer = (await reader.readexactly(int(answer[1:]))).decode()
-    writer.close()
-    return answer
-
-
-async def until_replicating(replica: Server) -> None:
-    async with asyncio.timeout(30):
-        while "master_link_status:up" not in await asked(replica, "INFO replication"):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 def kept_in(audience: Audience, topic: str) -> set[tuple[str, ...]]:
