@@ -41,12 +41,13 @@ def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.timeout(120)  # a page may run pytest on its files
 @pytest.mark.parametrize("page", [page for page in PAGES if has_python(page)], ids=name)
 def test_programs_of_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
     # A reader of the README copies one block; a page of docs/ is read from its beginning.
     apart = ["--apart"] if page == README else []
     command = [sys.executable, "-W", "error", str(ROOT / "tests" / "run_page.py"), str(page), *apart]
-    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
