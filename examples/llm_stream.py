@@ -30,7 +30,7 @@ if "REDIS_URL" in os.environ:
     from aiopurgatory.streams.redis import RedisLog
 
     log = RedisLog(os.environ["REDIS_URL"], name="answers")
-app = FastAPI(lifespan=log.lifespan, routes=[Route("/answers/{answer}/events", EventRoute(log))])
+app = FastAPI(lifespan=log.lifespan, routes=[Route("/answers/{answer}/events", EventRoute(log), methods=["GET"])])
 tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps no reference to a task
 
 PAGE = """<!doctype html><title>Ask</title><link rel="icon" href="data:,">

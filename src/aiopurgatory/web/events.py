@@ -24,7 +24,7 @@ _BODY: Final = "http.response.body"
 class EventRoute(Endpoint):
     """An ASGI endpoint that answers GET with a stream of server-sent events: the states of a source, or an event log.
 
-        Starlette(routes=[Route("/events/{topic}", EventRoute(polling))])
+        Starlette(routes=[Route("/events/{topic}", EventRoute(polling), methods=["GET"])])
 
         new EventSource("/events/orders").onmessage = event => show(event.data)
 
