@@ -54,6 +54,7 @@ class Values:
     configs: ClassVar = ()
     # groups
     group_instance_id: ClassVar = None
+    skip_assignment: ClassVar = False
     protocol_type: ClassVar = None
     protocol_name: ClassVar = None
     committed_leader_epoch: ClassVar = -1

@@ -3,12 +3,15 @@
 JoinGroup -> ("join", group)              JoinBarrier: until all members have joined
 SyncGroup -> ("sync", group)              WatermarkWait: until the leader has sent the assignments
 Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is removed, and the others rejoin
+
+A member has a name from the broker. A static member has an instance id of its own, too (KIP-345): when it restarts, its
+new name takes the place of the older one, which is fenced.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import uuid4
@@ -49,6 +52,15 @@ class Member:
     protocols: dict[str, bytes]
     session_timeout: float
     rebalance_timeout: float
+    #: Of a static member.
+    instance: str | None = None
+
+
+class Who(NamedTuple):
+    """Who sends a request: the name of a member, and the instance id of a static one."""
+
+    name: str
+    instance: str | None = None
 
 
 class Joined(NamedTuple):
@@ -58,8 +70,10 @@ class Joined(NamedTuple):
     protocol_type: str
     protocol: str
     leader: str
-    #: For the leader only: the metadata of each member.
-    members: Mapping[str, bytes]
+    #: For the leader only: instance and metadata of each member.
+    members: Mapping[str, tuple[str | None, bytes]]
+    #: Of a static member that has restarted, and whose place in the generation it has: its older name.
+    older: str = ""
 
 
 class Group:
@@ -84,6 +98,7 @@ class Group:
         self._synced = Watermark()  # the latest generation that has a plan
         self._plan: dict[str, bytes] = {}
         self._members: dict[str, Member] = {}
+        self._instances: dict[str, str] = {}  # the names of static members
         self._sessions: dict[float, Heartbeats[str]] = {}
 
     @property
@@ -124,15 +139,39 @@ class Group:
         """
         self._check_session(session_timeout)
         name = f"{client_id}-{uuid4()}"
-        try:
-            self._barrier.expect(name)
-        except GroupFullError:
-            raise KafkaError(ErrorCode.group_max_size_reached) from None
+        self._expect(name)
         self._sessions_of(session_timeout).beat(name)
         return name
 
+    async def join_static(self, instance: str, member: Member) -> tuple[str, Joined]:
+        """Join as a static member that has no name yet. If it had one, the new one takes its place.
+
+        A group that is at work stays so, unless it has to change its protocol: then all members must rejoin.
+
+        Returns: its name, and what join() returns.
+        Raises: KafkaError: as for join().
+        """
+        older = self._instances.get(instance, "")
+        self._refuse(older, member)
+        name = f"{instance}-{uuid4()}"
+        keeps_place = self._may_keep_place(older, member)
+        if not self._barrier.replace(older, name):
+            self._expect(name)
+        self._instances[instance] = name
+        self._forget(older)
+        if not keeps_place:
+            return name, await self.join(name, member)
+        self._members[name] = member
+        self._plan[name] = self._plan.pop(older, b"")
+        self._beat(name)
+        return name, self._joined(name, self._barrier.generation)._replace(older=older)
+
     async def join(self, name: str, member: Member) -> Joined:
-        """Wait until all members have joined. Raises: KafkaError: the member is refused, or was removed meanwhile."""
+        """Wait until all members have joined.
+
+        Raises: KafkaError: the member is unknown or fenced, is refused, or was removed meanwhile.
+        """
+        self._check_name(name, member.instance, self._barrier.members)
         try:
             self._refuse(name, member)
         except KafkaError:
@@ -155,21 +194,21 @@ class Group:
                 self._forget(name)
                 raise KafkaError(ErrorCode.group_max_size_reached) from None
             except JoinError:
+                self._check_name(name, member.instance, self._members)
                 raise KafkaError(ErrorCode.unknown_member_id) from None
             for each in generation.dropped:
                 self._forget(each)
-            if name not in self._members:  # it left after the barrier opened
-                raise KafkaError(ErrorCode.unknown_member_id)
+            self._check_name(name, member.instance, self._members)  # it may have left after the barrier opened
             self._beat(name)
         return self._joined(name, generation)
 
-    async def sync(self, name: str, generation: int, plan: Mapping[str, bytes]) -> bytes:
-        """Wait for the leader's plan. Returns: the assignment of *name*.
+    async def sync(self, who: Who, generation: int, plan: Mapping[str, bytes]) -> bytes:
+        """Wait for the leader's plan. Returns: the assignment of *who*.
 
         Args: plan: assignments by member, from the leader; empty from others.
         Raises: KafkaError: as for check(), or a rebalance began meanwhile.
         """
-        self.check(name, generation)
+        name = self.check(who, generation)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
         self._beat(name)
@@ -183,34 +222,33 @@ class Group:
         except TimeoutError:  # the leader is alive, but has sent no plan
             self._remove(self._leader(self._barrier.generation))
             raise KafkaError(ErrorCode.rebalance_in_progress) from None
+        self.check(who, generation)  # it may have left meanwhile
         self._beat(name)
         return self._plan.get(name, b"")
 
-    def heartbeat(self, name: str, generation: int) -> None:
+    def heartbeat(self, who: Who, generation: int) -> None:
         """Note a heartbeat. Raises: KafkaError: as for check(), or all members must rejoin."""
-        self.check(name, generation)
-        self._beat(name)
+        self._beat(self.check(who, generation))
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
 
-    def leave(self, name: str) -> None:
-        """Remove a member. Raises: KafkaError: there is no such member."""
-        if name not in self._barrier.members:
-            raise KafkaError(ErrorCode.unknown_member_id)
+    def leave(self, who: Who) -> None:
+        """Remove a member. Without a name, *who* is a static member. Raises: KafkaError: it is unknown or fenced."""
+        name = who.name or self._instances.get(who.instance or "", "")
+        self._check_name(name, who.instance, self._barrier.members)
         self._remove(name)
 
-    def check(self, name: str, generation: int) -> None:
-        """Raise KafkaError if *name* is not a member, or *generation* is not the latest."""
-        if name not in self._members:
-            raise KafkaError(ErrorCode.unknown_member_id)
+    def check(self, who: Who, generation: int) -> str:
+        """Return the name of a member. Raises: KafkaError: it is unknown or fenced, or not of this *generation*."""
+        self._check_name(who.name, who.instance, self._members)
         if generation != self._barrier.generation.number:
             raise KafkaError(ErrorCode.illegal_generation)
+        return who.name
 
-    def commit(self, name: str, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
+    def commit(self, who: Who, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
         """Store *offsets*. Raises: KafkaError: as for check(), or a non-member commits to a group with members."""
         if generation >= 0:
-            self.check(name, generation)
-            self._beat(name)
+            self._beat(self.check(who, generation))
         elif self._barrier.members:
             raise KafkaError(ErrorCode.unknown_member_id)
         self.offsets.update(offsets)
@@ -225,6 +263,31 @@ class Group:
         if not shortest <= timeout <= longest:
             raise KafkaError(ErrorCode.invalid_session_timeout)
 
+    def _check_name(self, name: str, instance: str | None, names: Container[str]) -> None:
+        """Raise KafkaError if *name* is not one of *names*, or is an older name of *instance*."""
+        if instance is not None and name != self._instances.get(instance, name):
+            raise KafkaError(ErrorCode.fenced_instance_id)
+        if name not in names:
+            raise KafkaError(ErrorCode.unknown_member_id)
+
+    def _expect(self, name: str) -> None:
+        try:
+            self._barrier.expect(name)
+        except GroupFullError:
+            raise KafkaError(ErrorCode.group_max_size_reached) from None
+
+    def _may_keep_place(self, older: str, member: Member) -> bool:
+        """Whether *member* may have the place of *older* at once: the group is at work, and has the same protocol then.
+
+        As in Kafka, its metadata may differ: that of some assignors has the partitions that a member had.
+        """
+        generation = self._barrier.generation
+        is_at_work = not self._barrier.is_closed and self._synced.value == generation.number
+        if older not in generation.members or not is_at_work:
+            return False
+        members = self._members_of(generation)
+        return _elected(members) == _elected(members | {older: member})
+
     def _refuse(self, name: str, member: Member) -> None:
         self._check_session(member.session_timeout)
         others = [each for other, each in self._members.items() if other != name]
@@ -234,11 +297,14 @@ class Group:
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
 
     def _joined(self, name: str, generation: Generation[str]) -> Joined:
-        members = [(each, self._members[each]) for each in generation.members if each in self._members]
-        protocol = _elected([member for _, member in members])
+        members = self._members_of(generation)
+        protocol = _elected(members)
         leader = self._leader(generation)
-        told = {each: member.protocols[protocol] for each, member in members} if name == leader else {}
-        return Joined(generation.number, self._members[name].protocol_type, protocol, leader, told)
+        told = {each: (member.instance, member.protocols[protocol]) for each, member in members.items()}
+        return Joined(generation.number, members[name].protocol_type, protocol, leader, told if name == leader else {})
+
+    def _members_of(self, generation: Generation[str]) -> dict[str, Member]:
+        return {name: self._members[name] for name in generation.members if name in self._members}
 
     def _leader(self, generation: Generation[str]) -> str:
         return generation.members[0] if generation.members else ""
@@ -267,7 +333,9 @@ class Group:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self._members.pop(name, None)
+        member = self._members.pop(name, None)
+        if member and member.instance is not None and self._instances.get(member.instance) == name:
+            del self._instances[member.instance]
         self._stop_session(name)
 
     def _stop_session(self, name: str) -> None:
@@ -275,8 +343,8 @@ class Group:
             sessions.stop(name)
 
 
-def _elected(members: Sequence[Member]) -> str:
+def _elected(members: Mapping[str, Member]) -> str:
     """Return the protocol with the most votes among those that all members support."""
-    common = set(members[0].protocols).intersection(*(member.protocols for member in members))
-    votes = Counter(next(name for name in member.protocols if name in common) for member in members)
+    common = set.intersection(*(set(member.protocols) for member in members.values()))
+    votes = Counter(next(name for name in member.protocols if name in common) for member in members.values())
     return votes.most_common(1)[0][0]

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from .answers import OK, Values, by_topic, code_of_step, partitions
 from .errors import KafkaError
-from .groups import Member
+from .groups import Joined, Member, Who
 from .wire import Request
 
 if TYPE_CHECKING:
@@ -17,34 +17,49 @@ if TYPE_CHECKING:
 
 # From this version on, a member without a name is given one, and must join again with it.
 _NAMES_FIRST: Final = 4
+# From this version on, a static leader that has restarted can be told to make no new plan (KIP-814).
+_SKIPS_ASSIGNMENT: Final = 9
 # The most characters of the metadata that a consumer commits with an offset.
 _LONGEST_METADATA: Final = 4096
 
 
 async def join_group(broker: Broker, request: Request) -> Values:
-    body, name = request.body, request.body.member_id
+    body, (name, instance) = request.body, _who(request.body)
     session = body.session_timeout.total_seconds()
+    protocols = {each.name: bytes(each.metadata) for each in body.protocols}
+    member = Member(body.protocol_type, protocols, session, body.rebalance_timeout.total_seconds(), instance)
     try:
         group = broker.group(body.group_id, makes=True)
-        if not name:
-            name = group.expect(request.client_id, session)
-            if request.version >= _NAMES_FIRST:
-                raise KafkaError(ErrorCode.member_id_required)
-        elif name not in group.members:
-            raise KafkaError(ErrorCode.unknown_member_id)
-        protocols = {each.name: bytes(each.metadata) for each in body.protocols}
-        member = Member(body.protocol_type, protocols, session, body.rebalance_timeout.total_seconds())
-        joined = await group.join(name, member)
+        if not name and instance is not None:
+            name, joined = await group.join_static(instance, member)
+        else:
+            if not name:
+                name = group.expect(request.client_id, session)
+                if request.version >= _NAMES_FIRST:
+                    raise KafkaError(ErrorCode.member_id_required)
+            joined = await group.join(name, member)
     except KafkaError as error:
         return Values(error_code=error.code, member_id=name, generation_id=-1, protocol_name="", leader="", members=())
+    return _joined(name, joined, request.version)
+
+
+def _joined(name: str, joined: Joined, version: int) -> Values:
+    leader, members = joined.leader, joined.members
+    skips_assignment = leader == name and bool(joined.older)  # its plan is in force, and it shall make no other
+    if skips_assignment and version < _SKIPS_ASSIGNMENT:
+        leader, members = joined.older, {}  # so it does not know that it leads
     return Values(
         error_code=OK,
         generation_id=joined.generation,
         protocol_type=joined.protocol_type,
         protocol_name=joined.protocol,
-        leader=joined.leader,
+        leader=leader,
+        skip_assignment=skips_assignment,
         member_id=name,
-        members=[Values(member_id=each, metadata=metadata) for each, metadata in joined.members.items()],
+        members=[
+            Values(member_id=each, group_instance_id=instance, metadata=metadata)
+            for each, (instance, metadata) in members.items()
+        ],
     )
 
 
@@ -52,7 +67,7 @@ async def sync_group(broker: Broker, request: Request) -> Values:
     body = request.body
     plan = {each.member_id: bytes(each.assignment) for each in body.assignments}
     try:
-        part = await broker.group(body.group_id).sync(body.member_id, body.generation_id, plan)
+        part = await broker.group(body.group_id).sync(_who(body), body.generation_id, plan)
     except KafkaError as error:
         return Values(error_code=error.code, assignment=b"")
     names = {name: getattr(body, name, None) for name in ("protocol_type", "protocol_name")}
@@ -63,7 +78,7 @@ def heartbeat(broker: Broker, request: Request) -> Values:
     body = request.body
 
     def beat() -> None:
-        broker.group(body.group_id).heartbeat(body.member_id, body.generation_id)
+        broker.group(body.group_id).heartbeat(_who(body), body.generation_id)
 
     return Values(error_code=code_of_step(beat))
 
@@ -71,13 +86,16 @@ def heartbeat(broker: Broker, request: Request) -> Values:
 def leave_group(broker: Broker, request: Request) -> Values:
     body = request.body
 
-    def leave(name: str) -> None:
-        broker.group(body.group_id).leave(name)
+    def leave(who: Who) -> None:
+        broker.group(body.group_id).leave(who)
 
-    names = [each.member_id for each in body.members] if hasattr(body, "members") else [body.member_id]
-    codes = {name: code_of_step(leave, name) for name in names}
-    answers = [Values(member_id=name, error_code=code) for name, code in codes.items()]
-    return Values(error_code=OK if hasattr(body, "members") else codes[body.member_id], members=answers)
+    members = [_who(each) for each in getattr(body, "members", [body])]
+    codes = [code_of_step(leave, who) for who in members]
+    answers = [
+        Values(member_id=who.name, group_instance_id=who.instance, error_code=code)
+        for who, code in zip(members, codes, strict=True)
+    ]
+    return Values(error_code=OK if hasattr(body, "members") else codes[0], members=answers)
 
 
 def offset_commit(broker: Broker, request: Request) -> Values:
@@ -91,7 +109,7 @@ def offset_commit(broker: Broker, request: Request) -> Values:
 
     def commit() -> None:
         generation = getattr(body, "generation_id_or_member_epoch", -1)
-        broker.group(body.group_id, makes=generation < 0).commit(body.member_id, generation, known)
+        broker.group(body.group_id, makes=generation < 0).commit(_who(body), generation, known)
 
     code = code_of_step(commit)
     answers = {key: Values(partition_index=key[1], error_code=codes[key] if code == OK else code) for key in offsets}
@@ -115,3 +133,8 @@ def _fetched(broker: Broker, group: str, topics: Iterable[Any] | None) -> Values
         offset, metadata = known.get(key, (-1, ""))
         answers[key] = Values(partition_index=key[1], committed_offset=offset, metadata=metadata, error_code=OK)
     return Values(group_id=group, topics=by_topic(answers), error_code=OK)
+
+
+def _who(body: Any) -> Who:
+    """Return who sends a request, or of whom a part of it is. Older versions have no instance ids."""
+    return Who(body.member_id, getattr(body, "group_instance_id", None))

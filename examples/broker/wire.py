@@ -23,7 +23,7 @@ VERSIONS: Final = {
     "offset_commit": (1, 8),
     "offset_fetch": (1, 8),
     "find_coordinator": (0, 4),
-    "join_group": (1, 7),
+    "join_group": (1, 9),
     "heartbeat": (0, 4),
     "leave_group": (0, 4),
     "sync_group": (0, 5),
