@@ -122,13 +122,13 @@ class Group:
     @property
     def protocol(self) -> str:
         """The protocol of the latest generation, while it is stable; else empty."""
-        return _elected(list(self._members.values())) if self.state == "Stable" else ""
+        return _elected(self._members) if self.state == "Stable" else ""
 
-    def described(self) -> dict[str, tuple[bytes, bytes]]:
-        """Return metadata and assignment of each member. Both are empty unless the group is stable."""
+    def described(self) -> dict[str, tuple[str | None, bytes, bytes]]:
+        """Return instance, metadata and assignment of each member. Without a plan, the last two are empty."""
         protocol = self.protocol
         return {
-            name: (member.protocols[protocol], self._plan.get(name, b"")) if protocol else (b"", b"")
+            name: (member.instance, member.protocols.get(protocol, b""), self._plan.get(name, b"") if protocol else b"")
             for name, member in self._members.items()
         }
 
@@ -282,8 +282,7 @@ class Group:
         As in Kafka, its metadata may differ: that of some assignors has the partitions that a member had.
         """
         generation = self._barrier.generation
-        is_at_work = not self._barrier.is_closed and self._synced.value == generation.number
-        if older not in generation.members or not is_at_work:
+        if older not in generation.members or self.state != "Stable":
             return False
         members = self._members_of(generation)
         return _elected(members) == _elected(members | {older: member})

@@ -34,10 +34,11 @@ def describe_groups(broker: Broker, request: Request) -> Values:
 
 def _described(name: str, group: Group | None) -> Values:
     members = []
-    for member, (metadata, assignment) in group.described().items() if group else ():
+    for member, (instance, metadata, assignment) in group.described().items() if group else ():
         members.append(
             Values(
                 member_id=member,
+                group_instance_id=instance,
                 client_id=member[:-_SUFFIX],
                 client_host="/",
                 member_metadata=metadata,

@@ -39,7 +39,7 @@ NOT_HERE: Final = {
     "test_describe_topic_partitions_pagination": "DescribeTopicPartitions, new in Kafka 4",
 }
 #: The Kafka that kafka-python takes the broker for, by the versions of its requests.
-INFERRED: Final = "3.0"
+INFERRED: Final = "3.2"
 #: The oldest Kafka with requests that are all known here. The client is told that it is this one, and asks nothing.
 OLDEST: Final = "0.11"
 #: Tests that do not apply to a client that was told so.

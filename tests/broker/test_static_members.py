@@ -107,6 +107,13 @@ async def test_restarted_member_takes_its_place_without_a_rebalance(pair: Pair, 
     assert await commit(wire, restarted, pair.generation) == ErrorCode.none
 
 
+async def test_static_members_are_described_with_their_instances(pair: Pair, wire: Wire) -> None:
+    await pair.begin()
+    await pair.plan()
+    (group,) = (await wire.call("describe_groups", version=4, groups=["g"])).groups
+    assert {each.group_instance_id: each.member_id for each in group.members} == pair.names
+
+
 async def test_restarted_leader_is_told_to_skip_the_assignment(pair: Pair, wire: Wire) -> None:
     await pair.begin()
     await pair.plan()
