@@ -153,6 +153,7 @@ class Catalog(Mapping[str, Topic]):
         settings = replace(
             self.settings,
             max_bytes=int(own.get("retention.bytes", self.settings.max_bytes)),
+            max_batch=int(own.get("max.message.bytes", self.settings.max_batch)),
             min_in_sync=int(own.get("min.insync.replicas", self.settings.min_in_sync)),
         )
         topic += [self._make_partition(topic.name, number, settings) for number in range(len(topic), count)]

@@ -26,7 +26,7 @@ _LONG: Final = 5
 _DOUBLE: Final = 6
 _LIST: Final = 7
 
-#: A topic's configs, with type and default. Of those, the broker obeys min.insync.replicas and retention.bytes.
+#: A topic's configs, with type and default. The broker obeys max.message.bytes, min.insync.replicas, retention.bytes.
 TOPIC_CONFIGS: Final[Mapping[str, tuple[int, str]]] = {
     "cleanup.policy": (_LIST, "delete"),
     "compression.type": (_STRING, "producer"),
@@ -90,7 +90,11 @@ def _is_allowed(name: str, value: str) -> bool:
 def configs_of_topic(broker: Broker, own: Mapping[str, str]) -> list[Values]:
     """All configs of a topic that was created with *own*."""
     settings = broker.settings.partition
-    of_broker = {"retention.bytes": str(settings.max_bytes), "min.insync.replicas": str(settings.min_in_sync)}
+    of_broker = {
+        "max.message.bytes": str(settings.max_batch),
+        "min.insync.replicas": str(settings.min_in_sync),
+        "retention.bytes": str(settings.max_bytes),
+    }
     found = []
     for name, (kind, default) in TOPIC_CONFIGS.items():
         value = own.get(name, of_broker.get(name, default))
@@ -110,6 +114,7 @@ def _configs_of_broker(broker: Broker) -> list[Values]:
         "group.max.session.timeout.ms": (_INT, _in_ms(settings.group.sessions[1])),
         "log.retention.bytes": (_LONG, str(settings.partition.max_bytes)),
         "min.insync.replicas": (_INT, str(settings.partition.min_in_sync)),
+        "message.max.bytes": (_INT, str(settings.partition.max_batch)),
         "num.partitions": (_INT, str(settings.partitions)),
         "replica.lag.time.max.ms": (_LONG, _in_ms(settings.partition.max_lag)),
         "socket.request.max.bytes": (_INT, str(settings.max_request)),

@@ -9,8 +9,13 @@ from typing import Final
 
 from . import wire
 from .answers import Values
+from .room import Room
 
 _LENGTH: Final = 4
+#: Smaller requests need no room: a connection's buffer may have as many bytes anyway.
+_SMALL: Final = 64 << 10
+#: Seconds that a large request may take to arrive. It has room that others may wait for.
+_PATIENCE: Final = 60.0
 #: Seconds that waiting requests have to be answered when the broker stops.
 _DRAIN: Final = 5.0
 
@@ -25,13 +30,16 @@ class Connections:
     Args:
         answer: returns the values of each answer.
         max_request: the most bytes of a request. A larger one closes its connection.
+        room: what large requests take while they are read.
     """
 
-    def __init__(self, answer: Answer, max_request: int) -> None:
+    def __init__(self, answer: Answer, max_request: int, room: Room) -> None:
         self.host = ""
         self.port = 0
         self.answer = answer
         self.max_request = max_request
+        self.room = room
+        self.patience = _PATIENCE
         self.is_stopping = False
         self._server: asyncio.Server | None = None
         self._open: set[_Connection] = set()
@@ -93,9 +101,8 @@ class _Connection(asyncio.StreamReaderProtocol):
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while not self._connections.is_stopping:
-                frame = await self._next(reader)
+                request = await self._next(reader)
                 self._is_idle = False
-                request = wire.parse(frame)
                 values = await self._connections.answer(request)
                 if values is not None:
                     writer.write(wire.answer(request, values))
@@ -110,11 +117,22 @@ class _Connection(asyncio.StreamReaderProtocol):
         finally:
             writer.close()
 
-    async def _next(self, reader: asyncio.StreamReader) -> bytes:
+    async def _next(self, reader: asyncio.StreamReader) -> wire.Request:
         size = int.from_bytes(await reader.readexactly(_LENGTH), signed=True)
         if not 0 <= size <= self._connections.max_request:
             raise wire.WireError(f"a request must have 0 to {self._connections.max_request} bytes, got {size}")
-        return await reader.readexactly(size)
+        if size <= _SMALL:
+            return wire.parse(await reader.readexactly(size))
+        async with self._connections.room.taken(size):
+            return wire.parse(await self._large(reader, size))
+
+    async def _large(self, reader: asyncio.StreamReader, size: int) -> bytes:
+        patience = self._connections.patience
+        try:
+            async with asyncio.timeout(patience):
+                return await reader.readexactly(size)
+        except TimeoutError:
+            raise wire.WireError(f"a request of {size} bytes must arrive within {patience} s") from None
 
 
 def _name(writer: asyncio.StreamWriter) -> str:

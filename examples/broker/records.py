@@ -26,7 +26,21 @@ _ASKS_HIGHEST: Final = 7
 
 
 async def produce(broker: Broker, request: Request) -> Values | None:
-    body, bases = request.body, dict[Key, int]()
+    acks, timeout = request.body.acks, request.body.timeout.total_seconds()
+    bases, required = _appended(broker, request.body)
+    request.body = None  # the log has the records; a wait needs no second copy of them
+    is_for_all = acks == -1 and bool(required)
+    errors = await broker.acked(required, timeout) if is_for_all else _refused(required)
+    if acks == 0:
+        _close_if_refused(errors)
+        return None
+    answers = {key: _produced(key[1], code_of(error), bases.get(key, -1)) for key, error in errors.items()}
+    return Values(responses=by_topic(answers, parts="partition_responses"))
+
+
+def _appended(broker: Broker, body: Any) -> tuple[dict[Key, int], dict[Key, tuple[Replicas[int], int] | Exception]]:
+    """Append the batches. Returns: the offset of each, and what broker.acked() needs."""
+    bases = dict[Key, int]()
     required: dict[Key, tuple[Replicas[int], int] | Exception] = {}
     for topic, part in partitions(body.topic_data, parts="partition_data"):
         key = topic, part.index
@@ -38,13 +52,7 @@ async def produce(broker: Broker, request: Request) -> Values | None:
             required[key] = partition.replicas, reach
         except KafkaError as error:
             required[key] = error
-    is_for_all = body.acks == -1 and bool(required)
-    errors = await broker.acked(required, body.timeout.total_seconds()) if is_for_all else _refused(required)
-    if body.acks == 0:
-        _close_if_refused(errors)
-        return None
-    answers = {key: _produced(key[1], code_of(error), bases.get(key, -1)) for key, error in errors.items()}
-    return Values(responses=by_topic(answers, parts="partition_responses"))
+    return bases, required
 
 
 def _refused(required: Mapping[Key, object]) -> dict[Key, Exception | None]:

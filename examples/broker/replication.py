@@ -36,6 +36,8 @@ class Settings:
 
     #: Bytes per partition. Older records are dropped above this.
     max_bytes: int = 16 << 20
+    #: Bytes of a batch. Larger ones are refused.
+    max_batch: int = 1_048_588
     #: With fewer in-sync replicas, produce requests with acks=all are refused.
     min_in_sync: int = 2
     #: A follower that has not caught up for this long is no longer in sync.
@@ -61,6 +63,7 @@ class Partition:
         self.topic = topic
         self.number = number
         self.log = Log(settings.max_bytes)
+        self._max_batch = settings.max_batch
         self.is_gone = False
         self.replicas = Replicas(
             acks, (topic, number), [LEADER, *FOLLOWERS], min_in_sync=min(settings.min_in_sync, 1 + len(FOLLOWERS))
@@ -82,6 +85,8 @@ class Partition:
         Args: is_for_all: require ``min_in_sync`` in-sync replicas.
         Raises: KafkaError: the batch is refused.
         """
+        if data is not None and len(data) > self._max_batch:
+            raise KafkaError(ErrorCode.message_too_large)
         batch = Batch.parse(data)
         base = self.log.known(batch)
         if base is None:

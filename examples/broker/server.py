@@ -20,6 +20,7 @@ from .connections import Connections
 from .errors import KafkaError
 from .groups import Group, GroupSettings
 from .replication import Partition, Read, Settings
+from .room import Room
 from .wire import Request
 
 Handler = Callable[["Broker", Request], Values | Awaitable[Values | None]]
@@ -59,8 +60,9 @@ class BrokerSettings:
     #: The most partitions of all topics together, and the most groups.
     most_partitions: int = 1_000
     most_groups: int = 10_000
-    #: The most bytes of a request, and so of a connection's memory.
-    max_request: int = 4 << 20
+    #: The most bytes of a request, and of all requests above 64 KiB that are being read.
+    max_request: int = 100 << 20
+    max_reading: int = 256 << 20
     partition: Settings = field(default_factory=Settings)
     group: GroupSettings = field(default_factory=GroupSettings)
 
@@ -70,20 +72,21 @@ class Broker:
 
     Args:
         settings: None (default): ``BrokerSettings()``.
-        observers: of its four purgatories.
+        observers: of its five purgatories.
     """
 
     def __init__(self, settings: BrokerSettings | None = None, observers: Iterable[Observer] = ()) -> None:
         self.settings = settings or BrokerSettings()
-        self.fetches, self.acks, self.rebalances, self.admin = self.purgatories = tuple(
-            Purgatory(name, observers=observers) for name in ("fetch", "produce", "group", "admin")
+        self.fetches, self.acks, self.rebalances, self.admin, self.reads = self.purgatories = tuple(
+            Purgatory(name, observers=observers) for name in ("fetch", "produce", "group", "admin", "read")
         )
         chosen = self.settings
         self.topics = Catalog(self.make_partition, chosen.partition, chosen.partitions, chosen.most_partitions)
         self.groups: dict[str, Group] = {}
         # A producer that outlives a broker keeps its id, which the next broker must not give to another one.
         self.producer_ids = itertools.count(secrets.randbits(62))
-        self.connections = Connections(self._answer, self.settings.max_request)
+        room = Room(self.reads, max(chosen.max_reading, chosen.max_request))
+        self.connections = Connections(self._answer, chosen.max_request, room)
 
     @property
     def host(self) -> str:

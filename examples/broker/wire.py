@@ -53,7 +53,7 @@ class WireError(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """A parsed request."""
 

@@ -19,7 +19,7 @@ BAD = {
     "short": framed(b"\x00\x03"),
     "empty": framed(b""),
     "negative": (-1).to_bytes(4, signed=True),
-    "oversized": (5 << 20).to_bytes(4),
+    "oversized": ((100 << 20) + 1).to_bytes(4),
     "huge": (2**31 - 1).to_bytes(4),
     "unknown request": framed(b"\x7f\xff" + GOOD[2:]),
     "unknown version": framed(GOOD[:2] + b"\x00\x63" + GOOD[4:]),

@@ -90,7 +90,7 @@ def waits_nothing(served: Served, purgatory: str) -> bool:
 
 async def check_nothing_left(served: Served, sockets: int, memory: int) -> None:
     await still_serves(served)
-    for purgatory in ("fetch", "produce", "group", "admin"):
+    for purgatory in ("fetch", "produce", "group", "admin", "read"):
         wait_until(partial(waits_nothing, served, purgatory), f"nothing waits in {purgatory}")
     wait_until(lambda: served.sockets() <= sockets, "all connections are closed")
     assert served.memory() < memory + GROWTH
