@@ -113,16 +113,16 @@ class Group:
     @property
     def state(self) -> str:
         """What the group does, by Kafka's name."""
-        if not self.members:
-            return "Empty"
         if self._barrier.is_closed:
             return "PreparingRebalance"
+        if not self._barrier.generation.members:  # there may be members that have only a name
+            return "Empty"
         return "Stable" if self._synced.value == self.generation else "CompletingRebalance"
 
     @property
     def protocol(self) -> str:
         """The protocol of the latest generation, while it is stable; else empty."""
-        return _elected(self._members) if self.state == "Stable" else ""
+        return _elected(self._members_of(self._barrier.generation)) if self.state == "Stable" else ""
 
     def described(self) -> dict[str, tuple[str | None, bytes, bytes]]:
         """Return instance, metadata and assignment of each member. Without a plan, the last two are empty."""

@@ -141,6 +141,14 @@ async def committed(wire: Wire, group: str, name: str, generation: int) -> Error
     return code
 
 
+async def test_group_whose_members_have_only_names_is_described_as_empty(wire: Wire) -> None:
+    await named(wire, "g")
+    (group,) = (await wire.call("describe_groups", version=4, groups=["g"])).groups
+    assert (group.error_code, group.group_state, group.protocol_data) == (ErrorCode.none, "Empty", "")
+    (listed,) = (await wire.call("list_groups", version=4)).groups
+    assert listed.group_state == "Empty"
+
+
 async def test_group_refuses_another_generation(wire: Wire) -> None:
     await create(wire, "t")
     name, generation = await joined(wire, "g")
