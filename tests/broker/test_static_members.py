@@ -314,7 +314,7 @@ def static_python(served: Served, topic: str, instance: str) -> kafka.KafkaConsu
 
 
 def polled(consumer: kafka.KafkaConsumer) -> list[int]:
-    consumer.poll(20)
+    consumer.poll(200)
     return sorted(each.partition for each in consumer.assignment())
 
 
