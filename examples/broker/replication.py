@@ -253,7 +253,8 @@ class Follower:
             if self._stalled:
                 await fetches.wait_for(lambda: not self._stalled, [self], timeout=None)
             partition.note(self.name, offset, start)
-            found = await partition.read("end", offset, _FOLLOWER_BYTES, _FOLLOWER_WAIT)
+            wait = _FOLLOWER_WAIT if start >= partition.log.start else 0.0  # else the new start is the answer
+            found = await partition.read("end", offset, _FOLLOWER_BYTES, wait)
             # Its offset may have been dropped from the log: then it restarts at the log's start.
             start = partition.log.start if isinstance(found, SourceError) else found.start
             offset = start if isinstance(found, SourceError) else _end_of(found.records, max(offset, start))
