@@ -60,6 +60,8 @@ _CHOICES: Final = {
     "compression.type": {"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"},
     "message.timestamp.type": {"CreateTime", "LogAppendTime"},
 }
+#: The broker's configs that Kafka can change while it runs. (Here, nothing can be changed.)
+_DYNAMIC: Final = {"advertised.listeners", "log.retention.bytes", "min.insync.replicas"}
 #: Those that may not be negative or 0 here.
 _POSITIVE: Final = {"min.insync.replicas", "retention.bytes", "max.message.bytes", "segment.bytes"}
 
@@ -119,7 +121,9 @@ def _configs_of_broker(broker: Broker) -> list[Values]:
         "replica.lag.time.max.ms": (_LONG, _in_ms(settings.partition.max_lag)),
         "socket.request.max.bytes": (_INT, str(settings.max_request)),
     }
-    return [_config(name, value, kind, _DEFAULT, read_only=True) for name, (kind, value) in known.items()]
+    return [
+        _config(name, value, kind, _DEFAULT, read_only=name not in _DYNAMIC) for name, (kind, value) in known.items()
+    ]
 
 
 def _in_ms(seconds: float) -> str:

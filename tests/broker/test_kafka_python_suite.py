@@ -30,6 +30,7 @@ NOT_HERE: Final = {
     "test_transactional_producer_offsets": "transactions",
     "test_create_describe_delete_acls": "access control lists",
     "test_list_config_resources": "settings that can be asked for",
+    "test_describe_configs_topic_resource_returns_configs": "partitions without a limit",
     "test_alter_partition_reassignments": "AlterPartitionReassignments: there is one node",
     "test_list_partition_reassignments": "ListPartitionReassignments: there is one node",
     "test_describe_log_dirs": "files",
@@ -46,7 +47,6 @@ OLDEST: Final = "0.11"
 NOT_TOLD: Final = {
     "test_kafka_version_infer": "asks the broker for its version",
     "test_describe_configs_broker_resource_returns_configs": "DescribeConfigs in version 0, which kio lacks",
-    "test_describe_configs_topic_resource_returns_configs": "DescribeConfigs in version 0, which kio lacks",
     "test_describe_configs_mixed_resources_returns_configs": "DescribeConfigs in version 0, which kio lacks",
 }
 #: How many must pass at least. The others of snappy, lz4 and zstd are skipped where kafka-python lacks the library.
