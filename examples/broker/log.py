@@ -136,7 +136,7 @@ class Log:
         """
         for kept in self._until(until):
             if kept.max_timestamp >= timestamp:
-                for offset, time in _times(kept.data):
+                for offset, time in self._times(kept.data):
                     if time >= timestamp:
                         return offset, time
         return None
@@ -144,7 +144,13 @@ class Log:
     def offset_of_latest(self, until: int) -> tuple[int, int] | None:
         """Return offset and timestamp of the record with the highest timestamp; otherwise as offset_at()."""
         batch = max(self._until(until), key=lambda kept: kept.max_timestamp, default=None)
-        return batch and max(_times(batch.data), key=lambda pair: pair[1], default=None)
+        return batch and max(self._times(batch.data), key=lambda pair: pair[1], default=None)
+
+    def _times(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Yield the offset and the timestamp of each record in a batch, without those that were deleted."""
+        base, _, _, _, _, attributes, _, timestamp, *_ = _HEAD.unpack_from(data)
+        found = offsets_and_times(data[_HEAD.size :], base, attributes, timestamp)
+        return ((offset, time) for offset, time in found if offset >= self.start)
 
     def _until(self, offset: int) -> list[_Kept]:
         return self._kept[: bisect_left(self._bases, offset)]
@@ -163,12 +169,6 @@ class Log:
         gone = min(gone, len(self._kept) - 1)
         del self._bases[:gone], self._kept[:gone]
         self.start = max(self.start, self._bases[0])
-
-
-def _times(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the offset and the timestamp of each record in a batch."""
-    base, _, _, _, _, attributes, _, timestamp, *_ = _HEAD.unpack_from(data)
-    return offsets_and_times(data[_HEAD.size :], base, attributes, timestamp)
 
 
 class Producers:

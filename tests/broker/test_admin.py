@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from aiopurgatory.testing import check_invariants
 
-from .asks import batch, create, fetch, fetch_values, named, produce, values_in
+from .asks import EARLIEST, batch, create, fetch, fetch_values, named, offset_at, produce, values_in
 from .inside import Broker, BrokerSettings, Partition, Settings
 from .served import PATIENCE, Served
 from .waits import until
@@ -288,6 +288,17 @@ async def test_delete_records_waits_for_every_live_replica(wire: Wire, broker: B
     assert await delete_records(wire, -1) == (ErrorCode.none, 5)
     assert values_in((await fetch(wire, "t", 5, wait=0.0)).records) == []
     assert (await produce(wire, "t", batch(b"5"))).base_offset == 5
+
+
+async def test_search_by_time_finds_no_deleted_record_of_a_batch(wire: Wire, broker: Broker) -> None:
+    await create(wire, "t")
+    await produce(wire, "t", batch(b"0", b"1", b"2", timestamp=1_000))
+    assert await delete_records(wire, 2) == (ErrorCode.none, 2)
+    for timestamp in (500, EARLIEST):
+        found = await offset_at(wire, "t", timestamp)
+        assert (found.error_code, found.offset) == (ErrorCode.none, 2)
+    assert broker.topics["t"][0].log.offset_of_latest(3) == (2, 1_000)
+    assert len(values_in((await fetch(wire, "t", 2, wait=0.0)).records)) == 3  # its client skips those before
 
 
 async def test_delete_records_does_not_wait_for_a_dropped_replica(start: Any) -> None:
