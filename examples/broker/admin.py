@@ -92,7 +92,7 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
 
 async def delete_topics(broker: Broker, request: Request) -> Values:
     body, unknown = request.body, list[Values]()
-    names = list(getattr(body, "topic_names", ()))
+    names: list[str] = list(getattr(body, "topic_names", ()))
     for each in getattr(body, "topics", ()):  # by name or by id
         name = each.name if each.name is not None else broker.topics.name_of(each.topic_id)
         if name is None:

@@ -27,7 +27,7 @@ def metadata(broker: Broker, request: Request) -> Values:
     wants_all = body.topics is None or (request.version == 0 and not body.topics)
     wanted: list[tuple[str | None, UUID | None]] = [(name, None) for name in broker.topics]
     if not wants_all:
-        wanted = [(topic.name, getattr(topic, "topic_id", None)) for topic in body.topics]
+        wanted = [(topic.name, getattr(topic, "topic_id", None)) for topic in body.topics or ()]
     makes = getattr(body, "allow_auto_topic_creation", True)
     return Values(
         brokers=[Values(node_id=LEADER, host=broker.host, port=broker.port)],
