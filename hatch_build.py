@@ -1,8 +1,9 @@
-"""Compiles with mypyc, and adds the docstrings of the sources to the compiled form; see pyproject.toml."""
+"""Compiles with mypyc, adds the docstrings of the sources, makes the README's links absolute; see pyproject.toml."""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 # Functions import mypyc and setuptools, because hatchling reads this file before they are installed.
 
@@ -53,6 +55,31 @@ class CompilingBuildHook(BuildHookInterface[Any]):
 
     def _paths(self, option: str) -> set[Path]:
         return {path for pattern in self.config[option] for path in Path().glob(pattern)}
+
+
+class ReadmeHook(MetadataHookInterface):
+    """The README as the package's description, with absolute links if README_LINKS says where they lead."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text("utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": absolute_links(text, os.environ.get("README_LINKS", "")),
+        }
+
+
+def absolute_links(text: str, base: str) -> str:
+    """Return the Markdown *text* with its relative links made absolute, except in blocks of code.
+
+    Args: base: URL of the checkout's files, such as https://github.com/OWNER/NAME/blob/TAG/. Empty: nothing changes.
+    """
+    if not base:
+        return text
+    parts = re.split(r"(?ms)(^```.*?^```$)", text)  # every second one is a block of code
+    parts[::2] = [re.sub(r"\]\((?![a-z]+:|#|/)", f"]({base.rstrip('/')}/", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def generate(paths: list[Path], folder: Path) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -17,7 +18,11 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 @pytest.fixture(scope="module")
 def wheels() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("wheels", ROOT / ".ci" / "wheels.py")
+    return loaded(ROOT / ".ci" / "wheels.py")
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -71,7 +76,7 @@ NAMING = [*WORKFLOWS, ROOT / ".github/CONTRIBUTING.md", ROOT / ".pre-commit-conf
 def test_every_make_target_named_exists(path: Path) -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = re.findall(r"(?:`|: |&& |sudo )make ([a-z][a-z-]+)", path.read_text("utf-8"))
-    assert targets
+    assert targets or path.name == "release.yml"  # that one calls another
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{path.name} names make {target}"
 
@@ -82,3 +87,55 @@ def test_every_python_is_tested_and_built(wheels: ModuleType) -> None:
     assert settings["build"].split() == [*built, "cp314t-*"]  # free-threaded, too
     versions = ", ".join(f'"{version}"' for version in wheels.VERSIONS)
     assert f"python: [{versions}]" in (ROOT / ".github/workflows/test.yml").read_text("utf-8")
+
+
+# the README on PyPI
+
+BASE = "https://github.com/OWNER/NAME/blob/v1/"
+
+
+@pytest.fixture
+def hatch_build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """hatch_build.py, without hatchling, which is installed for a build only."""
+    for name, hook in (("builders.hooks", "BuildHookInterface"), ("metadata", "MetadataHookInterface")):
+        interface = ModuleType("interface")
+        setattr(interface, hook, type(hook, (), {"__class_getitem__": classmethod(lambda cls, item: cls)}))
+        monkeypatch.setitem(sys.modules, f"hatchling.{name}.plugin.interface", interface)
+    return loaded(ROOT / "hatch_build.py")
+
+
+def test_absolute_links_changes_relative_ones_only(hatch_build: ModuleType) -> None:
+    text = "[a](docs/a.md#b) [c](#d) [e](https://e.org) [f](mailto:f@e.org)\n```python\nx[0](y)\n```\n[g](LICENSE)\n"
+    assert hatch_build.absolute_links(text, "") == text
+    for base in (BASE, BASE.rstrip("/")):
+        assert hatch_build.absolute_links(text, base) == text.replace("docs/", f"{BASE}docs/").replace(
+            "LICENSE", f"{BASE}LICENSE"
+        )
+
+
+def test_readme_on_pypi_links_to_files_that_exist(hatch_build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook, metadata = hatch_build.ReadmeHook(), dict[str, dict[str, str]]()
+    hook.root = str(ROOT)
+    monkeypatch.setenv("README_LINKS", BASE)
+    hook.update(metadata)
+    assert metadata["readme"]["content-type"] == "text/markdown"
+    links = re.findall(r"\]\(([^)#]+)", re.sub(r"(?ms)^```.*?^```$", "", metadata["readme"]["text"]))
+    assert len(links) > 20
+    for link in links:
+        assert link.startswith(BASE)
+        assert (ROOT / link.removeprefix(BASE)).exists(), link
+
+
+def test_release_waits_for_the_tests_of_the_wheels() -> None:
+    workflow = (ROOT / ".github/workflows/release.yml").read_text("utf-8")
+    wheels, publish = workflow.split("  publish:\n")
+    assert 'tags: ["v*"]' in wheels
+    assert "uses: ./.github/workflows/wheels.yml" in wheels
+    assert "id-token" not in wheels  # only the job that uploads may speak for the project
+    assert "needs: wheels" in publish
+    for line in ("id-token: write", "pypa/gh-action-pypi-publish@", "attestations: true", "pattern: wheels-*"):
+        assert line in publish
+    called = (ROOT / ".github/workflows/wheels.yml").read_text("utf-8")
+    assert "workflow_call:" in called
+    assert "README_LINKS:" in called
+    assert "push:" not in called  # or a tag would build everything twice
