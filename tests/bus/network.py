@@ -174,7 +174,7 @@ class Network:
 
 
 def stuck(
-    kind: type[Rules], seeds: range, steps: int = 300, max_outbox: int = 1000, member: type[Member] = Member
+    kind: type[Rules], seeds: Iterable[int], steps: int = 300, max_outbox: int = 1000, member: type[Member] = Member
 ) -> int:
     """Return how many waiters are stuck in the end, over all *seeds*."""
     found = 0

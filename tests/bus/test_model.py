@@ -102,7 +102,7 @@ CONTROLS: dict[str, tuple[type[Rules], int]] = {
 @pytest.mark.parametrize("rule", CONTROLS)
 def test_control_without_the_rule_leaves_some_parked(rule: str) -> None:
     kind, max_outbox = CONTROLS[rule]
-    assert stuck(kind, range(400 if "R2" in rule else 60), max_outbox=max_outbox) > 0
+    assert any(stuck(kind, [seed], max_outbox=max_outbox) for seed in range(400 if "R2" in rule else 60))
 
 
 class Unnumbered(Rules):
@@ -115,7 +115,7 @@ class Unnumbered(Rules):
 
 def test_control_hidden_reconnects_leave_some_parked() -> None:
     """Without R4, R6 and R8."""
-    assert stuck(Unnumbered, range(400), member=Hiding) > 0
+    assert any(stuck(Unnumbered, [seed], member=Hiding) for seed in range(400))
 
 
 def test_rules_hidden_reconnects_are_noticed_by_the_numbers() -> None:
