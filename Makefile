@@ -61,9 +61,10 @@ ATTACKS := tests/web/attacks tests/web/test_crowds.py
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
-# These tests choose the form themselves or start their own processes: once is enough.
-SLOW_AND_NOT_COMPILED := tests/broker tests/bus tests/pipeline tests/test_conftest.py $(addprefix tests/web/,inspector \
-	proxies test_events_browser.py test_events_served.py test_logs_browser.py test_servers.py)
+# These tests choose the form themselves, start their own processes, or read the sources: once is enough.
+SLOW_AND_NOT_COMPILED := tests/broker tests/bus tests/pipeline $(addprefix tests/test_,conftest.py layering.py release.py) \
+	$(addprefix tests/web/,inspector proxies test_events_answer_served.py test_events_browser.py test_events_served.py \
+	test_logs_browser.py test_servers.py)
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
