@@ -39,7 +39,7 @@ class Spans(Observer):
 
     Args: tracer_provider: whose spans these are. None (default): the global one, which may be set later.
 
-    Cost: per operation that ends, 1 us if nothing awaited it, 10 to 20 us if its span is not sampled, else 60.
+    Cost: per operation that ends, 0.5 us if nothing awaited it, 10 us if its span is not sampled, else 40.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
