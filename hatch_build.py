@@ -153,7 +153,7 @@ def docstrings(paths: list[Path]) -> Iterator[tuple[str, str, str | None]]:
             elif "property" in map(ast.unparse, node.decorator_list):
                 c_name = c_names.private_name(module, "_get_".join(names))
             elif isinstance(node, ast.AsyncFunctionDef):
-                continue  # mypyc's coroutine functions have no __doc__
+                c_name = f"the coroutine {module}.{'.'.join(names)}"  # has no C name, and cannot have a __doc__
             else:
                 c_name = "CPyPy_" + c_names.private_name(module, ".".join(names))
             yield ".".join([module, *names]), c_name, ast.get_docstring(node, clean=False)

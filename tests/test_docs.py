@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -46,7 +46,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 def documented(node: Documented, found: Any) -> Iterator[tuple[Any, str]]:
     """*found* and its members that have a docstring in the source, and the docstring."""
     doc = ast.get_docstring(node)
-    if doc and not isinstance(node, ast.AsyncFunctionDef):  # compiled, these have none
+    if doc:
         yield found, doc
     if isinstance(node, ast.Module | ast.ClassDef):
         for child in node.body:
@@ -78,8 +78,6 @@ def public_methods() -> Iterator[tuple[str, Any]]:
 def test_public_method_has_docstring_and_signature(name: str, found: Any) -> None:
     if name.endswith((".with_traceback", ".add_note")):
         return  # Python's own
-    if inspect.iscoroutinefunction(found) and not isinstance(found, FunctionType):
-        return  # mypyc gives these neither
     assert inspect.getdoc(found)
     if not isinstance(found, property):
         assert inspect.signature(found).parameters

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import aiopurgatory
-from aiopurgatory import following
 from aiopurgatory.core import parking
 from aiopurgatory.operations.compiled import watermark
 from aiopurgatory.timer import timer
@@ -18,7 +17,7 @@ def test_form_is_the_one_asked_for() -> None:
 
 
 def test_compiled_tells_the_truth() -> None:
-    for module in (following, parking, timer, watermark):
+    for module in (parking, timer, watermark):
         assert (Path(str(module.__file__)).suffix == ".so") is aiopurgatory.COMPILED
 
 

@@ -1,4 +1,7 @@
-"""The iterator behind Purgatory.follow(): the newest value of something that changes. Compiled for a quick delivery."""
+"""The iterator behind Purgatory.follow(): the newest value of something that changes.
+
+Not compiled: mypyc's coroutines pass exceptions on by throw() with three arguments, and Python 3.12 warns of that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from math import inf
-from types import CoroutineType, TracebackType
+from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
 from .core.awaiter import take
@@ -27,7 +30,7 @@ class Following(Generic[R]):
     it can be iterated further, from the last value on: nothing is lost.
     """
 
-    __slots__ = ("_follower", "_idle", "_is_over", "_keys", "_purgatory", "_read", "_retries", "_since")
+    __slots__ = ("__weakref__", "_follower", "_idle", "_is_over", "_keys", "_purgatory", "_read", "_retries", "_since")
 
     def __init__(
         self,
@@ -61,28 +64,26 @@ class Following(Generic[R]):
         try:
             while True:
                 if is_called:
-                    found: Any = None  # compiled code would check other types, with messages of its own
+                    found = reading = None
                     try:
-                        reading: Any = self._read(self._since)
-                        if type(reading) is not CoroutineType and not isinstance(reading, Awaitable):
-                            raise TypeError(
-                                f"read must be an async def, or return an awaitable; it returned {reading!r}"
-                            )
+                        reading = self._read(self._since)
                         found = await reading
                         follower.end(found is not None)
                         if self._retries is not None:
                             self._retries.clear()
                         if found is not None:
-                            if not isinstance(found, tuple) or len(found) != 2:
-                                raise TypeError(
-                                    f"read must return a pair (since, value), or None; it returned {found!r}"
-                                )
-                            pair: tuple[Any, R] = found
-                            self._since = pair[0]
-                            return pair[1]
+                            since, value = found
+                            self._since = since
+                            return value
                     except BaseException as exc:
-                        if not self._goes_on(follower, exc, found):
-                            raise
+                        error = self._failure(follower, exc, reading, found)
+                        try:
+                            if error is exc:
+                                raise
+                            if error is not None:
+                                raise error from None
+                        finally:
+                            del error  # it keeps this frame
                     if follower.take_idle():
                         return None  # type: ignore[return-value]  # follow() says so
                 else:
@@ -124,19 +125,26 @@ class Following(Generic[R]):
         self._follower = self._purgatory.watch(Follower(self._idle), self._keys)
         return self._follower
 
-    def _goes_on(self, follower: Follower, exc: BaseException, found: object) -> bool:
-        """A read raised *exc*, or *found* no pair. Returns: does the iteration go on?"""
-        if not follower.was_interrupted():
-            if not isinstance(exc, Exception):
-                self._leave(follower)
-                return False
-            if found is not None or self._retries is None or not self._retries.has_failed(exc):
-                self._is_over, self._follower = True, None
-                follower.end(False)
-                follower.fail(exc)
-                return False
+    def _failure(self, follower: Follower, exc: BaseException, reading: object, found: object) -> BaseException | None:
+        """A read raised *exc*, or *found* no pair. Returns: what the consumer gets; None: the iteration goes on."""
+        if follower.was_interrupted():
+            follower.end(False)
+            return None
+        if not isinstance(exc, Exception):
+            self._leave(follower)
+            return exc
+        error = exc
+        if found is not None:
+            error = TypeError(f"read must return a pair (since, value), or None; it returned {found!r}")
+        elif self._retries is not None and self._retries.has_failed(exc):
+            follower.end(False)
+            return None
+        elif isinstance(exc, TypeError) and reading is not None and not isinstance(reading, Awaitable):
+            error = TypeError(f"read must be an async def, or return an awaitable; it returned {reading!r}")
+        self._is_over, self._follower = True, None
         follower.end(False)
-        return True
+        follower.fail(error)
+        return error
 
     def _end(self, follower: Follower) -> NoReturn:
         """*follower* has ended. Raises: StopAsyncIteration, or its failure."""
