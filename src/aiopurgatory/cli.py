@@ -6,23 +6,22 @@ import argparse
 import importlib
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 from .errors import PurgatoryError
 
 #: The stages in their order. Each is a module of the pipeline, imported only when it runs.
 STAGES: Final = {
-    "run": "journal -> all results but stream's, in one session; a second call runs only stages with changed inputs",
+    "run": "journal -> the results of all stages, in one session; a second call runs only stages with changed inputs",
     "ingest": "journal -> clean table by date; impossible rows are quarantined with a reason",
     "report": "clean table -> activity per minute, and changes since the day before: tables and one page",
     "fit": "clean table -> a model of the workload: arrivals, times to completion, keys",
     "generate": "model -> a trace of any size to replay",
     "simulate": "trace -> replays by the library's own timer and core, for each of many settings",
     "advise": "simulations -> the settings to use, and the cost of the others",
-    "stream": "journal, while it is written -> the report's table per minute, kept current; alerts",
 }
 
 #: The exit status after Ctrl-C, as in shells.
@@ -47,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Shells complete folders with a slash; messages would show two.
         chosen = parser.parse_args([each.removesuffix("/") or each for each in rest])
         out = Path(chosen.out)
-        _run(name, stage, chosen)
+        begun = time.monotonic()
+        stage.run(chosen)
+        print(f"{name}: done in {time.monotonic() - begun:.1f} s", file=sys.stderr)
     except (ImportError, PurgatoryError) as error:
         return _failed(name, str(error))
     except KeyboardInterrupt:
@@ -56,18 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failures = importlib.import_module("aiopurgatory.pipeline.spark.failures")
         return _failed(name, failures.describe(error, out))
     return 0
-
-
-def _run(name: str, stage: ModuleType, chosen: argparse.Namespace) -> None:
-    """Run *stage*, and show its progress."""
-    progress = importlib.import_module("aiopurgatory.pipeline.spark.progress")
-    parts = getattr(stage, "PARTS", None)
-    with progress.display(parts or (name,)):
-        if parts:
-            stage.run(chosen)
-        else:
-            with progress.stage(name):
-                stage.run(chosen)
 
 
 def _failed(name: str, why: str) -> int:

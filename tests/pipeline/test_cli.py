@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
-import pty
 import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,26 +90,6 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"here", "journal", "clean", "report"}
     assert not list((tmp_path / "here").iterdir())
     assert not list(tmp_path.glob("*/.spark-*"))
-
-
-@pytest.mark.slow
-def test_command_on_a_terminal_shows_its_progress(tmp_path: Path) -> None:
-    write(tmp_path / "journal", [operation(0)])
-    ours, theirs = pty.openpty()
-    running = subprocess.Popen(
-        command("ingest", "journal", "clean"), stdout=subprocess.DEVNULL, stderr=theirs, cwd=tmp_path
-    )
-    os.close(theirs)
-    shown = b""
-    with suppress(OSError):  # which is how Linux says that nobody writes to it any more
-        while part := os.read(ours, 1024):
-            shown += part
-    os.close(ours)
-    assert running.wait() == 0
-    assert b"ingest" in shown
-    assert b"running" in shown
-    assert b"done" in shown
-    assert b" tasks" in shown
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.spark.failures import TRACE, JobFailedError, plain_errors
@@ -84,28 +84,6 @@ def test_full_disk_says_so(spark: SparkSession, tmp_path: Path) -> None:
     finally:
         subprocess.run(["umount", "--lazy", small], check=True)
     assert line == f"no space left on device: free some on the disk of {small}, and run it again"
-
-
-@pytest.mark.parametrize("torn", ["metadata", "offsets/0", "commits/0"])
-def test_torn_checkpoint_says_what_to_remove(spark: SparkSession, tmp_path: Path, torn: str) -> None:
-    source, out = tmp_path / "source", tmp_path / "out"
-    spark.range(3).write.parquet(str(source))
-
-    def take(batch: DataFrame, _: int) -> None:
-        batch.collect()
-
-    def stream() -> None:
-        writer = spark.readStream.schema("id long").parquet(str(source)).writeStream.foreachBatch(take)
-        query = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True).start()
-        query.awaitTermination()
-
-    stream()
-    file = out / "checkpoint" / torn
-    file.write_text('v1\n{"tor')
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    spark.range(3).write.mode("append").parquet(str(source))
-    line = failed(out, stream)
-    assert line.startswith(f"the checkpoint is torn: remove both {out}/checkpoint and {out}/batches, and")
 
 
 HUNGRY = """

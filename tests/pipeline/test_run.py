@@ -17,7 +17,6 @@ from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.advise import AdviceError
 from aiopurgatory.pipeline.cleaning.clean_table import published
 from aiopurgatory.pipeline.run import PARTS, BusyError, Options, run_all
-from aiopurgatory.pipeline.spark import progress
 from aiopurgatory.pipeline.spark.scratch import PREFIX
 
 from .journals import expired, operation, write
@@ -37,8 +36,7 @@ def called(
 ) -> tuple[str, list[str]]:
     """Run; return the advice, and the stages made."""
     capsys.readouterr()
-    with progress.display(PARTS):
-        said = run_all(lambda: spark, str(journal), out, options)
+    said = run_all(lambda: spark, str(journal), out, options)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in lines] == list(PARTS)
     return said, [line.split(":")[0] for line in lines if "done in" in line]

@@ -18,6 +18,8 @@ import fcntl
 import hashlib
 import json
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -35,7 +37,7 @@ from .cleaning.clean_table import read_clean
 from .cleaning.files import list_files
 from .cleaning.journal_tables import OPERATIONS
 from .page.promises import Limits
-from .spark import folders, progress
+from .spark import folders
 from .spark.scratch import remove_abandoned
 from .spark.session import stage_session
 from .workload import simulations
@@ -215,11 +217,12 @@ class _Run:
         """
         made_from = _digest(repr((aiopurgatory.__version__, inputs)).encode())
         if not self._options.again and result.exists() and self._marks.made_from.get(name) == made_from:
-            progress.skip(name)
+            _say(f"{name}: skipped, its inputs have not changed since the last run")
             return made_from
         self._marks.remove(name)
-        with progress.stage(name):
-            make()
+        begun = time.monotonic()
+        make()
+        _say(f"{name}: done in {time.monotonic() - begun:.1f} s")
         if not (name == "ingest" and self._incomplete):
             self._marks.set(name, made_from)
         return made_from
@@ -271,6 +274,10 @@ def newest_manifest(clean: Path) -> str:
     """Return a digest of the clean table's newest manifest, which lists its files."""
     newest = max((clean / "manifests").glob("[0-9]*.json"))
     return _digest(newest.read_bytes())
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _digest(content: bytes) -> str:

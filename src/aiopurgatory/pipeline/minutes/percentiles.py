@@ -1,7 +1,6 @@
 """Weighted percentiles that add up: counts in buckets that grow by 4 %, so each value is accurate to 2 %.
 
-Source: DDSketch (Masson, Rim, Lee, VLDB 2019). Histograms are added by adding counts: minutes make days, and
-the batches of a stream make the same table as one batch.
+Source: DDSketch (Masson, Rim, Lee, VLDB 2019). Histograms are added by adding counts: minutes make days.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Limits:
     """The promises for every minute.
 
     Attributes:
-        max_expired_share: share of a purgatory's operations that may expire (default: 0.5, as in the stream's alert).
+        max_expired_share: share of a purgatory's operations that may expire (default: 0.5).
         max_lateness_ms: the 99th percentile of lateness of expired operations (default: 100). No minute keeps a limit
             below the purgatory's tick.
         max_missed_share: share of a purgatory's operations that may be completed by the last try at their deadline

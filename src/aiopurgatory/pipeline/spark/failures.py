@@ -21,11 +21,6 @@ _LOG_BYTES: Final = 1_000_000
 _HEAP: Final = r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit|Total memory usage .* exceeds"
 _WORKER: Final = r"Python worker exited unexpectedly|ExecutorLostFailure|^MemoryError|: MemoryError|ArrowMemoryError"
 _GONE: Final = r"Answer from Java side is empty|Error while obtaining a new communication channel|Connection refused"
-_CHECKPOINT: Final = (
-    r"OffsetSeqLog|OffsetSeq\b|CommitLog|HDFSMetadataLog|AsyncLog|FileStreamSourceLog|CompactibleFileStreamLog"
-    r"|Unexpected end-of-input|JsonEOFException|JsonParseException"
-    r"|StreamMetadata|MALFORMED_LOG|Incomplete log file|CANNOT_LOAD_STATE_STORE|StateStoreCheckpoint|/checkpoint/state/"
-)
 _OWN: Final = r"^aiopurgatory\.[\w.]*\.(\w+Error): (.+)$"
 _PYTHON: Final = r"^(?:\w+\.)*((?!Py4J)\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
 _JAVA: Final = r"^(?:: |Caused by: )?((?:\w+\.)+\w*(?:Exception|Error|Failure)\w*): (.+)$"
@@ -80,11 +75,6 @@ def explain(error: BaseException, out: Path) -> str:
         return _short(message if name == "ValueError" else f"{name}: {message}")
     if denied := re.findall(r"^.*(?:Permission denied|AccessControlException).*$", text, re.MULTILINE):
         return f"permission denied: {_short(denied[-1])}"
-    if re.search(_CHECKPOINT, text):
-        return (
-            f"the checkpoint is torn: remove both {out}/checkpoint and {out}/batches, and start again; "
-            "the stream then reads the whole journal again"
-        )
     causes = re.findall(_JAVA, text, re.MULTILINE)
     return _short(f"{causes[-1][0].rsplit('.', 1)[1]}: {causes[-1][1]}" if causes else text)
 

@@ -23,7 +23,6 @@ from .archive import ClassArchive
 from .archive import class_archive as find_archive
 from .failures import plain_errors
 from .java import Java, find_java
-from .progress import watch
 from .scratch import scratch_folder
 
 #: Spark's own log, in the scratch folder.
@@ -95,7 +94,7 @@ def session(
             options = [f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"', f'"-Daiopurgatory.log={folder / LOG}"']
             options += [f'"-Djava.io.tmpdir={folder}"', "-XX:-UsePerfData", archive.options, _FAST]
             builder = builder.master(master).config(map=dict(_HERE if master.startswith("local") else {}))
-            builder = builder.config("spark.ui.showConsoleProgress", False)
+            builder = builder.config("spark.ui.showConsoleProgress", sys.stderr.isatty())
             builder = builder.config("spark.driver.memory", memory)
             builder = builder.config("spark.driver.extraJavaOptions", " ".join(options).strip())
             builder = builder.config("spark.local.dir", str(folder))
@@ -116,7 +115,6 @@ def stage_session(name: str, args: argparse.Namespace) -> AbstractContextManager
 
 @contextmanager
 def _stopped(spark: SparkSession) -> Iterator[SparkSession]:
-    watch(spark)
     try:
         yield spark
     except BaseException:
