@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import truediv
 from pathlib import Path
 from statistics import median
@@ -22,8 +23,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import aiopurgatory
-from aiopurgatory.pipeline.generate import generate, generate_table
-from aiopurgatory.pipeline.simulate import grid, simulate
+from aiopurgatory.pipeline.generate import generate_folder, generate_table
+from aiopurgatory.pipeline.simulate import grid, simulate_folder
 from aiopurgatory.pipeline.spark.session import session
 from aiopurgatory.pipeline.workload.model import WORKLOADS
 from aiopurgatory.replay.replay import replay
@@ -76,21 +77,15 @@ def benchmark(options: list[str]) -> float:
 
 
 def generated(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
-    """Return rows per second that generate makes, with and without writing Parquet."""
+    """Return rows per second that generate writes."""
     with session("bench", scratch=folder, master="local[2]") as spark:
 
-        def make() -> Any:
-            return generate(spark, [WORKLOADS["few"]], args.generate)
+        def write() -> None:
+            generate_folder(lambda: spark, [WORKLOADS["few"]], args.generate, str(folder / "trace"))
 
-        make().limit(10).collect()  # the first job starts the workers
-        make().write.mode("overwrite").parquet(str(folder / "warm"))
-        writes = {
-            "parquet": lambda: make().write.mode("overwrite").parquet(str(folder / "trace")),
-            "nowhere": lambda: make().write.format("noop").mode("overwrite").save(),
-        }
-        for where, write in writes.items():
-            seconds = median(timed(write) for _ in range(args.rounds))
-            yield {"what": "generate", "to": where, "rows": args.generate, "rows_per_second": args.generate / seconds}
+        write()  # the first job starts the workers
+        seconds = median(timed(write) for _ in range(args.rounds))
+        yield {"what": "generate", "to": "parquet", "rows": args.generate, "rows_per_second": args.generate / seconds}
 
 
 def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
@@ -102,9 +97,10 @@ def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
     for cores in (1, 2):
         with session("bench", scratch=folder, master=f"local[{cores}]") as spark:
             small = [Setting(tick_ms=tick_ms) for tick_ms in (1.0, 2.0, 3.0, 4.0)]
-            simulate(spark.read.parquet(str(trace)).limit(1_000), small).collect()
-            found = simulate(spark.read.parquet(str(trace)), settings)
-            took[cores] = median(timed(found.collect) for _ in range(args.rounds))
+            start = partial(lambda known: known, spark)
+            simulate_folder(start, str(trace), str(folder), small)
+            replays = partial(simulate_folder, start, str(trace), str(folder), settings)
+            took[cores] = median(timed(replays) for _ in range(args.rounds))
     yield {
         "what": "simulate, local[2] / local[1]",
         "form": FORM,

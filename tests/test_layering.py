@@ -94,8 +94,6 @@ FLOORS = [
 EXCEPTIONS = {
     ("purgatory.py", "_get_running_loop"): "asyncio documents it as the quickest way",
     ("purgatory.py", "_current_tasks"): "Python 3.11 has no quicker way, and changes no more",
-    ("pipeline/spark/folders.py", "_jvm"): "PySpark has no other way to Hadoop's file systems",
-    ("pipeline/spark/folders.py", "_jsc"): "PySpark has no other way to Hadoop's configuration",
 }
 
 MODULES = sorted(ROOT.rglob("*.py"))

@@ -314,14 +314,9 @@ def _hot_keys(operations: str) -> str:
     by = "purgatory, key_hash"
     rows = f"(SELECT * FROM {operations} SEMI JOIN top USING ({by}))"
     return f"""
-        SELECT purgatory, place, key_hash, key, operations, share, keys_each,
-            coalesce(fan_out_mean, 0) AS fan_out_mean, coalesce(fan_out_peak, 0) AS fan_out_peak
-        FROM top
+        SELECT purgatory, place, key_hash, key, operations, share, keys_each FROM top
         LEFT JOIN (SELECT {by}, min(key[:200]) AS key FROM {rows} WHERE key IS NOT NULL GROUP BY ALL) USING ({by})
-        LEFT JOIN (
-            SELECT {by}, avg(pending_mean) AS fan_out_mean, max(pending_peak) AS fan_out_peak
-            FROM ({_pending(rows, by)}) GROUP BY ALL
-        ) USING ({by}) ORDER BY purgatory, place"""
+        ORDER BY purgatory, place"""
 
 
 def _work(statistics: str) -> str:

@@ -25,8 +25,8 @@ def ours(scratch: Path, cores: int, memory: str) -> Iterator[Once]:
     with session("bench", scratch=scratch, master=f"local[{cores}]", memory=memory) as spark:
 
         def once(journal: Path, out: Path) -> int:
-            counts = ingest(spark, str(journal), str(out / "clean"))["operations"]
-            report(spark, str(out / "clean"), str(out / "report"))
+            counts = ingest(lambda: spark, str(journal), str(out / "clean"))["operations"]
+            report(lambda: spark, str(out / "clean"), str(out / "report"))
             return counts.rows_out
 
         spark.range(1).count()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = Path()
     # Without a handler, py4j prints a traceback of forty lines on Ctrl-C.
     logging.getLogger().addHandler(logging.NullHandler())
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         stage = importlib.import_module(f"aiopurgatory.pipeline.{name}")
         parser = argparse.ArgumentParser(
@@ -57,6 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failures = importlib.import_module("aiopurgatory.pipeline.spark.failures")
         return _failed(name, failures.describe(error, out))
     return 0
+
+
+def _terminate(number: int, _: object) -> None:
+    """End as by Ctrl-C: Spark stops, and its temporary files are removed."""
+    raise SystemExit(128 + number)
 
 
 def _failed(name: str, why: str) -> int:

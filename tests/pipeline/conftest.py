@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.pipeline.spark.session import session
+from aiopurgatory.pipeline.spark.tasks import Spark
 
 HERE = Path(__file__).parent
 
@@ -27,10 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["TZ"] = "UTC"  # collect() gives the times of day of this process
-    time.tzset()
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    """Start Spark when a test first calls it. Most need no Spark, as their work is a single task."""
     settings = {"spark.sql.shuffle.partitions": "2"}
     scratch = tmp_path_factory.mktemp("spark")
-    with session("tests", scratch=scratch, master="local[2]", settings=settings) as spark:
-        yield spark
+    with ExitStack() as stack:
+
+        @cache
+        def start() -> SparkSession:
+            return stack.enter_context(session("tests", scratch=scratch, master="local[2]", settings=settings))
+
+        yield start

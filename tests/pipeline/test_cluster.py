@@ -17,16 +17,14 @@ from pathlib import Path
 
 import pytest
 from pyspark.find_spark_home import _find_spark_home
-from pyspark.sql import SparkSession
-from pyspark.testing import assertDataFrameEqual
 
 import aiopurgatory
-from aiopurgatory.pipeline.cleaning.clean_table import published, read_clean
-from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
+from aiopurgatory.pipeline.cleaning.versions import published
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.spark.java import find_java
+from aiopurgatory.pipeline.spark.tasks import Spark
 
-from .journals import NOON, operation, write
+from .journals import NOON, clean_table, operation, write
 
 SPARK = Path(_find_spark_home())
 JOB = "from aiopurgatory.cli import main\n\nraise SystemExit(main())\n"
@@ -126,7 +124,7 @@ def wait_until(what: str, true: object, process: subprocess.Popen[bytes] | None 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_cluster_worker_killed_in_the_middle_same_result(spark: SparkSession, tmp_path: Path) -> None:
+def test_cluster_worker_killed_in_the_middle_same_result(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     for number in range(24):
         host = f"host-{number % 4}"  # the files of all hosts lie side by side
@@ -149,8 +147,8 @@ def test_cluster_worker_killed_in_the_middle_same_result(spark: SparkSession, tm
         kill(cluster.workers[0])
         assert job.wait() == 0
     assert (out / "advice.md").exists()
-    counts = published(spark, str(out / "clean")).counts["operations"]
+    counts = published(str(out / "clean")).counts["operations"]
     assert (counts["rows_in"], counts["rows_out"], counts["duplicates"]) == (75_000, 72_000, 3_000)
     ingest(spark, str(journal), str(tmp_path / "here"))
-    both = [read_clean(spark, str(folder), OPERATIONS) for folder in (out / "clean", tmp_path / "here")]
-    assertDataFrameEqual(both[0].orderBy("sequence"), both[1].orderBy("sequence"), checkRowOrder=True)
+    both = [clean_table(folder).sort_by("sequence") for folder in (out / "clean", tmp_path / "here")]
+    assert both[0].to_pylist() == both[1].to_pylist()

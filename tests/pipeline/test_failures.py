@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.spark.failures import TRACE, JobFailedError, plain_errors
+from aiopurgatory.pipeline.spark.tasks import Spark
 
 
 def failed(out: Path, job: Callable[[], object]) -> str:
@@ -25,7 +25,7 @@ def failed(out: Path, job: Callable[[], object]) -> str:
     return line
 
 
-def worker(spark: SparkSession, code: str) -> Callable[[], object]:
+def worker(spark: Spark, code: str) -> Callable[[], object]:
     """Run *code* in a Python worker."""
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -33,7 +33,7 @@ def worker(spark: SparkSession, code: str) -> Callable[[], object]:
             exec(code)
             yield batch
 
-    return lambda: spark.range(1).mapInArrow(each, "id long").collect()
+    return lambda: spark().range(1).mapInArrow(each, "id long").collect()
 
 
 REFUSE = "from aiopurgatory.errors import PurgatoryError\nraise PurgatoryError('timeout must be > 0 s, got -1')"
@@ -50,11 +50,11 @@ REFUSE = "from aiopurgatory.errors import PurgatoryError\nraise PurgatoryError('
         ("raise OSError(28, 'No space left on device')", "no space left on device: free some on the disk of"),
     ],
 )
-def test_worker_fails_says_why(spark: SparkSession, tmp_path: Path, code: str, line: str) -> None:
+def test_worker_fails_says_why(spark: Spark, tmp_path: Path, code: str, line: str) -> None:
     assert failed(tmp_path, worker(spark, code)).startswith(line)
 
 
-def test_whole_trace_is_kept_and_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_whole_trace_is_kept_and_named(spark: Spark, tmp_path: Path) -> None:
     line = failed(tmp_path, worker(spark, "1 / 0"))
     assert line.endswith(f"(full traceback: {tmp_path / TRACE})")
     trace = (tmp_path / TRACE).read_text()
@@ -67,20 +67,20 @@ def test_plain_errors_own_error_passes(tmp_path: Path) -> None:
     assert not (tmp_path / TRACE).exists()
 
 
-def test_java_fails_says_the_deepest_cause(spark: SparkSession, tmp_path: Path) -> None:
-    line = failed(tmp_path, lambda: spark.sql("SELECT id / 0 FROM range(1)").collect())
+def test_java_fails_says_the_deepest_cause(spark: Spark, tmp_path: Path) -> None:
+    line = failed(tmp_path, lambda: spark().sql("SELECT id / 0 FROM range(1)").collect())
     assert "DIVIDE_BY_ZERO" in line
     assert "\tat" not in line
 
 
-def test_full_disk_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_full_disk_says_so(spark: Spark, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", small], capture_output=True)
     if mounted.returncode:
         pytest.skip("a small disk takes root and mount")
     try:
-        line = failed(small, lambda: spark.range(2_000_000).selectExpr("uuid()").write.parquet(f"{small}/table"))
+        line = failed(small, lambda: spark().range(2_000_000).selectExpr("uuid()").write.parquet(f"{small}/table"))
     finally:
         subprocess.run(["umount", "--lazy", small], check=True)
     assert line == f"no space left on device: free some on the disk of {small}, and run it again"
@@ -92,7 +92,7 @@ logging.getLogger().addHandler(logging.NullHandler())  # as the command does, or
 from aiopurgatory.pipeline.spark.session import session
 try:
     with session("hungry", scratch=sys.argv[1], master="local[1]", class_archive=False) as spark:
-        spark.range(1).selectExpr("length(repeat(uuid(), 50000000))").collect()
+        spark().range(1).selectExpr("length(repeat(uuid(), 50000000))").collect()
 except Exception as error:
     print(type(error).__name__, error)
 """

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import exp, log, nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.testing import assertDataFrameEqual
 
+from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.journal.schema import OPERATIONS
+from aiopurgatory.pipeline.cleaning.versions import published
 from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.generate import Array, generate_table
-from aiopurgatory.pipeline.workload import aggregates
-from aiopurgatory.pipeline.workload.model import FEW, MANY, ModelError, Workload, read_model, write_model
-
-COLUMNS = (
-    "purgatory STRING, kind STRING, key_count INT, key_hash BIGINT, watched_at TIMESTAMP, waited_us BIGINT, "
-    "timeout_us BIGINT, outcome STRING, missed_trigger BOOLEAN, weight DOUBLE"
+from aiopurgatory.pipeline.ingest import ingest
+from aiopurgatory.pipeline.minutes import sums
+from aiopurgatory.pipeline.spark.tasks import Spark
+from aiopurgatory.pipeline.workload.model import (
+    FEW,
+    MANY,
+    ModelError,
+    Workload,
+    expected_shares,
+    read_model,
+    write_model,
 )
+
+from .journals import NOON, expired, operation, write
+
 MADE = replace(
     MANY,
     purgatory="fetch",
@@ -37,50 +48,51 @@ MADE = replace(
 )
 
 
-def journal(spark: SparkSession, workload: Workload, count: int, keep_completed: float = 1.0) -> DataFrame:
-    """Return the rows of an ideal purgatory for *count* operations; of the completed ones, a share."""
+NIGHT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def made(folder: Path, workload: Workload, count: int, keep_completed: float = 1.0) -> None:
+    """Write the journal of an ideal purgatory for *count* operations; of the completed ones, a share."""
     table = generate_table([workload], count)
     done_us: Array = table["completion_us"].fill_null(1 << 60).to_numpy()
     timeout_us = table["timeout_us"].to_numpy()
     completed = done_us < timeout_us
     keys = table["keys"].to_pylist()
-    random = np.random.default_rng(9)
-    kept = ~completed | (random.random(count) < keep_completed)
+    kept = ~completed | (np.random.default_rng(9).random(count) < keep_completed)
+    watched = table["arrival_us"].to_numpy() + workload.first_hour * 3_600_000_000
     columns: dict[str, Any] = {
+        **{name: [value] * count for name, value in operation().items()},
         "purgatory": [workload.purgatory] * count,
         "kind": [workload.kind] * count,
-        "key_count": pa.array([len(each) for each in keys], pa.int32()),
+        "key_count": [len(each) for each in keys],
         "key_hash": [each[0] * 7919 for each in keys],
-        "watched_at": pa.array(
-            table["arrival_us"].to_numpy() + workload.first_hour * 3_600_000_000, pa.timestamp("us", "UTC")
-        ),
+        "watched_at": pa.array(watched + int(NIGHT.timestamp()) * 1_000_000, pa.timestamp("us", "UTC")),
         "waited_us": np.minimum(done_us, timeout_us),
         "timeout_us": timeout_us,
         "outcome": np.where(completed, "completed", "expired"),
-        "missed_trigger": np.zeros(count, bool),
+        "lateness_us": pa.array(np.zeros(count, np.int64), mask=completed),
+        "sequence": np.arange(count),
         "weight": np.where(completed, 1 / keep_completed, 1.0),
     }
-    return spark.createDataFrame(pa.table(columns).filter(pa.array(kept)))
+    rows = pa.table({name: columns[name] for name in OPERATIONS.names}).cast(OPERATIONS).filter(pa.array(kept))
+    place = folder / "journal" / "operations" / f"date={NIGHT:%Y-%m-%d}" / "hour=11"
+    place.mkdir(parents=True)
+    pq.write_table(rows, place / "a.parquet")
 
 
-def row(**changes: Any) -> tuple[Any, ...]:
-    known: dict[str, Any] = {
-        "purgatory": "p",
-        "kind": "k",
-        "key_count": 1,
-        "key_hash": 1,
-        "watched_at": datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC),
-        "waited_us": 1_000,
-        "timeout_us": 5_000,
-        "outcome": "completed",
-        "missed_trigger": False,
-        "weight": 1.0,
-    }
-    return tuple({**known, **changes}.values())
+def fitted(spark: Spark, folder: Path, rows: Sequence[dict[str, Any]] = ()) -> list[Workload]:
+    """Write *rows* by the day of their beginning, ingest the journal, and fit."""
+    days = {row["watched_at"].date() for row in rows}
+    for day in days:
+        own = [row | {"sequence": number} for number, row in enumerate(rows) if row["watched_at"].date() == day]
+        write(folder / "journal", own, f"{day}", at=own[0]["watched_at"])
+    ingest(spark, str(folder / "journal"), str(folder / "clean"))
+    return fit(spark, str(folder / "clean"))
 
 
-def test_fit_recovers_the_model_within_two_percent(spark: SparkSession) -> None:
-    (found,) = fit(journal(spark, MADE, 100_000))
+def test_fit_recovers_the_model_within_two_percent(spark: Spark, tmp_path: Path) -> None:
+    made(tmp_path, MADE, 100_000)
+    (found,) = fitted(spark, tmp_path)
     assert (found.purgatory, found.kind, found.first_hour) == ("fetch", "Fetch", 11)
     assert found.p50_ms == pytest.approx(200, rel=0.02)
     assert found.sigma == pytest.approx(MADE.sigma, rel=0.02)
@@ -90,131 +102,141 @@ def test_fit_recovers_the_model_within_two_percent(spark: SparkSession) -> None:
     assert found.arrivals_per_second[12] == pytest.approx(60, rel=0.02)
     assert dict(found.timeouts_ms) == pytest.approx({100.0: 0.5, 30_000.0: 0.5}, rel=0.02)
     assert dict(found.key_counts) == pytest.approx({1: 0.25, 3: 0.75}, rel=0.02)
-    assert all(found.evidence[part]["fits"] for part in ("poisson", "completion", "popularity"))
-    text = " ".join(found.findings)
-    assert "NOT" not in text
-    assert "Arrivals are Poisson" in text
+    assert all(found.evidence[part]["fits"] for part in ("completion", "popularity"))
+    assert "NOT" not in " ".join(found.findings)
 
 
-def test_fit_honours_weights(spark: SparkSession) -> None:
-    (found,) = fit(journal(spark, MADE, 100_000, keep_completed=0.25))
+def test_fit_honours_weights(spark: Spark, tmp_path: Path) -> None:
+    made(tmp_path, MADE, 100_000, keep_completed=0.25)
+    (found,) = fitted(spark, tmp_path)
     assert found.p50_ms == pytest.approx(200, rel=0.02)
     assert found.sigma == pytest.approx(MADE.sigma, rel=0.02)
     assert found.evidence["operations"] == pytest.approx(100_000, rel=0.02)
     assert found.arrivals_per_second[12] == pytest.approx(60, rel=0.02)
-    assert found.evidence["poisson"]["fits"]
     assert found.timeouts_ms[0][1] == pytest.approx(0.5, rel=0.02)
+    intervals = found.evidence["completion"]["intervals"]
+    for name, value in (("p50_ms", 200.0), ("sigma", MADE.sigma), ("p99_ms", 200 * exp(MADE.sigma * 2.3263))):
+        low, high = intervals[name]
+        assert low < value < high
+        assert 1 < high / low < 1.2
+    assert " ".join(found.findings).count("(95 %: ") == 3
 
 
-def test_fit_names_what_does_not_fit(spark: SparkSession) -> None:
-    begin = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp())
+def test_fit_names_what_does_not_fit(spark: Spark, tmp_path: Path) -> None:
     rows = [
-        row(
-            watched_at=datetime.fromtimestamp(begin + second, UTC),
+        operation(
+            watched_at=NOON + timedelta(seconds=second),
             waited_us=100 if number % 2 else 4_000_000 + number,
             key_hash=0 if number % 2 else number + 100 * second,
         )
         for second in range(0, 600, 10)
         for number in range(100)
     ]
-    (found,) = fit(spark.createDataFrame(rows, COLUMNS))
+    (found,) = fitted(spark, tmp_path, rows)
     text = " ".join(found.findings)
-    for sentence in (
-        "ARRIVALS ARE NOT POISSON: they come in bursts",
-        "ARE NOT LOG-NORMAL",
-        "KEY POPULARITY IS NOT ZIPF",
-    ):
-        assert sentence in text
+    assert "ARE NOT LOG-NORMAL" in text
+    assert "KEY POPULARITY IS NOT ZIPF" in text
     assert "23 of the 24 hours of the day were not seen" in text
 
 
-def test_fit_twice_is_the_same_and_survives_json(spark: SparkSession, tmp_path: Path) -> None:
-    rows = journal(spark, MADE, 20_000)
-    first, second = fit(rows), fit(rows.repartition(7))
-    assert first[0].findings == second[0].findings
+def test_fit_twice_is_the_same_and_survives_json(spark: Spark, tmp_path: Path) -> None:
+    made(tmp_path, MADE, 20_000)
+    first, second = fitted(spark, tmp_path), fitted(spark, tmp_path)
+    assert first == second
     write_model(first, tmp_path / "out" / "model.json")
     (back,) = read_model(tmp_path / "out" / "model.json")
     assert replace(back, evidence={}) == replace(first[0], evidence={})
     assert len(generate_table([back], 1_000)) == 1_000
 
 
-def test_fit_nothing_completed_and_one_second_only(spark: SparkSession) -> None:
-    rows = [row(outcome="expired", waited_us=5_000), row(outcome="cancelled", waited_us=7, timeout_us=None)]
-    (found,) = fit(spark.createDataFrame(rows, COLUMNS))
+def test_fit_nothing_completed_and_one_second_only(spark: Spark, tmp_path: Path) -> None:
+    rows = [expired(timeout_us=5_000, waited_us=5_000), expired(timeout_us=None, waited_us=7_000)]
+    (found,) = fitted(spark, tmp_path, rows)
     assert (found.p50_ms, found.arrivals_per_second[0]) == (None, 2.0)
     assert found.timeouts_ms == ((5.0, 0.5), (None, 0.5))
-    assert any("NOTHING COMPLETED" in finding for finding in found.findings)
+    assert any("NOTHING ENDED" in finding for finding in found.findings)
 
 
-def test_fit_of_no_rows_is_no_model(spark: SparkSession) -> None:
-    assert fit(spark.createDataFrame([], COLUMNS)) == []
+def test_fit_of_no_rows_is_no_model(spark: Spark, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(waited_us=-1)])
+    with pytest.raises(PurgatoryError, match="no operations in"):
+        fitted(spark, tmp_path)
 
 
-def test_fit_keeps_purgatories_and_kinds_apart(spark: SparkSession) -> None:
-    rows = [row(purgatory=purgatory, kind=kind) for purgatory in "ab" for kind in "xy"]
-    assert [(each.purgatory, each.kind) for each in fit(spark.createDataFrame(rows, COLUMNS))] == [
-        ("a", "x"),
-        ("a", "y"),
-        ("b", "x"),
-        ("b", "y"),
-    ]
+def test_fit_keeps_purgatories_and_kinds_apart(spark: Spark, tmp_path: Path) -> None:
+    rows = [operation(purgatory=purgatory, kind=kind) for purgatory in "ab" for kind in "xy"]
+    found = [(each.purgatory, each.kind) for each in fitted(spark, tmp_path, rows)]
+    assert found == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
 
 
-def test_aggregates_of_each_kind_of_row(spark: SparkSession) -> None:
-    second = [datetime(2026, 11, 21, 12, 0, each, tzinfo=UTC) for each in range(3)]
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_fit_of_a_rare_kind_is_a_model(spark: Spark, tmp_path: Path, count: int) -> None:
+    rare = [operation(kind="rare", purgatory="rare", key_hash=n, waited_us=5 + n) for n in range(count)]
+    often = [operation(watched_at=NOON + timedelta(milliseconds=n), waited_us=1_000 + n) for n in range(500)]
+    found = {each.kind: each for each in fitted(spark, tmp_path, rare + often)}
+    assert found["rare"].evidence["operations"] == count
+    assert found["rare"].zipf == 0.0
+
+
+def test_fit_days_without_a_journal_are_not_idle(spark: Spark, tmp_path: Path) -> None:
+    hour = [operation(watched_at=NOON + timedelta(milliseconds=600 * n), waited_us=1_000 + n) for n in range(6_000)]
+    later = [row | {"watched_at": row["watched_at"] + timedelta(days=100)} for row in hour]
+    (found,) = fitted(spark, tmp_path, hour + later)
+    assert found.arrivals_per_second[12] == pytest.approx(6_000 / 3_600, rel=0.01)
+    assert found.evidence["hours_seen"] == [12]
+
+
+def test_fit_silent_hours_between_others_are_idle(spark: Spark, tmp_path: Path) -> None:
+    times = [NOON + timedelta(hours=hour, seconds=n) for hour in (0, 3) for n in range(600)]
+    (found,) = fitted(spark, tmp_path, [operation(watched_at=at) for at in times])
+    assert found.arrivals_per_second[12:15] == pytest.approx((1 / 6, 0.0, 0.0), rel=0.01)
+
+
+def test_fit_cancelled_operations_do_not_count_as_expired(spark: Spark, tmp_path: Path) -> None:
+    rows = [operation(watched_at=NOON + timedelta(seconds=n), waited_us=900_000 + n * 1_000) for n in range(60)]
+    rows = [row | {"outcome": "cancelled" if n % 2 else "completed"} for n, row in enumerate(rows)]
+    (found,) = fitted(spark, tmp_path, rows)
+    assert found.evidence["shares"] == {"at once": 0.0, "ended": 1.0, "last try": 0.0, "expired": 0.0}
+    assert expected_shares([found]) == {"fetch": 0.0}
+
+
+def test_shapes_of_each_kind_of_row(spark: Spark, tmp_path: Path) -> None:
     rows = [
-        row(watched_at=second[0], waited_us=0, key_hash=1),
-        row(watched_at=second[1], waited_us=1, key_hash=1, key_count=3, weight=2.0),
-        row(watched_at=second[1], waited_us=5_100, missed_trigger=True, key_hash=2, timeout_us=None),
-        row(watched_at=second[2], waited_us=0, outcome="failed", key_hash=3, key_count=10_000),
+        operation(waited_us=0),
+        operation(waited_us=1, key_count=3, weight=2.0),
+        operation(waited_us=5_100, missed_trigger=True, timeout_us=None),
+        operation(waited_us=0, outcome="failed", key_count=10_000),
+        expired(),
     ]
-    operations = spark.createDataFrame(rows, COLUMNS)
-    begin = int(second[0].timestamp())
-    found: dict[int, list[Row]] = {}
-    for each in aggregates.aggregates(operations).collect():
-        found.setdefault(each.what, []).append(each)
-    (hour,) = found[aggregates.ARRIVALS]
-    assert (hour.number, hour.weight, hour.squares, hour.squares_of_seconds) == (begin // 3600, 5.0, 7.0, 11.0)
-    assert (hour["first"], hour["last"]) == ((begin, 1.0, 1.0), (begin + 2, 1.0, 1.0))
-    assert [each[2:6] for each in found[aggregates.AT_ONCE]] == [(aggregates.AT_ONCE, 0, 1.0, 1.0)]
-    assert [each[2:6] for each in found[aggregates.COMPLETED]] == [(aggregates.COMPLETED, 0, 2.0, 4.0)]
-    (shorter,) = found[aggregates.SHORTER]
-    assert (shorter.number, shorter.total, shorter.total_squares) == pytest.approx((546, log(5_100), log(5_100) ** 2))
-    assert [each[2:6] for each in found[aggregates.LONGER]] == [(aggregates.LONGER, 0, 1.0, 1.0)]
-    assert {(each.number is None, each.total, each.weight) for each in found[aggregates.TIMEOUTS]} == {
-        (False, 20_000.0, 4.0),
-        (True, 0.0, 1.0),
-    }
-    assert {each.number: each.weight for each in found[aggregates.KEY_COUNTS]} == {1: 2.0, 3: 2.0, 64: 1.0}
-    assertDataFrameEqual(aggregates.keys_by_count(operations).select("count", "keys"), [(3.0, 1), (1.0, 2)])
+    fitted(spark, tmp_path, rows)
+    clean = str(tmp_path / "clean")
+    (path,) = published(clean).files(clean, "shapes")
+    found: dict[int, list[tuple[float, ...]]] = {}
+    for row in pq.ParquetFile(path).read().to_pylist():
+        numbers = tuple(row[name] for name in ("number", "operations", "squares", "total"))
+        found.setdefault(row["what"], []).append(numbers)
+    hour = int(NOON.timestamp()) // 3600
+    assert found[sums.BY_HOUR] == [(hour, 6.0, 8.0, 0.0)]
+    assert found[sums.AT_ONCE] == [(0, 2.0, 2.0, 0.0)]
+    assert found[sums.ENDED] == [(0, 2.0, 4.0, 0.0)]
+    assert found[sums.LAST_TRY] == [pytest.approx((546, 1.0, 1.0, log(5_100)))]
+    assert found[sums.EXPIRED] == [pytest.approx((int(64 * log(501_000)), 1.0, 1.0, log(501_000)))]
+    assert sorted((number < 0, total) for number, _, _, total in found[sums.TIMEOUTS]) == [(False, 2.5e6), (True, 0.0)]
+    assert [(number, operations) for number, operations, _, _ in found[sums.KEY_COUNTS]] == [
+        (1, 3.0),
+        (3, 2.0),
+        (64, 1.0),
+    ]
 
 
-def test_fit_states_intervals_around_its_estimates(spark: SparkSession) -> None:
-    (found,) = fit(journal(spark, MADE, 100_000, keep_completed=0.25))
-    intervals = found.evidence["intervals"]
-    assert found.evidence["confidence"] == 0.95
-    for name, value in (("p50_ms", found.p50_ms), ("sigma", found.sigma), ("zipf", found.zipf)):
-        low, high = intervals[name]
-        assert low < value < high
-        assert 1 < high / low < 1.2
-    low, high = intervals["p99_ms"]
-    assert low < 200 * exp(MADE.sigma * 2.3263) < high
-    assert sorted(intervals["arrivals_per_second"]) == ["11", "12"]
-    low, high = intervals["arrivals_per_second"]["12"]
-    assert low < found.arrivals_per_second[12] < high
-    assert " ".join(found.findings).count("(95 %: ") == 6  # two rates, p50, p99, sigma, zipf
-
-
-def test_fit_marks_what_is_extrapolated(spark: SparkSession) -> None:
-    short = replace(MADE, timeouts_ms=((300.0, 1.0),))
-    (found,) = fit(journal(spark, short, 20_000))
-    assert found.evidence["extrapolated_beyond_ms"] == pytest.approx(300)
+def test_fit_marks_what_is_extrapolated(spark: Spark, tmp_path: Path) -> None:
+    made(tmp_path, replace(MADE, timeouts_ms=((300.0, 1.0),)), 20_000)
+    (found,) = fitted(spark, tmp_path)
     assert found.evidence["extrapolated_percentiles"] == [90, 99]
-    assert found.evidence["extrapolated_hours"] == [hour for hour in range(24) if hour != 11]
+    assert found.evidence["hours_seen"] == [11]
     text = " ".join(found.findings)
-    assert "Extrapolated: p90, p99. No operation was seen for longer than 300 ms." in text
-    assert text.count(", extrapolated)") == 1  # p99 with its interval
-    assert " (extrapolated)" in text  # p90 has none
+    assert "Extrapolated: times over 300 ms, the longest that was seen." in text
+    assert text.count(" (extrapolated)") == 2
     assert "e+0" not in text
 
 

@@ -9,12 +9,11 @@ from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from aiopurgatory.cli import main
-from aiopurgatory.pipeline.generate import BLOCK, Blocks, chosen, generate, generate_table
+from aiopurgatory.pipeline.generate import BLOCK, Blocks, chosen, generate_folder, generate_table
+from aiopurgatory.pipeline.spark.tasks import Spark
 from aiopurgatory.pipeline.workload.model import (
     FEW,
     MANY,
@@ -25,7 +24,7 @@ from aiopurgatory.pipeline.workload.model import (
     read_model,
     write_model,
 )
-from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, SCHEMA, TraceError
+from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, TraceError, read_trace
 
 MIXED = replace(
     FEW,
@@ -141,29 +140,19 @@ def test_generate_argument_out_of_range_is_refused(change: dict[str, float], mes
         Blocks(**{"workloads": (FEW,), "count": 1, "seed": 1, **change})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 7])
-def test_generate_partitions_do_not_matter(spark: SparkSession, partitions: int) -> None:
-    count = 6 * BLOCK + 1
-    trace = generate(spark, [MIXED, NEVER], count, seed=3)
-    expected = generate_table([MIXED, NEVER], count, seed=3)
-    found = trace.coalesce(partitions) if partitions < trace.rdd.getNumPartitions() else trace.repartition(partitions)
-    table = found.toArrow().cast(SCHEMA)
-    if partitions == 7:
-        order = table["arrival_us"].to_numpy().argsort(kind="stable")
-        table = table.take(order)
-        assert table["arrival_us"].equals(expected["arrival_us"])
-    else:
-        assert table.equals(expected)
-
-
-def test_generate_stage_writes_a_trace_in_order_twice_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_generate_folder_twice_the_same_in_any_number_of_files(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_model([MIXED, NEVER, FEW], tmp_path / "model.json")
     workloads = chosen(read_model(tmp_path / "model.json"), "fetch")
     assert workloads == [MIXED, NEVER]
-    for _ in range(2):
-        trace = generate(spark, workloads, 3 * BLOCK)
-        trace.write.mode("overwrite").parquet(str(tmp_path / "trace"))
-        assert pq.read_table(tmp_path / "trace").cast(SCHEMA).equals(generate_table(workloads, 3 * BLOCK))
+    count = 3 * BLOCK + 1
+    for blocks in (20, 2):  # the second time on Spark
+        monkeypatch.setattr("aiopurgatory.pipeline.generate.BLOCKS_PER_FILE", blocks)
+        generate_folder(spark, workloads, count, str(tmp_path / "trace"), seed=3)
+        assert read_trace(str(tmp_path / "trace")).equals(generate_table(workloads, count, seed=3))
+    assert len(list((tmp_path / "trace").iterdir())) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"model.json", "trace"}
 
 
 def test_chosen_of_unknown_purgatory_is_refused() -> None:

@@ -14,93 +14,85 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal import schema as journal_schema
-from aiopurgatory.pipeline.cleaning.clean_table import read_clean, schema
-from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.cleaning.table_run import Counts
 from aiopurgatory.pipeline.cleaning.versions import FileDay, LostRowsError, current
 from aiopurgatory.pipeline.ingest import ingest
+from aiopurgatory.pipeline.spark.tasks import Spark
 
-from .journals import NOON, expired, operation, snapshot, write
+from .journals import NOON, clean_table, expired, operation, snapshot, write
 
 DAY = timedelta(days=1)
 COLUMNS = journal_schema.OPERATIONS
 
 
-def ingested(spark: SparkSession, folder: Path, **options: Any) -> Counts:
+def ingested(spark: Spark, folder: Path, **options: Any) -> Counts:
     options = {"max_torn": 1.0, **options}
     return ingest(spark, str(folder / "journal"), str(folder / "out"), **options)["operations"]
 
 
-def clean(spark: SparkSession, folder: Path) -> DataFrame:
-    return read_clean(spark, str(folder / "out"), OPERATIONS)
+def sequences(folder: Path) -> list[int]:
+    return sorted(clean_table(folder / "out")["sequence"].to_pylist())
 
 
-def sequences(spark: SparkSession, folder: Path) -> list[int]:
-    return sorted(row.sequence for row in clean(spark, folder).select("sequence").collect())
-
-
-def quarantined(spark: SparkSession, folder: Path) -> dict[str, FileDay]:
+def quarantined(folder: Path) -> dict[str, FileDay]:
     """Return the state of the files of operations, by file day."""
-    days = current(spark, str(folder / "out")).file_days
+    days = current(str(folder / "out")).file_days
     return {name: day["operations"] for name, day in days.items() if "operations" in day}
 
 
-def reasons(spark: SparkSession, folder: Path) -> dict[str, int]:
-    paths = [f"{folder}/out/{path}" for day in quarantined(spark, folder).values() for path in day.quarantine]
+def reasons(folder: Path) -> dict[str, int]:
+    paths = [f"{folder}/out/{path}" for day in quarantined(folder).values() for path in day.quarantine]
     return dict(Counter(why for path in paths for why in pq.read_table(path, partitioning=None)["reason"].to_pylist()))
 
 
-def torn(spark: SparkSession, folder: Path) -> dict[str, str]:
+def torn(folder: Path) -> dict[str, str]:
     """Return the names of the torn files, with the reasons."""
-    return {Path(path).stem: why for day in quarantined(spark, folder).values() for path, why, _ in day.torn}
+    return {Path(path).stem: why for day in quarantined(folder).values() for path, why, _ in day.torn}
 
 
-def test_ingest_good_rows_come_out_as_they_went_in(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_good_rows_come_out_as_they_went_in(spark: Spark, tmp_path: Path) -> None:
     rows = [operation(0), expired(1, key="('orders', 0)"), operation(2, purgatory="a/b=ü %")]
     write(tmp_path / "journal", rows)
     assert ingested(spark, tmp_path) == Counts(files=1, rows_in=3, rows_out=3)
-    expected = [tuple(row[name] for name in COLUMNS.names) for row in rows]
-    assertDataFrameEqual(clean(spark, tmp_path), spark.createDataFrame(expected, schema(OPERATIONS)))
+    assert clean_table(tmp_path / "out").select(COLUMNS.names).to_pylist() == rows
 
 
-def test_ingest_again_same_result(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_again_same_result(spark: Spark, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(n) for n in range(5)] + [operation(5, waited_us=-1)])
     (torn := write(tmp_path / "journal", [operation(9)], "torn")).write_bytes(torn.read_bytes()[:-9])
     first = ingested(spark, tmp_path)
-    assert ingested(spark, tmp_path) == first
-    assert current(spark, str(tmp_path / "out")).number == 2
-    assert sequences(spark, tmp_path) == [0, 1, 2, 3, 4]
-    assert reasons(spark, tmp_path) == {"waited_us is negative": 1}
+    assert ingested(spark, tmp_path, every=True) == first
+    assert current(str(tmp_path / "out")).number == 2
+    assert sequences(tmp_path) == [0, 1, 2, 3, 4]
+    assert reasons(tmp_path) == {"waited_us is negative": 1}
 
 
-def test_ingest_repaired_journal_nothing_quarantined_any_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_repaired_journal_nothing_quarantined_any_more(spark: Spark, tmp_path: Path) -> None:
     file = write(tmp_path / "journal", [operation(0, outcome="lost")])
     write(tmp_path / "journal", [operation(1)], "other")
     assert ingested(spark, tmp_path).quarantined == {"outcome is unknown": 1}
     write(tmp_path / "journal", [operation(0)], file.stem)
     assert ingested(spark, tmp_path) == Counts(files=2, rows_in=2, rows_out=2)
-    assert reasons(spark, tmp_path) == {}
+    assert reasons(tmp_path) == {}
 
 
-def test_ingest_file_delivered_twice_counted_and_dropped(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_file_delivered_twice_counted_and_dropped(spark: Spark, tmp_path: Path) -> None:
     file = write(tmp_path / "journal", [operation(n) for n in range(10)])
     write(tmp_path / "journal", [operation(n) for n in range(10, 20)], "next")
     shutil.copy(file, file.with_name("again.parquet"))
     assert ingested(spark, tmp_path) == Counts(files=3, rows_in=30, rows_out=20, duplicates=10)
-    assert sequences(spark, tmp_path) == list(range(20))
+    assert sequences(tmp_path) == list(range(20))
 
 
-def test_ingest_same_sequence_of_two_instances_both_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_same_sequence_of_two_instances_both_stay(spark: Spark, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(0), operation(0, instance="host-2")])
     assert ingested(spark, tmp_path).rows_out == 2
 
 
-def test_ingest_duplicate_of_impossible_row_good_one_stays(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_duplicate_of_impossible_row_good_one_stays(spark: Spark, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(0, weight=math.nan), operation(0)])
     counts = ingested(spark, tmp_path)
     assert (counts.rows_out, counts.duplicates, sum(counts.quarantined.values())) == (1, 0, 1)
@@ -111,7 +103,7 @@ def test_ingest_duplicate_of_impossible_row_good_one_stays(spark: SparkSession, 
 )
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ingest_any_duplicates_same_as_a_set(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[str, int]]]
+    spark: Spark, tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[str, int]]]
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
     for number, rows in enumerate(files):
@@ -121,7 +113,7 @@ def test_ingest_any_duplicates_same_as_a_set(
     assert counts.rows_in == sum(map(len, files))
     assert counts.rows_out == len(wanted)
     if wanted:
-        found = [(row.instance, row.sequence) for row in clean(spark, folder).collect()]
+        found = [(row["instance"], row["sequence"]) for row in clean_table(folder / "out").to_pylist()]
         assert sorted(found) == sorted(wanted)
 
 
@@ -146,7 +138,7 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 }
 
 
-def test_ingest_impossible_rows_quarantined_with_reason(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_impossible_rows_quarantined_with_reason(spark: Spark, tmp_path: Path) -> None:
     bad = [operation(100 + n) | changes for n, changes in enumerate(IMPOSSIBLE.values())]
     more = [
         operation(200, purgatory=""),
@@ -165,10 +157,10 @@ def test_ingest_impossible_rows_quarantined_with_reason(spark: SparkSession, tmp
         "time not of its file's day": 4,
     }
     assert counts.rows_out == 2
-    assert reasons(spark, tmp_path) == counts.quarantined
+    assert reasons(tmp_path) == counts.quarantined
 
 
-def test_ingest_huge_values_that_are_possible_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_huge_values_that_are_possible_stay(spark: Spark, tmp_path: Path) -> None:
     rows = [
         operation(0, sequence=10**18, key="k" * 1_000_000),
         operation(1, timeout_us=10**18, key_hash=-(2**63), key_count=2**31 - 1, weight=1e9),
@@ -176,10 +168,10 @@ def test_ingest_huge_values_that_are_possible_stay(spark: SparkSession, tmp_path
     ]
     write(tmp_path / "journal", rows)
     assert ingested(spark, tmp_path) == Counts(files=1, rows_in=3, rows_out=3)
-    assert clean(spark, tmp_path).selectExpr("max(length(key))").collect()[0][0] == 1_000_000
+    assert max(len(key or "") for key in clean_table(tmp_path / "out")["key"].to_pylist()) == 1_000_000
 
 
-def test_ingest_torn_torn_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_torn_torn_files(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     good = write(journal, [operation(0)])
     whole = good.read_bytes()
@@ -189,12 +181,12 @@ def test_ingest_torn_torn_files(spark: SparkSession, tmp_path: Path) -> None:
     good.with_name("notes.txt").write_text("not of the journal")
     counts = ingested(spark, tmp_path)
     assert (counts.files, counts.torn_files, counts.rows_out) == (5, 4, 1)
-    found = torn(spark, tmp_path)
+    found = torn(tmp_path)
     assert found.keys() == {"empty", "short", "text", "feet"}
     assert all(why.startswith("torn: ") for why in found.values())
 
 
-def test_ingest_torn_in_the_middle_whole_file_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_torn_in_the_middle_whole_file_quarantined(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write(journal, [operation(0)])
     later = NOON + 2 * DAY  # all there is of its day
@@ -207,16 +199,16 @@ def test_ingest_torn_in_the_middle_whole_file_quarantined(spark: SparkSession, t
     torn.write_bytes(content)
     counts = ingested(spark, tmp_path)
     assert counts == Counts(files=2, rows_in=2001, rows_out=1, torn_files=1, rows_of_torn_files=2000)
-    assert sequences(spark, tmp_path) == [0]
+    assert sequences(tmp_path) == [0]
 
 
-def test_ingest_foreign_columns_left_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_foreign_columns_left_out(spark: Spark, tmp_path: Path) -> None:
     extra = COLUMNS.append(pa.field("date", pa.int32())).append(pa.field("nested", pa.list_(pa.int8())))
     write(tmp_path / "journal", [operation(0) | {"date": 5, "nested": [1]}], schema=extra)
     assert ingested(spark, tmp_path).rows_out == 1
 
 
-def test_ingest_column_of_another_type_file_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_column_of_another_type_file_quarantined(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     number = COLUMNS.names.index("waited_us")
     text = COLUMNS.set(number, pa.field("waited_us", pa.string()))
@@ -225,25 +217,25 @@ def test_ingest_column_of_another_type_file_quarantined(spark: SparkSession, tmp
     write(journal, [operation(2)])
     counts = ingested(spark, tmp_path)
     assert (counts.torn_files, counts.rows_of_torn_files, counts.rows_out) == (2, 2, 1)
-    assert torn(spark, tmp_path) == {
+    assert torn(tmp_path) == {
         "text": "column waited_us is string, not int64",
         "twice": "column waited_us is there more than once",
     }
 
 
-def test_ingest_older_file_without_a_nullable_column_is_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_older_file_without_a_nullable_column_is_null(spark: Spark, tmp_path: Path) -> None:
     without = COLUMNS.remove(COLUMNS.names.index("key"))
     write(tmp_path / "journal", [operation(0)], schema=without)
     assert ingested(spark, tmp_path).rows_out == 1
 
 
-def test_ingest_file_without_identity_rows_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_file_without_identity_rows_quarantined(spark: Spark, tmp_path: Path) -> None:
     without = COLUMNS.remove(COLUMNS.names.index("sequence"))
     write(tmp_path / "journal", [operation(0), operation(1)], schema=without)
     assert ingested(spark, tmp_path).quarantined == {"sequence is null": 2}
 
 
-def test_ingest_stray_torn_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_stray_torn_files(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     good = write(journal, [operation(0)])
     for place in ("", "date=2026-99-99/hour=12", "date=soon/hour=1", "date=2026-11-21"):
@@ -253,22 +245,20 @@ def test_ingest_stray_torn_files(spark: SparkSession, tmp_path: Path) -> None:
     assert (counts.torn_files, counts.rows_out) == (4, 1)
 
 
-def test_ingest_date_is_that_of_the_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_date_is_that_of_the_end(spark: Spark, tmp_path: Path) -> None:
     midnight = datetime(2026, 11, 22, tzinfo=UTC)
     watched = midnight - timedelta(milliseconds=20)
     rows = [operation(0, watched_at=watched, waited_us=19_999), operation(1, watched_at=watched, waited_us=20_000)]
     write(tmp_path / "journal", rows)
     assert ingested(spark, tmp_path).rows_out == 2
     days = {
-        day: [
-            row.sequence for row in read_clean(spark, str(tmp_path / "out"), OPERATIONS, first=day, last=day).collect()
-        ]
+        day: clean_table(tmp_path / "out", day, day)["sequence"].to_pylist()
         for day in (date(2026, 11, 21), date(2026, 11, 22))
     }
     assert days == {date(2026, 11, 21): [0], date(2026, 11, 22): [1]}
 
 
-def test_ingest_late_file_of_one_day_others_untouched(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_late_file_of_one_day_others_untouched(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     for number in range(4):
         write(journal, [operation(number, watched_at=NOON + number * DAY)], f"day-{number}", at=NOON + number * DAY)
@@ -277,10 +267,10 @@ def test_ingest_late_file_of_one_day_others_untouched(spark: SparkSession, tmp_p
     day = (NOON + DAY).date()
     counts = ingested(spark, tmp_path, first=day, last=day)
     assert counts == Counts(files=4, rows_in=4, rows_out=2, other_days=2)
-    assert sequences(spark, tmp_path) == [0, 1, 2, 3, 9]
+    assert sequences(tmp_path) == [0, 1, 2, 3, 9]
 
 
-def test_ingest_one_day_keeps_quarantine_of_others_counts_strays(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_one_day_keeps_quarantine_of_others_counts_strays(spark: Spark, tmp_path: Path) -> None:
     journal, days = tmp_path / "journal", [NOON + number * DAY for number in range(4)]
     for number, day in enumerate(days):
         write(journal, [operation(number, watched_at=day)], f"day-{number}", at=day)
@@ -290,39 +280,37 @@ def test_ingest_one_day_keeps_quarantine_of_others_counts_strays(spark: SparkSes
     bad.unlink()  # of the last day
     counts = ingested(spark, tmp_path, first=days[3].date(), remake=True)
     assert (counts.files, counts.torn_files, counts.rows_out) == (4, 2, 1)
-    days_of = {name: [Path(path).stem for path, _, _ in day.torn] for name, day in quarantined(spark, tmp_path).items()}
+    days_of = {name: [Path(path).stem for path, _, _ in day.torn] for name, day in quarantined(tmp_path).items()}
     assert days_of == {"none": ["stray"], **{str(day.date()): ["torn"] for day in days[:3]}, str(days[3].date()): []}
 
 
-def test_ingest_day_that_can_be_read_no_more_is_there_no_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_day_that_can_be_read_no_more_is_there_no_more(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     file = write(journal, [operation(0)])
     write(journal, [operation(1, watched_at=NOON + 2 * DAY, waited_us=-1)], "other", at=NOON + 2 * DAY)
     write(journal, [operation(2, purgatory="other", watched_at=NOON + 2 * DAY)], "third", at=NOON + 2 * DAY)
     ingested(spark, tmp_path)
-    assert sequences(spark, tmp_path) == [0, 2]
+    assert sequences(tmp_path) == [0, 2]
     file.write_bytes(b"no parquet")
     write(journal, [operation(2, waited_us=-1, watched_at=NOON + 2 * DAY)], "third", at=NOON + 2 * DAY)
     counts = ingested(spark, tmp_path, first=NOON.date(), last=NOON.date())
     assert (counts.rows_out, counts.torn_files) == (0, 1)
-    assert sequences(spark, tmp_path) == [2]
-    assert ingested(spark, tmp_path).quarantined == {"waited_us is negative": 2}
-    assert sequences(spark, tmp_path) == []
+    assert sequences(tmp_path) == [2]
+    assert ingested(spark, tmp_path, every=True).quarantined == {"waited_us is negative": 2}
+    assert sequences(tmp_path) == []
 
 
-def test_ingest_statistics_once_each(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_statistics_once_each(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write(journal, [operation(0)])
     rows = [snapshot(), snapshot(), snapshot(NOON + timedelta(seconds=10)), snapshot(purged=-1)]
     write(journal, rows, table="statistics")
     counts = ingest(spark, str(journal), str(tmp_path / "out"))["statistics"]
     assert counts == Counts(files=1, rows_in=4, rows_out=2, duplicates=1, quarantined={"purged is negative": 1})
-    assert current(spark, str(tmp_path / "out")).counts["statistics"]["duplicates"] == 1
+    assert current(str(tmp_path / "out")).counts["statistics"]["duplicates"] == 1
 
 
-def test_ingest_nothing_outside_the_folders(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ingest_nothing_outside_the_folders(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     write(tmp_path / "journal", [operation(0)])
@@ -331,10 +319,67 @@ def test_ingest_nothing_outside_the_folders(
     assert not list((tmp_path / "here").iterdir())
 
 
-def test_ingest_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_no_journal_refused(spark: Spark, tmp_path: Path) -> None:
     with pytest.raises(PurgatoryError, match=r"journal must be a folder with operations in it, got .*/none"):
         ingest(spark, str(tmp_path / "none"), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("max_torn", [math.nan, -0.1, 1.5])
+def test_ingest_max_torn_that_is_no_share_is_refused(spark: Spark, tmp_path: Path, max_torn: float) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    with pytest.raises(PurgatoryError, match="max_torn must be a share from 0 to 1, got"):
+        ingested(spark, tmp_path, max_torn=max_torn)
+
+
+# days whose files have not changed
+
+
+def test_ingest_new_file_rebuilds_its_day_and_those_beside_it(spark: Spark, tmp_path: Path) -> None:
+    journal, days = tmp_path / "journal", [NOON + number * DAY for number in range(7)]
+    for number, day in enumerate(days):
+        write(journal, [operation(number, watched_at=day)], f"f-{number}", at=day)
+    assert ingested(spark, tmp_path).rows_out == 7
+    before = current(str(tmp_path / "out"))
+    assert ingested(spark, tmp_path) == Counts()
+    write(journal, [operation(90, watched_at=days[3] + 1.5 * timedelta(hours=12))], "late", at=days[3])
+    counts = ingested(spark, tmp_path)
+    assert (counts.files, counts.rows_out, counts.other_days) == (6, 4, 2)  # of days 1 to 5, and 2 to 4
+    after = current(str(tmp_path / "out"))
+    same = {name for name in before.days if before.days[name] == after.days[name]}
+    assert same == {str(days[number].date()) for number in (0, 1, 5, 6)}
+    assert sequences(tmp_path) == [*range(7), 90]
+    assert ingested(spark, tmp_path) == Counts()
+
+
+def test_ingest_file_of_the_next_day_repeats_rows_they_are_dropped(spark: Spark, tmp_path: Path) -> None:
+    journal, night = tmp_path / "journal", NOON.replace(hour=23, minute=59)
+    write(journal, [operation(0, watched_at=night)], at=night)
+    ingested(spark, tmp_path)
+    write(journal, [operation(0, watched_at=night), operation(1, watched_at=NOON + DAY)], "again", at=NOON + DAY)
+    assert ingested(spark, tmp_path).duplicates == 1
+    assert sequences(tmp_path) == [0, 1]
+
+
+def test_ingest_changed_statistics_leave_operations_alone(spark: Spark, tmp_path: Path) -> None:
+    journal, out = tmp_path / "journal", str(tmp_path / "out")
+    write(journal, [operation(0)])
+    write(journal, [snapshot()], table="statistics")
+    ingested(spark, tmp_path)
+    before = current(out).days[str(NOON.date())]
+    write(journal, [snapshot(NOON + timedelta(seconds=1))], "more", table="statistics")
+    counts = ingest(spark, str(journal), out)
+    assert (counts["operations"], counts["statistics"].rows_out) == (Counts(), 2)
+    after = current(out).days[str(NOON.date())]
+    assert (after.files["operations"], after.spans) == (before.files["operations"], before.spans)
+    assert after.files["work"] != before.files["work"]
+
+
+def test_ingest_of_another_library_is_rebuilt(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    ingested(spark, tmp_path)
+    monkeypatch.setattr("aiopurgatory.__version__", "0.0")
+    assert ingested(spark, tmp_path).rows_out == 1
 
 
 def test_counts_that_do_not_add_up_refused() -> None:

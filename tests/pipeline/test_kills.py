@@ -57,7 +57,7 @@ def killed_again_and_again(folder: Path, luck: random.Random, said: list[str]) -
 
 def read(out: Path) -> tuple[int, list[int]]:
     """Return the newest version and its sequence numbers, read through the manifest, without Spark."""
-    manifest = versions.current(None, str(out))  # type: ignore[arg-type]
+    manifest = versions.current(str(out))
     files = manifest.files(str(out), OPERATIONS.name)
     found = [pq.read_table(file, columns=["sequence"], partitioning=None)["sequence"] for file in files]
     return manifest.number, sorted(number for each in found for number in each.to_pylist())

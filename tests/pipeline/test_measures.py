@@ -167,6 +167,16 @@ def test_sums_added_up_from_any_batches_are_the_same() -> None:
         assert plain[0] == plain[1]
 
 
+def test_sums_of_keys_any_two_hashes_stay_apart() -> None:
+    once = 0x1E3779B97F4A7C15  # numbers of purgatories were multiplied by this, and added to the hash
+    rows = [operation(0, purgatory="a", key_hash=once), operation(1, purgatory="b", key_hash=0)]
+    found = summed(rows).tables()["keys"].to_pylist()
+    assert sorted((row["purgatory"], row["key_hash"], row["operations"]) for row in found) == [
+        ("a", once, 1.0),
+        ("b", 0, 1.0),
+    ]
+
+
 def test_days_are_measured_from_all_their_minutes() -> None:
     rows = [operation(n, watched_at=NOON + n * 30 * SECOND, waited_us=20_000_000) for n in range(20)]
     sums = summed(rows)

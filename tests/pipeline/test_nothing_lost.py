@@ -13,29 +13,26 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.cleaning import cleaner, files, versions
-from aiopurgatory.pipeline.cleaning.clean_table import published, read_clean
 from aiopurgatory.pipeline.cleaning.cleaner import Job, clean
-from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.cleaning.table_run import Counts, TornJournalError
-from aiopurgatory.pipeline.cleaning.versions import LostRaceError, LostRowsError, Manifest
+from aiopurgatory.pipeline.cleaning.versions import LostRaceError, LostRowsError, Manifest, published
 from aiopurgatory.pipeline.ingest import LeftOutError, UnreadableError, ingest, refuse_incomplete
-from aiopurgatory.pipeline.spark import folders
+from aiopurgatory.pipeline.spark.tasks import Spark
 
-from .journals import NOON, operation, write
+from .journals import NOON, clean_table, operation, write
 
 DAY = timedelta(days=1)
 
 
-def ingested(spark: SparkSession, folder: Path, **options: Any) -> Counts:
+def ingested(spark: Spark, folder: Path, **options: Any) -> Counts:
     return ingest(spark, str(folder / "journal"), str(folder / "out"), **options)["operations"]
 
 
-def sequences(spark: SparkSession, out: Path) -> list[int]:
-    return sorted(row.sequence for row in read_clean(spark, str(out), OPERATIONS).select("sequence").collect())
+def sequences(out: Path) -> list[int]:
+    return sorted(clean_table(out)["sequence"].to_pylist())
 
 
 def write_days(journal: Path, days: int = 3) -> list[Path]:
@@ -50,7 +47,7 @@ def write_days(journal: Path, days: int = 3) -> list[Path]:
 
 
 @pytest.mark.parametrize("out", ["journal", "journal/out", ".", "link", "journal/../journal/"])
-def test_ingest_into_the_journal_refused_and_untouched(tmp_path: Path, out: str, spark: SparkSession) -> None:
+def test_ingest_into_the_journal_refused_and_untouched(tmp_path: Path, out: str, spark: Spark) -> None:
     journal = tmp_path / "journal"
     files = {path: path.read_bytes() for path in write_days(journal)}
     (tmp_path / "link").symlink_to(journal)
@@ -62,7 +59,7 @@ def test_ingest_into_the_journal_refused_and_untouched(tmp_path: Path, out: str,
 # two at once
 
 
-def test_ingest_two_at_once_one_publishes_the_other_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_two_at_once_one_publishes_the_other_says_so(spark: Spark, tmp_path: Path) -> None:
     write_days(tmp_path / "journal")
     barrier, outcomes = threading.Barrier(2), list[object]()
 
@@ -80,62 +77,62 @@ def test_ingest_two_at_once_one_publishes_the_other_says_so(spark: SparkSession,
         thread.join()
     assert 6 in outcomes
     assert all(each == 6 or "another run has published version 1" in str(each) for each in outcomes)
-    assert sequences(spark, tmp_path / "out") == list(range(6))
+    assert sequences(tmp_path / "out") == list(range(6))
 
 
-def test_publish_taken_number_refused_and_the_first_one_stays(spark: SparkSession, tmp_path: Path) -> None:
-    versions.publish(spark, str(tmp_path), Manifest(1, "a"))
+def test_publish_taken_number_refused_and_the_first_one_stays(spark: Spark, tmp_path: Path) -> None:
+    versions.publish(str(tmp_path), Manifest(1, "a"))
     with pytest.raises(LostRaceError, match=r"another run has published version 1 .*: this run has changed nothing"):
-        versions.publish(spark, str(tmp_path), Manifest(1, "b"))
-    assert versions.current(spark, str(tmp_path)).run == "a"
+        versions.publish(str(tmp_path), Manifest(1, "b"))
+    assert versions.current(str(tmp_path)).run == "a"
     assert [path.name for path in (tmp_path / "manifests").iterdir()] == ["00000001.json"]
 
 
-def test_publish_rows_that_are_not_there_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_publish_rows_that_are_not_there_said(spark: Spark, tmp_path: Path) -> None:
     write_days(tmp_path / "journal", 1)
     ingested(spark, tmp_path)
-    manifest = published(spark, str(tmp_path / "out"))
+    manifest = published(str(tmp_path / "out"))
     manifest.number += 1
     (day,) = manifest.days.values()
     path, rows = day.files["operations"][0]
     day.files["operations"][0] = path, rows + 1
     with pytest.raises(LostRowsError, match=r"must have 3 rows, got 2"):
-        versions.publish(spark, str(tmp_path / "out"), manifest)
+        versions.publish(str(tmp_path / "out"), manifest)
 
 
 # readers
 
 
-def test_read_clean_while_another_version_is_published_reads_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_reader_while_another_version_is_published_reads_on(spark: Spark, tmp_path: Path) -> None:
     write_days(tmp_path / "journal")
     ingested(spark, tmp_path)
-    rows = read_clean(spark, str(tmp_path / "out"), OPERATIONS)
+    files = published(str(tmp_path / "out")).files(str(tmp_path / "out"), "operations")
     write(tmp_path / "journal", [operation(9)], "late")
     ingested(spark, tmp_path)
-    assert rows.count() == 6
-    assert sequences(spark, tmp_path / "out") == [0, 1, 2, 3, 4, 5, 9]
+    assert sum(pq.read_metadata(file).num_rows for file in files) == 6
+    assert sequences(tmp_path / "out") == [0, 1, 2, 3, 4, 5, 9]
 
 
-def test_ingest_old_versions_removed_when_nobody_may_need_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_old_versions_removed_when_nobody_may_need_them(spark: Spark, tmp_path: Path) -> None:
     write_days(tmp_path / "journal")
     abandoned = tmp_path / "out" / "versions" / "20200101T000000Z-0"
     abandoned.mkdir(parents=True)
     at_work = tmp_path / "out" / "versions" / f"{versions.begin('')[0]}"
     at_work.mkdir()
     ingested(spark, tmp_path, keep=timedelta())
-    first = published(spark, str(tmp_path / "out")).run
+    first = published(str(tmp_path / "out")).run
     day = (NOON + DAY).date()
     ingested(spark, tmp_path, keep=timedelta(), first=day, last=day)  # its manifest names files of both
-    second = published(spark, str(tmp_path / "out")).run
+    second = published(str(tmp_path / "out")).run
     assert {path.name for path in abandoned.parent.iterdir()} == {at_work.name, first, second}
-    ingested(spark, tmp_path, keep=timedelta())
-    third = published(spark, str(tmp_path / "out")).run
+    ingested(spark, tmp_path, keep=timedelta(), every=True)
+    third = published(str(tmp_path / "out")).run
     assert {path.name for path in abandoned.parent.iterdir()} == {at_work.name, third}
     assert len(list((tmp_path / "out" / "manifests").iterdir())) == 1
-    assert sequences(spark, tmp_path / "out") == list(range(6))
+    assert sequences(tmp_path / "out") == list(range(6))
 
 
-def test_ingest_that_fails_leaves_nothing_behind(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_that_fails_leaves_nothing_behind(spark: Spark, tmp_path: Path) -> None:
     write_days(tmp_path / "journal")
     ingested(spark, tmp_path)
     before = sorted((tmp_path / "out").rglob("*"))
@@ -149,12 +146,12 @@ def test_ingest_that_fails_leaves_nothing_behind(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["José ü", "[1]", "{x,y}", "a:b", "100%", "a b?c*", "date=1", "x\\y"])
-def test_ingest_any_path_works(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_ingest_any_path_works(spark: Spark, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     first = write_days(folder / "journal", 1)[0]
     first.rename(first.with_name(f"{name}.parquet"))
     assert ingested(spark, folder) == Counts(files=1, rows_in=2, rows_out=2)
-    assert sequences(spark, folder / "out") == [0, 1]
+    assert sequences(folder / "out") == [0, 1]
 
 
 # files that cannot be read now
@@ -167,7 +164,7 @@ def unplug(file: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["dangling", "input/output error"])
-def test_ingest_unreadable_file_is_counted_and_its_days_stay(spark: SparkSession, tmp_path: Path, how: str) -> None:
+def test_ingest_unreadable_file_is_counted_and_its_days_stay(spark: Spark, tmp_path: Path, how: str) -> None:
     journal = tmp_path / "journal"
     files = write_days(journal, 5)
     ingested(spark, tmp_path)
@@ -176,24 +173,24 @@ def test_ingest_unreadable_file_is_counted_and_its_days_stay(spark: SparkSession
     write(journal, [operation(93, watched_at=NOON + 3 * DAY)], "late-3", at=NOON + 3 * DAY)
     counts = ingest(spark, str(journal), str(tmp_path / "out"))
     assert (counts["operations"].unreadable, counts["operations"].torn_files) == (1, 0)
-    assert sequences(spark, tmp_path / "out") == [*range(10), 90, 93]
+    assert sequences(tmp_path / "out") == [*range(10), 90, 93]
     with pytest.raises(UnreadableError, match="1 files or folders of the journal cannot be read now"):
         refuse_incomplete(counts)
     files[2].unlink()
     write_days(journal, 5)
     assert ingested(spark, tmp_path).unreadable == 0
-    assert sequences(spark, tmp_path / "out") == [*range(10), 90, 93]
+    assert sequences(tmp_path / "out") == [*range(10), 90, 93]
 
 
-def test_ingest_unreadable_at_first_the_others_are_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_unreadable_at_first_the_others_are_there(spark: Spark, tmp_path: Path) -> None:
     files = write_days(tmp_path / "journal", 2)
     unplug(files[1], "dangling")
     assert ingested(spark, tmp_path).unreadable == 1
-    assert sequences(spark, tmp_path / "out") == [0, 1]
+    assert sequences(tmp_path / "out") == [0, 1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_ingest_forbidden_folder_its_days_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_forbidden_folder_its_days_stay(spark: Spark, tmp_path: Path) -> None:
     files = write_days(tmp_path / "journal", 2)
     ingested(spark, tmp_path)
     files[1].parent.chmod(0)
@@ -201,13 +198,13 @@ def test_ingest_forbidden_folder_its_days_stay(spark: SparkSession, tmp_path: Pa
         assert ingested(spark, tmp_path).unreadable == 1
     finally:
         files[1].parent.chmod(0o755)
-    assert sequences(spark, tmp_path / "out") == [0, 1, 2, 3]
+    assert sequences(tmp_path / "out") == [0, 1, 2, 3]
 
 
 # files that are gone
 
 
-def test_ingest_deleted_files_their_rows_stay_until_remake(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_deleted_files_their_rows_stay_until_remake(spark: Spark, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write_days(journal, 4)
     over_midnight = NOON.replace(hour=23, minute=59)
@@ -217,14 +214,14 @@ def test_ingest_deleted_files_their_rows_stay_until_remake(spark: SparkSession, 
     write(journal, [operation(93, watched_at=NOON + 3 * DAY)], "late-3", at=NOON + 3 * DAY)
     write(journal, [operation(91, watched_at=NOON + DAY)], "late-1", at=NOON + DAY)
     assert ingested(spark, tmp_path).kept_days == [str((NOON + DAY).date())]
-    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 91, 93]
+    assert sequences(tmp_path / "out") == [*range(8), 50, 91, 93]
     ingested(spark, tmp_path)
-    assert sequences(spark, tmp_path / "out") == [*range(8), 50, 91, 93]
+    assert sequences(tmp_path / "out") == [*range(8), 50, 91, 93]
     ingested(spark, tmp_path, remake=True)
-    assert sequences(spark, tmp_path / "out") == [*range(8), 91, 93]
+    assert sequences(tmp_path / "out") == [*range(8), 91, 93]
 
 
-def test_ingest_hours_deleted_while_others_come_nothing_freezes(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_hours_deleted_while_others_come_nothing_freezes(spark: Spark, tmp_path: Path) -> None:
     journal, hour = tmp_path / "journal", timedelta(hours=1)
     files = []
     for number in range(40):  # an hour each; those older than a day are deleted
@@ -234,19 +231,19 @@ def test_ingest_hours_deleted_while_others_come_nothing_freezes(spark: SparkSess
             files[number - 24].unlink()
         if number % 10 == 9:
             refuse_incomplete(ingest(spark, str(journal), str(tmp_path / "out")))
-    assert sequences(spark, tmp_path / "out") == list(range(40))
+    assert sequences(tmp_path / "out") == list(range(40))
 
 
-def test_ingest_as_many_files_as_before_but_others_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_as_many_files_as_before_but_others_rows_stay(spark: Spark, tmp_path: Path) -> None:
     files = write_days(tmp_path / "journal", 1)
     ingested(spark, tmp_path)
     files[0].unlink()
     write(tmp_path / "journal", [operation(9)], "late")
     assert ingested(spark, tmp_path).left_out == 0
-    assert sequences(spark, tmp_path / "out") == [0, 1, 9]
+    assert sequences(tmp_path / "out") == [0, 1, 9]
 
 
-def test_ingest_file_renamed_its_rows_are_not_there_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_file_renamed_its_rows_are_not_there_twice(spark: Spark, tmp_path: Path) -> None:
     files = write_days(tmp_path / "journal", 1)
     ingested(spark, tmp_path)
     files[0].rename(files[0].with_name("renamed.parquet"))
@@ -254,23 +251,23 @@ def test_ingest_file_renamed_its_rows_are_not_there_twice(spark: SparkSession, t
         counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
         with pytest.raises(LeftOutError, match="2 rows of new files are left out"):
             refuse_incomplete(counts)
-        assert sequences(spark, tmp_path / "out") == [0, 1]
+        assert sequences(tmp_path / "out") == [0, 1]
     assert ingested(spark, tmp_path, remake=True).left_out == 0
-    assert sequences(spark, tmp_path / "out") == [0, 1]
+    assert sequences(tmp_path / "out") == [0, 1]
 
 
-def test_ingest_too_many_torn_files_nothing_changes(spark: SparkSession, tmp_path: Path) -> None:
+def test_ingest_too_many_torn_files_nothing_changes(spark: Spark, tmp_path: Path) -> None:
     files = write_days(tmp_path / "journal", 4)
     ingested(spark, tmp_path)
     files[0].write_bytes(b"no parquet")
     with pytest.raises(TornJournalError, match=r"1 of 4 files are torn or stray, more than max_torn allows.*f-0"):
         ingested(spark, tmp_path)
-    assert sequences(spark, tmp_path / "out") == list(range(8))
+    assert sequences(tmp_path / "out") == list(range(8))
     assert ingested(spark, tmp_path, max_torn=0.25).torn_files == 1
-    assert sequences(spark, tmp_path / "out") == [2, 3, 4, 5, 6, 7]
+    assert sequences(tmp_path / "out") == [2, 3, 4, 5, 6, 7]
 
 
-# large files, and other file systems
+# large files
 
 
 def test_clean_file_larger_than_memory_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,13 +305,6 @@ def test_clean_small_files_together_same_reports_as_alone(tmp_path: Path) -> Non
     assert (written["operations"], written["quarantine/operations"]) == (7, 4)
 
 
-def test_folders_of_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
-    context: Any = spark.sparkContext
-    context._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.tests.link./data", tmp_path.as_uri())
-    place = folders.qualified(spark, "viewfs://tests/data/José")
-    assert folders.names(spark, place) == []
-    assert folders.put_first(spark, f"{place}/a.json", "first")
-    assert not folders.put_first(spark, f"{place}/a.json", "second")
-    assert (folders.names(spark, place), folders.read(spark, f"{place}/a.json")) == (["a.json"], "first")
-    folders.remove(spark, place)
-    assert not folders.exists(spark, place)
+def test_folders_in_a_store_are_refused(spark: Spark) -> None:
+    with pytest.raises(PurgatoryError, match="folders must be on a disk that every machine reaches"):
+        ingest(spark, "s3a://bucket/journal", "out")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline import report as report_module
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.report import report, write_page
+from aiopurgatory.pipeline.spark.tasks import Spark
 
 from .journals import NOON, expired, operation, snapshot, write
 
@@ -21,7 +23,7 @@ SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 
 
-def reported(spark: SparkSession, folder: Path, **options: Any) -> None:
+def reported(spark: Spark, folder: Path, **options: Any) -> None:
     ingest(spark, str(folder / "journal"), str(folder / "clean"), max_torn=1.0)
     report(spark, str(folder / "clean"), str(folder / "out"), **options)
 
@@ -31,7 +33,7 @@ def table(folder: Path, name: str) -> list[dict[str, Any]]:
     return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).to_pylist()  # type: ignore[no-any-return]
 
 
-def test_report_hot_keys_by_weight_with_share_name_fan_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_hot_keys_by_weight_with_share_and_name(spark: Spark, tmp_path: Path) -> None:
     wait = {"watched_at": NOON, "waited_us": 60_000_000}
     rows = [operation(n, key_hash=1, key="k" * 1000 if n else None, **wait) for n in range(3)]
     rows += [operation(3, key_hash=2, weight=6.0, key_count=3, waited_us=0), operation(4, key_hash=3)]
@@ -40,39 +42,24 @@ def test_report_hot_keys_by_weight_with_share_name_fan_out(spark: SparkSession, 
     reported(spark, tmp_path, top=2)
     found = [tuple(row.values()) for row in table(tmp_path, "hot_keys")]
     assert found == [
-        ("fetch", 1, 2, None, 6.0, 0.6, 3.0, 0.0, 0.0),
-        ("fetch", 2, 1, "k" * 200, 3.0, 0.3, 1.0, 3.0, 3.0),
-        ("produce", 1, 1, None, 1.0, 1.0, 1.0, 1.0, 1.0),
+        ("fetch", 1, 2, None, 6.0, 0.6, 3.0),
+        ("fetch", 2, 1, "k" * 200, 3.0, 0.3, 1.0),
+        ("produce", 1, 1, None, 1.0, 1.0, 1.0),
     ]
 
 
-def test_report_fan_out_over_midnight_mean_skips_idle_minutes(spark: SparkSession, tmp_path: Path) -> None:
-    late = NOON.replace(hour=23, minute=59)
-    rows = [
-        operation(0, watched_at=late, waited_us=30_000_000, weight=2.0),
-        operation(1, watched_at=late + 90 * SECOND, waited_us=510_000_000, weight=4.0),
-        operation(2, key_hash=8, watched_at=late, waited_us=60_000_000),
-    ]
-    write(tmp_path / "journal", rows, at=late)
-    reported(spark, tmp_path)
-    found = {row["key_hash"]: (row["fan_out_mean"], row["fan_out_peak"]) for row in table(tmp_path, "hot_keys")}
-    assert found == {7: (pytest.approx((60 + 4 * 510) / 60 / 10), 4.0), 8: (1.0, 1.0)}
-
-
-def test_report_many_keys_in_shares_the_same(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_many_keys_in_shares_the_same(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [operation(n, key_hash=n * n % 50 - 20, purgatory=f"p{n % 2}") for n in range(300)]
     write(tmp_path / "journal", rows)
     reported(spark, tmp_path, top=5)
     whole = table(tmp_path, "hot_keys")
-    monkeypatch.setattr("aiopurgatory.pipeline.report._KEYS_PER_TASK", 10)
+    monkeypatch.setattr("aiopurgatory.pipeline.minutes.hot_keys._KEYS_PER_TASK", 10)
     reported(spark, tmp_path, top=5)
     assert table(tmp_path, "hot_keys") == whole
     assert len(whole) == 10
 
 
-def test_report_work_counters_of_instances_become_what_was_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_work_counters_of_instances_become_what_was_done(spark: Spark, tmp_path: Path) -> None:
     rows = [
         snapshot(NOON, purged=5_000),  # since a week ago: not of this minute
         snapshot(NOON + 30 * SECOND, purged=5_009),
@@ -87,7 +74,7 @@ def test_report_work_counters_of_instances_become_what_was_done(spark: SparkSess
     assert [row["purged"] for row in table(tmp_path, "work")] == [109, 5]
 
 
-def test_report_dropped_rows_of_an_instance_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_dropped_rows_of_an_instance_counted_once(spark: Spark, tmp_path: Path) -> None:
     rows = [
         snapshot(NOON + seconds * SECOND, purgatory=name, dropped_rows=dropped)
         for seconds, dropped in ((0, 40), (30, 140), (61, 141))
@@ -106,7 +93,7 @@ def test_report_dropped_rows_of_an_instance_counted_once(spark: SparkSession, tm
     ]
 
 
-def test_report_settings_in_use_are_those_of_the_last_snapshots(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_settings_in_use_are_those_of_the_last_snapshots(spark: Spark, tmp_path: Path) -> None:
     fine = {"tick_ns": 1_000_000, "wheel_size": 20}
     rows = [
         snapshot(NOON, tick_ns=None, wheel_size=None),
@@ -122,7 +109,7 @@ def test_report_settings_in_use_are_those_of_the_last_snapshots(spark: SparkSess
     assert found == [(1, 0.01, 64), (2, 0.001, 20)]
 
 
-def test_report_short_range_by_the_second_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_short_range_by_the_second_too(spark: Spark, tmp_path: Path) -> None:
     rows = [operation(n, watched_at=NOON + n * SECOND, waited_us=1_500_000) for n in range(90)]
     write(tmp_path / "journal", [*rows, expired(90, watched_at=NOON)])
     reported(spark, tmp_path)
@@ -134,7 +121,7 @@ def test_report_short_range_by_the_second_too(spark: SparkSession, tmp_path: Pat
     assert not list((tmp_path / "out" / "seconds").glob("*.parquet"))
 
 
-def test_report_again_the_same_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_again_the_same_and_nothing_is_left(spark: Spark, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(n) for n in range(9)])
     write(tmp_path / "journal", [operation(n, watched_at=NOON + DAY) for n in range(9, 12)], "next", at=NOON + DAY)
     write(tmp_path / "journal", [snapshot()], table="statistics")
@@ -149,7 +136,7 @@ def test_report_again_the_same_and_nothing_is_left(spark: SparkSession, tmp_path
     assert [row["date"] for row in table(tmp_path, "minutes")] == [(NOON + DAY).date()]
 
 
-def test_report_no_rows_in_these_days_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_no_rows_in_these_days_says_so(spark: Spark, tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(0)])
     ingest(spark, str(tmp_path / "journal"), str(tmp_path / "clean"))
     report(spark, str(tmp_path / "clean"), str(tmp_path / "out"), first=(NOON + timedelta(days=5)).date())
@@ -157,12 +144,12 @@ def test_report_no_rows_in_these_days_says_so(spark: SparkSession, tmp_path: Pat
     assert "No operation ended on these days" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_report_nothing_ingested_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_nothing_ingested_refused(spark: Spark, tmp_path: Path) -> None:
     with pytest.raises(PurgatoryError, match=r"no clean table in .*: run aiopurgatory pipeline ingest"):
         report(spark, str(tmp_path), str(tmp_path / "out"))
 
 
-def test_report_one_day_compares_and_counts_waits_over_midnight(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_one_day_compares_and_counts_waits_over_midnight(spark: Spark, tmp_path: Path) -> None:
     day, journal, clean, out = timedelta(days=1), tmp_path / "journal", tmp_path / "clean", tmp_path / "out"
     late = NOON.replace(hour=23, minute=59, second=30)
     overnight = {"waited_us": 60_000_000, "timeout_us": 90_000_000}
@@ -181,3 +168,66 @@ def test_report_one_day_compares_and_counts_waits_over_midnight(spark: SparkSess
     assert minutes == {"22 00:00": 3.0, "22 12:00": 200.0, "22 23:59": 1.0}
     assert [row["date"] for row in table(tmp_path, "days")] == [(NOON + day).date()]
     assert [row["purged"] for row in table(tmp_path, "work")] == [7, 3]
+
+
+def test_report_again_only_days_with_other_sums_are_made(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days, journal = [NOON + number * DAY for number in range(6)], tmp_path / "journal"
+    for number, day in enumerate(days):
+        write(journal, [operation(number, watched_at=day)], f"f-{number}", at=day)
+    made = list[date]()
+    one = report_module._report_day
+
+    def seen(task: Any, *rest: Any) -> pa.Table:
+        made.append(task.day)
+        return one(task, *rest)
+
+    monkeypatch.setattr(report_module, "_report_day", seen)
+    reported(spark, tmp_path)
+    assert len(made) == 6
+    made.clear()
+    reported(spark, tmp_path)
+    assert made == []
+    write(journal, [operation(9, watched_at=days[2])], "late", at=days[2])
+    reported(spark, tmp_path)
+    assert made == [day.date() for day in days[1:4]]
+    assert [row["operations"] for row in table(tmp_path, "days")] == [1, 1, 2, 1, 1, 1]
+    again = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.parquet")}
+    report(spark, str(tmp_path / "clean"), str(tmp_path / "new"))
+    for path, content in again.items():
+        assert (tmp_path / "new" / path.relative_to(tmp_path / "out")).read_bytes() == content
+
+
+def test_report_as_of_a_time_is_of_the_version_then(spark: Spark, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    before = datetime.now(UTC)
+    ingest(spark, str(tmp_path / "journal"), str(tmp_path / "clean"))
+    between = datetime.now(UTC)
+    write(tmp_path / "journal", [operation(1)], "late")
+    reported(spark, tmp_path)
+    assert [row["operations"] for row in table(tmp_path, "days")] == [2]
+    reported(spark, tmp_path, as_of=between.replace(tzinfo=None))
+    assert [row["operations"] for row in table(tmp_path, "days")] == [1]
+    with pytest.raises(PurgatoryError, match=r"no version of .* is kept, the oldest is from .*--keep-hours"):
+        reported(spark, tmp_path, as_of=before)
+
+
+@pytest.mark.parametrize("year", [2262, 9000])
+def test_report_of_a_year_that_pandas_cannot_count_is_of_the_others(spark: Spark, tmp_path: Path, year: int) -> None:
+    far = NOON.replace(year=year)
+    write(tmp_path / "journal", [operation(0)])
+    write(tmp_path / "journal", [operation(1, watched_at=far)], "far", at=far)
+    reported(spark, tmp_path)
+    write_page(str(tmp_path / "out"))
+    assert [row["operations"] for row in table(tmp_path, "days")] == [1]
+
+
+def test_clean_table_is_read_by_duckdb_as_documented(spark: Spark, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    query = page.partition("```sql\n")[2].partition("```")[0]
+    write(tmp_path / "journal", [operation(n, key=f"{n}") for n in range(3)])
+    ingest(spark, str(tmp_path / "journal"), str(tmp_path / "clean"))
+    found = duckdb.sql(query.replace("clean/", f"{tmp_path}/clean/"))
+    assert found is not None
+    assert found.fetchall() == [("completed", 3)]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+import pytest
 
+from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.spark.scratch import PREFIX, remove_abandoned, scratch_folder
+from aiopurgatory.pipeline.spark.session import session
+from aiopurgatory.pipeline.spark.tasks import Spark, spread
 
 HOLD = """
 import sys
@@ -35,13 +42,34 @@ def holder(parent: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
             process.kill()
 
 
-def test_session_time_zone_is_utc(spark: SparkSession) -> None:
-    row = spark.sql("SELECT string(timestamp_seconds(0)) AS epoch").collect()[0]
+def test_session_time_zone_is_utc(spark: Spark) -> None:
+    row = spark().sql("SELECT string(timestamp_seconds(0)) AS epoch").collect()[0]
     assert row.epoch == "1970-01-01 00:00:00"
 
 
-def test_session_python_worker_is_this_python(spark: SparkSession) -> None:
-    assert spark.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+def test_session_python_worker_is_this_python(spark: Spark) -> None:
+    assert spark().range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+
+
+def test_session_master_that_is_not_there_says_so_soon(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        begun = time.monotonic()
+        made = session("nobody", scratch=tmp_path / "out", master=master)
+        with pytest.raises(PurgatoryError, match=f"master {master} cannot be reached: .*refused"), made:
+            pass
+    assert time.monotonic() - begun < 10
+    assert not (tmp_path / "out").exists()
+
+
+def test_spread_one_task_needs_no_session_more_come_in_order(spark: Spark) -> None:
+    def never() -> Any:
+        raise AssertionError("no session is needed")
+
+    assert spread(never, math.sqrt, []) == []
+    assert spread(never, math.sqrt, [4.0]) == [2.0]
+    assert spread(spark, math.sqrt, [float(n * n) for n in range(20)]) == list(range(20))
 
 
 def test_scratch_folder_after_the_block_is_gone(tmp_path: Path) -> None:

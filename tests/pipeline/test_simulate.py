@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.cli import main
 from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.simulate import RESULT, SimulationError, grid, measures, simulate, simulate_folder
+from aiopurgatory.pipeline.simulate import grid, measures, simulate_folder
+from aiopurgatory.pipeline.spark.tasks import Spark
 from aiopurgatory.pipeline.workload import simulations
 from aiopurgatory.pipeline.workload.model import MANY
-from aiopurgatory.pipeline.workload.trace import SCHEMA, SPARK_SCHEMA, TraceError
+from aiopurgatory.pipeline.workload.trace import SCHEMA, TraceError
 from aiopurgatory.replay.settings import Setting
 
 SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0])
@@ -30,14 +29,14 @@ def table() -> pa.Table:
 
 
 @pytest.fixture
-def trace(spark: SparkSession, table: pa.Table, tmp_path: Path) -> DataFrame:
+def trace(table: pa.Table, tmp_path: Path) -> str:
     pq.write_table(table, tmp_path / "trace.parquet")
-    return spark.read.parquet(str(tmp_path / "trace.parquet"))
+    return str(tmp_path / "trace.parquet")
 
 
-def by_setting(found: DataFrame) -> dict[tuple[Setting, int], dict[str, Any]]:
-    rows = [row.asDict() for row in found.collect()]
+def by_setting(folder: str) -> dict[tuple[Setting, int], dict[str, Any]]:
     names = Setting.__dataclass_fields__
+    rows = simulations.read(folder).to_pylist()
     return {(Setting(**{name: row.pop(name) for name in names}), row.pop("shard")): row for row in rows}
 
 
@@ -47,50 +46,40 @@ def test_grid_is_every_combination_once() -> None:
     assert Setting(10.0, 20, 100, 50.0) in SETTINGS
 
 
-def test_simulate_gives_each_setting_what_its_replay_gives(trace: DataFrame, table: pa.Table) -> None:
-    found = by_setting(simulate(trace, SETTINGS))
+def test_simulate_gives_each_setting_what_its_replay_gives(
+    spark: Spark, trace: str, table: pa.Table, tmp_path: Path
+) -> None:
+    found = by_setting(simulate_folder(spark, trace, str(tmp_path), SETTINGS))
     assert found == {(setting, 0): measures(table, setting) for setting in SETTINGS}
 
 
 def test_simulate_shards_share_the_operations_by_first_key(
-    spark: SparkSession, trace: DataFrame, table: pa.Table
+    spark: Spark, trace: str, table: pa.Table, tmp_path: Path
 ) -> None:
-    found = by_setting(simulate(trace, [Setting()], shards=3))
-    assert {shard for _, shard in found} == {0, 1, 2}
+    found = by_setting(simulate_folder(spark, trace, str(tmp_path), [Setting()], shards=3))
     assert sum(row["operations"] for row in found.values()) == table.num_rows
-    keys = spark.createDataFrame([(key,) for key in range(100)], "key BIGINT").selectExpr("key", "pmod(hash(key), 3) s")
-    shard_of = {row.key: row.s for row in keys.collect()}
-    firsts = np.array([shard_of[row[0]] for row in table["keys"].to_pylist()])
+    firsts = np.array([row[0] for row in table["keys"].to_pylist()])
     for shard in range(3):
-        share = table.filter(pa.array(firsts == shard))
-        assert found[Setting(), shard] == measures(share, Setting())
+        assert found[Setting(), shard] == measures(table.filter(pa.array(firsts % 3 == shard)), Setting())
 
 
-def test_simulate_order_of_rows_and_partitions_do_not_matter(trace: DataFrame) -> None:
-    settings = [Setting(), Setting(purge_interval=100)]
-    ties = trace.selectExpr("arrival_us div 5000 * 5000 AS arrival_us", "keys", "completion_us", "timeout_us")
-    once = simulate(ties, settings)
-    again = simulate(ties.repartition(7).sort("timeout_us", "completion_us"), settings)
-    assertDataFrameEqual(once, again)
-
-
-def test_simulate_keeps_its_schema_empty_trace_has_no_rows(spark: SparkSession) -> None:
-    found = simulate(spark.createDataFrame([], SPARK_SCHEMA), [Setting()])
-    assert found.schema.simpleString() == spark.createDataFrame([], RESULT).schema.simpleString()
-    assert found.collect() == []
-
-
-def test_simulate_null_completion_and_mixed_key_counts(spark: SparkSession) -> None:
+def test_simulate_null_completion_and_mixed_key_counts(spark: Spark, tmp_path: Path) -> None:
     rows = [(0, [1], None, 5_000), (0, [1, 2, 3], 2_000, 5_000), (1_000_000, [9], 0, 5_000)]
-    (row,) = simulate(spark.createDataFrame(rows, SPARK_SCHEMA), [Setting()]).collect()
-    assert (row.operations, row.completed, row.expired, row.left) == (3, 2, 1, 0)
-    assert (row.peak_pending, row.span_us, row.late_max_us) == (2, 1_000_000, 0)
+    pq.write_table(
+        pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA),
+        tmp_path / "t.parquet",
+    )
+    (row,) = by_setting(simulate_folder(spark, str(tmp_path), str(tmp_path), [Setting()])).values()
+    assert (row["operations"], row["completed"], row["expired"], row["left"]) == (3, 2, 1, 0)
+    assert (row["peak_pending"], row["span_us"], row["late_max_us"]) == (2, 1_000_000, 0)
 
 
 @pytest.mark.parametrize(("settings", "shards"), [([], 1), ([Setting()], 0)])
-def test_simulate_argument_out_of_range_is_refused(trace: DataFrame, settings: list[Setting], shards: int) -> None:
+def test_simulate_argument_out_of_range_is_refused(
+    spark: Spark, trace: str, tmp_path: Path, settings: list[Setting], shards: int
+) -> None:
     with pytest.raises(ValueError, match="must be"):
-        simulate(trace, settings, shards=shards)
+        simulate_folder(spark, trace, str(tmp_path), settings, shards=shards)
 
 
 # the stage
@@ -116,7 +105,7 @@ def test_command_simulate_setting_is_refused_before_a_session(
     assert not (tmp_path / "out").exists()
 
 
-def test_simulate_folder_writes_results_as_a_whole(spark: SparkSession, table: pa.Table, tmp_path: Path) -> None:
+def test_simulate_folder_writes_results_as_a_whole(spark: Spark, table: pa.Table, tmp_path: Path) -> None:
     place = tmp_path / "[1] {x,y} a*"
     place.mkdir()
     pq.write_table(table, place / "trace.parquet")
@@ -129,20 +118,14 @@ def test_simulate_folder_writes_results_as_a_whole(spark: SparkSession, table: p
     assert row.items() >= measures(table, Setting()).items()
 
 
-def test_simulate_folder_bad_trace_leaves_earlier_results(
-    spark: SparkSession, trace: DataFrame, tmp_path: Path
-) -> None:
-    folder = simulate_folder(spark, str(tmp_path / "trace.parquet"), str(tmp_path), [Setting()])
+def test_simulate_folder_bad_trace_leaves_earlier_results(spark: Spark, trace: str, tmp_path: Path) -> None:
+    folder = simulate_folder(spark, trace, str(tmp_path), [Setting()])
     columns = {"arrival_us": [0, 1], "keys": [[1], [2]], "completion_us": [None, 5], "timeout_us": [None, -1]}
     broken = pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in SCHEMA]))
     for table, message in ((SCHEMA.empty_table(), "at least one request"), (broken, "timeout_us must be .* 2 of 2")):
         pq.write_table(table, tmp_path / "bad.parquet")
         with pytest.raises(TraceError, match=message):
             simulate_folder(spark, str(tmp_path / "bad.parquet"), str(tmp_path), [Setting()])
-    with pytest.raises(SimulationError, match=r"must be a folder that generate has written, got .*none"):
+    with pytest.raises(TraceError, match=r"must be a folder that generate has written, got .*none"):
         simulate_folder(spark, str(tmp_path / "none"), str(tmp_path), [Setting()])
     assert simulations.read(folder).num_rows == 1
-
-
-def test_trace_schema_is_the_same_for_spark(trace: DataFrame) -> None:
-    assert trace.columns == SCHEMA.names

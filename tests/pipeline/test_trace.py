@@ -8,16 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.workload.model import FEW
-from aiopurgatory.pipeline.workload.trace import (
-    SCHEMA,
-    SPARK_SCHEMA,
-    TraceError,
-    require_valid,
-)
+from aiopurgatory.pipeline.workload.trace import SCHEMA, TraceError, read_trace
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"arrival_us": -1}, "arrival_us must be >= 0 and not null, got 2 of 5 rows"),
@@ -33,24 +27,30 @@ GOOD: dict[str, Any] = {"arrival_us": 0, "keys": [1, 2], "completion_us": None, 
 
 
 @pytest.mark.parametrize(("change", "message"), BAD)
-def test_bad_rows_are_refused(spark: SparkSession, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_bad_rows_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     rows = [GOOD, GOOD | change, GOOD, GOOD | change, GOOD]
     table = pa.Table.from_pylist(rows, pa.schema([pa.field(each.name, each.type) for each in SCHEMA]))
     pq.write_table(table, tmp_path / "bad.parquet")
     with pytest.raises(TraceError, match=f"^{message}"):
-        require_valid(spark.read.parquet(str(tmp_path / "bad.parquet")))
+        read_trace(str(tmp_path))
 
 
-def test_require_valid_accepts_a_generated_trace(spark: SparkSession) -> None:
-    require_valid(spark.createDataFrame(generate_table([FEW], 1_000)))
+def test_read_trace_is_a_generated_trace_in_order(tmp_path: Path) -> None:
+    trace = generate_table([FEW], 1_000)
+    pq.write_table(trace.slice(500), tmp_path / "a.parquet")
+    pq.write_table(trace.slice(0, 500), tmp_path / "b.parquet")
+    assert read_trace(str(tmp_path)).equals(trace)
 
 
-def test_require_valid_of_no_rows_or_other_columns_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(TraceError, match="a trace must have at least one request, got none"):
-        require_valid(spark.createDataFrame([], SPARK_SCHEMA))
-    with pytest.raises(TraceError, match="the trace is not a trace: it has no column completion_us, keys, timeout_us"):
-        require_valid(spark.range(3).withColumnRenamed("id", "arrival_us"))
-    with pytest.raises(TraceError, match="timeout_us must be an integer column, got string"):
-        require_valid(
-            spark.createDataFrame([(0, [1], None, "5")], SPARK_SCHEMA.replace("timeout_us BIGINT", "timeout_us STRING"))
-        )
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (SCHEMA.empty_table(), "a trace must have at least one request, got none"),
+        (pa.table({"arrival_us": [1]}), "is not a trace"),
+        (generate_table([FEW], 3).set_column(3, "timeout_us", pa.array(["x"] * 3)), "is not a trace"),
+    ],
+)
+def test_read_trace_of_another_table_is_refused(tmp_path: Path, table: pa.Table, message: str) -> None:
+    pq.write_table(table, tmp_path / "bad.parquet")
+    with pytest.raises(TraceError, match=message):
+        read_trace(str(tmp_path))

@@ -1,6 +1,7 @@
 """Simulations -> the settings to use, and the cost of each alternative, in OUT/advice.md.
 
-The advice is the setting with the least CPU time of those that expire operations on time. A setting that changes the
+The advice is the setting with the least CPU time of those that expire operations on time, or the defaults, if nobody
+would notice the gain: less than 1 % of a core at the load of the trace, and less than 10 MB. A setting that changes the
 operations' timeouts is never advised. CPU time is computed from the steps that the simulation counted and from the
 time that each step takes on the machine of the benchmarks. Use it to compare settings, not to predict a load.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,8 +21,10 @@ import pyarrow as pa
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
-from .spark.folders import replace_file
+from .page.wording import duration, share
+from .spark.folders import write_bytes
 from .workload import simulations
+from .workload.model import Workload, read_model
 
 #: ns of CPU time per step, compiled. For Kafka's two workloads at 100,000 requests per second they agree with
 #: benchmarks/RESULTS.md, less the share of the driver, to about a fifth.
@@ -32,6 +36,9 @@ COSTS_NS: Final = {
     "purge_visits": 100,
     "wakeups": 30_000,
 }
+#: A setting that saves a smaller share of a core and less memory than these is not worth a change of the defaults.
+NOTICED_CORES: Final = 0.01
+NOTICED_MB: Final = 10.0
 #: If two costs differ by less, the setting nearer to the defaults is better.
 NEAR: Final = 1.03
 #: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
@@ -76,29 +83,36 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="give no advice from a trace of fewer operations (default: 1000)",
     )
+    about = "model.json, written by fit: the advice then says what was recorded"
+    parser.add_argument("--model", type=Path, metavar="FILE", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError, SimulationsError: no advice can be given."""
-    text = advise(simulations.read(args.simulations), args.max_lateness_ms, args.fewest).markdown()
-    replace_file(f"{args.out}/advice.md", text.encode())
+    workloads = read_model(args.model) if args.model else []
+    found = simulations.read(args.simulations)
+    text = advise(found, args.max_lateness_ms, args.fewest, workloads=workloads).markdown()
+    write_bytes(f"{args.out}/advice.md", text.encode())
     print(text)
 
 
-def advise(table: pa.Table, max_lateness_ms: float = 20.0, fewest: int = 1_000) -> Advice:
+def advise(
+    table: pa.Table, max_lateness_ms: float = 20.0, fewest: int = 1_000, *, workloads: Sequence[Workload] = ()
+) -> Advice:
     """Choose the settings to use.
 
     Args:
         table: as simulations.read() returns it.
         max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
         fewest: give no advice from a trace of fewer operations (default: 1,000).
+        workloads: the model that the trace was made from, which knows what was recorded (default: unknown).
 
     Raises: AdviceError: no setting can be chosen; the message has the remedy.
     """
     options = options_of(table)
     best = choose(options, max_lateness_ms, fewest)
     ordered = sorted(options, key=lambda each: (each.cpu_seconds, each.name))
-    sentences = tuple(_sentences(best, options, max_lateness_ms))
+    sentences = (*_recorded(workloads), *_sentences(best, options, max_lateness_ms))
     return Advice(best, sentences, tuple(_cells(best, each) for each in ordered))
 
 
@@ -117,15 +131,18 @@ class Advice:
     def call(self) -> str:
         """The setting to use, as code."""
         setting = self.best.setting
+        if self.best.is_default:
+            return "Purgatory()"
         given = f"tick={setting.tick:g}, wheel_size={setting.wheel_size}, purge_interval={setting.purge_interval}"
         return f"Purgatory({given})"
 
     def markdown(self) -> str:
+        use = "Keep the defaults:" if self.best.is_default else "Use"
         items = "\n".join(f"- {sentence}" for sentence in self.sentences)
         rows = [(f"**{name}**" if name == self.best.name else name, *cells) for name, *cells in self.rows]
         lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        return f"# Advice\n\nUse `{self.call}`.\n\n{items}\n\n{table}\n"
+        return f"# Advice\n\n{use} `{self.call}`.\n\n{items}\n\n{table}\n"
 
 
 @dataclass(frozen=True)
@@ -178,6 +195,16 @@ class Option:
         """How many times *step* was taken per operation."""
         return self.totals[step] / self.totals["operations"]
 
+    @property
+    def is_default(self) -> bool:
+        return self.from_defaults() == 0
+
+    def saves(self, other: Option) -> bool:
+        """Whether anybody would notice that *other* costs more."""
+        per_second = other.totals["operations"] / other.shards / max(other.totals["span_us"] / 1e6, 1e-6)
+        cores = (other.cpu_seconds - self.cpu_seconds) * per_second / 1e6
+        return cores >= NOTICED_CORES or other.peak_mb - self.peak_mb >= NOTICED_MB
+
     def from_defaults(self) -> int:
         """How many settings are not the default."""
         default, own = Setting(), self.setting
@@ -227,7 +254,9 @@ def choose(options: Sequence[Option], max_lateness_ms: float, fewest: int) -> Op
         )
     least = min(each.cpu_seconds for each in on_time)
     near = [each for each in on_time if each.cpu_seconds <= least * NEAR]
-    return min(near, key=lambda each: (each.from_defaults(), each.peak_mb, each.cpu_seconds))
+    chosen = min(near, key=lambda each: (each.from_defaults(), each.peak_mb, each.cpu_seconds))
+    default = next((each for each in on_time if each.is_default), chosen)
+    return chosen if chosen.saves(default) else default
 
 
 # In words
@@ -246,17 +275,26 @@ def _sentences(best: Option, options: Sequence[Option], max_lateness_ms: float) 
         )
 
 
+def _recorded(workloads: Sequence[Workload]) -> Iterator[str]:
+    known = [each.evidence for each in workloads if "operations" in each.evidence]
+    if known:
+        operations = sum(each["operations"] for each in known)
+        expired = sum(each["operations"] * each["shares"]["expired"] for each in known) / operations
+        seconds = max(each["seconds_covered"] for each in known)
+        yield f"Recorded: {operations:,.0f} operations in {duration(seconds * 1e6)}; {share(expired)} of them expired."
+
+
 def _about(best: Option) -> Iterator[str]:
     totals = best.totals
     processes = f" on {best.shards} processes" if best.shards > 1 else ""
     yield (
-        f"Based on N = {totals['operations']:,} operations over {_time(totals['span_us'] / 1e6)}{processes}; "
-        f"{totals['expired']:,} of them ({best.expired:.1%}) expired."
+        f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}{processes}; "
+        f"{share(best.expired)} of them expire."
     )
     yield (
         f"It takes about {best.cpu_seconds:.1f} s of CPU time per million operations and "
-        f"{best.wakeups_per_second:,.0f} wake-ups a second. At most {totals['peak_pending']:,} operations are pending, "
-        f"in {best.peak_mb:,.1f} MB."
+        f"{_number(best.wakeups_per_second)} wake-ups a second. At most {totals['peak_pending']:,} operations are "
+        f"pending, in {_bytes(best.totals['peak_bytes'])}."
     )
     if best.lateness_is_measured:
         yield f"99 % of expirations are at most {_ms(best.late_ms)} ms late."
@@ -277,12 +315,13 @@ def _ms(lateness: float) -> str:
     return f"{lateness:,.0f}" if lateness >= 100 else f"{lateness:.3g}"
 
 
-def _time(seconds: float) -> str:
-    """Format a span of time in a readable unit."""
-    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+def _number(value: float) -> str:
+    """1,234, 12, 1.2 or 0.0012: as many digits as anybody reads."""
+    return f"{value:,.0f}" if value >= 10 or not value else f"{value:.2g}" if value >= 1e-4 else "less than 0.0001"
+
+
+def _bytes(value: float) -> str:
+    return f"{_number(value / 1e6)} MB" if value >= 1e6 else f"{_number(value / 1e3)} kB"
 
 
 def _differing(best: Option, options: Sequence[Option], name: str) -> list[Option]:
@@ -318,7 +357,7 @@ def _factor(factor: float, what: str) -> str:
     if abs(factor - 1) < 0.01:
         return f"the same {what}"
     return (
-        f"{factor:.2g} times the {what}"
+        f"{_number(factor)} times the {what}"
         if factor >= 2
         else f"{abs(factor - 1):.0%} {'more' if factor > 1 else 'less'} {what}"
     )
@@ -328,14 +367,14 @@ def _cells(best: Option, option: Option) -> tuple[str, ...]:
     numbers: list[tuple[Any, str]] = [
         (option.cpu_seconds, ".2f"),
         (option.cpu_seconds / best.cpu_seconds, ".2f"),
-        (option.wakeups_per_second, ",.0f"),
+        (option.wakeups_per_second, ",.0f" if option.wakeups_per_second >= 10 else ".2g"),
         (option.each("cascades"), ".3f"),
         (option.each("heap_operations"), ".3f"),
         (option.each("purge_visits"), ".2f"),
         (option.late_ms, ",.0f" if option.late_ms >= 100 else ".3g"),
-        (option.expired, ".1%"),
+        (option.expired, ".2%"),
         (option.totals["peak_pending"], ",d"),
-        (option.peak_mb, ",.1f"),
+        (option.peak_mb, ",.0f" if option.peak_mb >= 10 else ".2g"),
     ]
     cells = [format(value, how) for value, how in numbers]
     if not option.lateness_is_measured:

@@ -12,26 +12,28 @@ The trace is in OUT/trace.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from .spark.folders import absolute, remove, write_table
+from .spark.session import stage_session
+from .spark.tasks import Spark, spread
 from .workload.model import HOURS, WORKLOADS, ModelError, Workload, read_model
-from .workload.trace import NO_TIMEOUT_US, SCHEMA, SPARK_SCHEMA, TraceError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from .workload.trace import NO_TIMEOUT_US, SCHEMA, TraceError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Requests in a block. Another number gives other traces.
 BLOCK: Final = 50_000
+BLOCKS_PER_FILE: Final = 20
 HOUR_US: Final = 3_600_000_000
 #: Each part has its own random generator, so that it does not depend on how many numbers another part draws.
 ARRIVALS, KINDS, TIMES, TIMEOUTS, KEY_COUNTS, KEYS, BLOCK_ENDS = range(7)
@@ -53,12 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Generate, and print the path of the trace."""
-    from .spark.session import stage_session
-
     workloads = chosen(read_model(args.model) if args.model else [WORKLOADS[args.workload]], args.purgatory)
     with stage_session("generate", args) as spark:
-        trace = generate(spark, workloads, args.rows, seed=args.seed, rate=args.rate)
-        trace.write.mode("overwrite").parquet(f"{args.out}/trace")
+        generate_folder(spark, workloads, args.rows, f"{args.out}/trace", seed=args.seed, rate=args.rate)
     print(f"{args.rows:,} requests are in {args.out}/trace")
 
 
@@ -71,10 +70,10 @@ def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workloa
     return found
 
 
-def generate(
-    spark: SparkSession, workloads: Sequence[Workload], count: int, *, seed: int = 1, rate: float | None = None
-) -> DataFrame:
-    """Make a trace of *count* requests, in order of arrival over its partitions.
+def generate_folder(
+    spark: Spark, workloads: Sequence[Workload], count: int, folder: str, *, seed: int = 1, rate: float | None = None
+) -> None:
+    """Make a trace of *count* requests in *folder*, in order of arrival over its files. Replaces an earlier trace.
 
     Args:
         workloads: mixed in proportion to their rates.
@@ -85,19 +84,23 @@ def generate(
     Raises: TraceError: an argument is out of its range.
     """
     blocks = Blocks(tuple(workloads), count, seed, rate)
+    folder = absolute(folder)
+    new = f"{folder}.new"
+    remove(new)
+    every = range(blocks.number)
+    files = [every[first : first + BLOCKS_PER_FILE] for first in every[::BLOCKS_PER_FILE]]
+    spread(spark, partial(_write, blocks, new), files)
+    remove(folder)
+    os.rename(new, folder)
 
-    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield blocks.make(number)
 
-    # A few blocks per task keep all cores busy to the end. The blocks are in order, and so are the files.
-    tasks = max(1, min(blocks.number, max(spark.sparkContext.defaultParallelism * 4, blocks.number // 20)))
-    return spark.range(0, blocks.number, 1, tasks).mapInArrow(make, SPARK_SCHEMA)
+def _write(blocks: Blocks, folder: str, numbers: range) -> None:
+    table = pa.Table.from_batches([blocks.make(number) for number in numbers], schema=SCHEMA)
+    write_table(f"{folder}/part-{numbers[0]:08}.parquet", table)
 
 
 def generate_table(workloads: Sequence[Workload], count: int, *, seed: int = 1, rate: float | None = None) -> pa.Table:
-    """Make the trace of generate() in one table, without Spark."""
+    """Make the trace of generate_folder() in one table."""
     blocks = Blocks(tuple(workloads), count, seed, rate)
     return pa.Table.from_batches([blocks.make(number) for number in range(blocks.number)], schema=SCHEMA)
 

@@ -9,7 +9,9 @@ quarantined, or the stage fails.
                                                   OUT/manifests/<number>.json: the newest lists the tables' files
 
 A run publishes all of its work at once, or nothing. If two runs overlap, one publishes and the other fails. A run
-rebuilds every day that has files in the journal; --first-day and --last-day narrow this to fewer days.
+rebuilds the days with new or changed files, and those before and after them, as a file may hold their rows. The other
+days keep their rows. --all rebuilds every day that has files in the journal; --first-day and --last-day narrow this to
+fewer days.
 
 If a file of a day has been deleted since the last run, or cannot be read now, the day keeps its rows, and new files add
 theirs. The stage fails if a file cannot be read, or if a new file may repeat rows of the day. It says how many.
@@ -19,23 +21,24 @@ theirs. The stage fails if a file cannot be read, or if a new file may repeat ro
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date, timedelta
 from typing import Final
-
-from pyspark.sql import SparkSession
 
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
 from .cleaning import versions
 from .cleaning.cleaner import Job
+from .cleaning.files import require_journal
 from .cleaning.journal_tables import OPERATIONS, STATISTICS
 from .cleaning.table_run import Counts, TableRun
 from .cleaning.versions import Manifest
 from .spark import folders
 from .spark.session import stage_session
+from .spark.tasks import Spark
 
 #: The share of the files of a journal that may be torn.
 MAX_TORN: Final = 0.1
@@ -58,6 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--first-day", type=date.fromisoformat, help="first day to rebuild, as 2026-11-21 (default: all)"
     )
     parser.add_argument("--last-day", type=date.fromisoformat, help="last day to rebuild (default: all)")
+    parser.add_argument("--all", action="store_true", help="also rebuild days whose files have not changed")
     parser.add_argument("--remake", action="store_true", help="also rebuild days with deleted files")
     about = f"share of the files that may be torn (default: {MAX_TORN:g}); above it the stage fails"
     parser.add_argument("--max-torn", type=float, default=MAX_TORN, metavar="SHARE", help=about)
@@ -76,6 +80,7 @@ def run(args: argparse.Namespace) -> None:
             args.out,
             first=args.first_day,
             last=args.last_day,
+            every=args.all,
             remake=args.remake,
             max_torn=args.max_torn,
             keep=timedelta(hours=args.keep_hours),
@@ -117,12 +122,13 @@ def refuse_incomplete(counts: dict[str, Counts]) -> None:
 
 
 def ingest(
-    spark: SparkSession,
+    spark: Spark,
     journal: str,
     out: str,
     *,
     first: date | None = None,
     last: date | None = None,
+    every: bool = False,
     remake: bool = False,
     max_torn: float = MAX_TORN,
     keep: timedelta = KEEP,
@@ -130,7 +136,9 @@ def ingest(
     """Publish a new version of the clean tables in *out* from the *journal*; return their counts.
 
     Args:
-        first, last: the first and last day to rebuild (default: None, no limit).
+        first, last: the first and last day to rebuild, also if its files have not changed (default: None, only days
+            with new or changed files, and those beside them).
+        every: rebuild all days (default: no).
         remake: also rebuild days with deleted files (default: no).
         max_torn: share of the files that may be torn (default: 0.1).
         keep: how long to keep a version after the next one is published (default: 24 hours).
@@ -141,24 +149,27 @@ def ingest(
             the other. In each case the tables are unchanged.
     """
     folders.refuse_overlap(journal, out)
-    given, journal, out = journal, folders.qualified(spark, journal), folders.qualified(spark, out)
-    if not folders.exists(spark, f"{journal}/{OPERATIONS.name}"):
-        raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {given}")
-    base = versions.current(spark, out)
+    require_journal(journal)
+    journal, out = folders.absolute(journal), folders.absolute(out)
+    if not 0 <= max_torn <= 1:  # also if it is no number
+        raise PurgatoryError(f"max_torn must be a share from 0 to 1, got {max_torn:g}")
+    base = versions.current(out)
+    incremental = not (first or last or every or remake) and base.library == aiopurgatory.__version__
     name, folder = versions.begin(out)
     library = aiopurgatory.__version__
     manifest = Manifest(base.number + 1, name, library, "", dict(base.days), dict(base.file_days))
     counts = {}
     try:
         for table in (OPERATIONS, STATISTICS):
-            if folders.exists(spark, f"{journal}/{table.name}"):
-                run = TableRun(spark, f"{journal}/{table.name}", out, Job(table.name, folder, first, last), base)
+            if os.path.isdir(f"{journal}/{table.name}"):
+                job = Job(table.name, folder, first, last)
+                run = TableRun(spark, f"{journal}/{table.name}", out, job, base, incremental=incremental)
                 counts[table.name] = run.into(manifest, remake=remake, max_torn=max_torn)
                 manifest.counts[table.name] = asdict(counts[table.name])
-        versions.publish(spark, out, manifest)
+        versions.publish(out, manifest)
     except BaseException:
-        if not versions.is_published(spark, out, manifest):
-            folders.remove(spark, folder)
+        if not versions.is_published(out, manifest):
+            folders.remove(folder)
         raise
-    versions.remove_old(spark, out, keep)
+    versions.remove_old(out, keep)
     return counts

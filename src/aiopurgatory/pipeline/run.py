@@ -21,26 +21,20 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-
-from pyspark.sql import SparkSession
 
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
-from . import advise, fit, generate, ingest, report, simulate
-from .cleaning.clean_table import read_clean
-from .cleaning.files import list_files
-from .cleaning.journal_tables import OPERATIONS
-from .page.promises import Limits
+from .cleaning.files import list_files, require_journal
 from .spark import folders
 from .spark.scratch import remove_abandoned
 from .spark.session import stage_session
-from .workload import simulations
+from .spark.tasks import Spark
 from .workload.model import expected_shares, read_model, write_model
 
 #: The stages, in their order.
@@ -71,10 +65,20 @@ class Options:
     max_lateness_ms: float = 20.0
     again: bool = False
 
+    def require_valid(self) -> None:
+        """Raises: PurgatoryError: an option is refused."""
+        self.settings()
+        if self.rows < 1:
+            raise PurgatoryError(f"rows must be >= 1, got {self.rows}")
+        if not self.max_lateness_ms > 0:
+            raise PurgatoryError(f"max_lateness_ms must be > 0, got {self.max_lateness_ms:g}")
+
     def settings(self) -> list[Setting]:
         """The settings to simulate. Raises: PurgatoryError: a setting is refused."""
+        from .simulate import grid
+
         try:
-            return simulate.grid(self.ticks, _WHEEL_SIZES, self.purge_intervals)
+            return grid(self.ticks, _WHEEL_SIZES, self.purge_intervals)
         except (TypeError, ValueError) as error:
             raise PurgatoryError(str(error)) from None
 
@@ -111,27 +115,23 @@ def run(args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the report."""
     options = Options(args.rows, args.ticks, args.purge_intervals, args.max_lateness_ms, args.again)
     folders.refuse_overlap(args.journal, str(args.out))
-    with ExitStack() as stack:
-        started: list[SparkSession] = []
-
-        def spark() -> SparkSession:
-            if not started:
-                started.append(stack.enter_context(stage_session("run", args)))
-            return started[0]
-
+    options.require_valid()
+    require_journal(args.journal)
+    with stage_session("run", args) as spark:
         headline = run_all(spark, args.journal, args.out, options)
     print(headline)
     print(f"The report: {args.out / 'report' / 'report.html'}")
 
 
-def run_all(spark: Callable[[], SparkSession], journal: str, out: Path, options: Options | None = None) -> str:
+def run_all(spark: Spark, journal: str, out: Path, options: Options | None = None) -> str:
     """Run the stages with changed inputs; return the advice in one line.
 
-    Args: spark: called only if a stage needs the session.
+    Args: spark: called only if a stage has more work than one task.
     Raises: BusyError: another run is using *out*. PurgatoryError: a stage failed; the next call resumes at that stage.
     """
     options = options or Options()
-    options.settings()  # refuse settings before hours of work, not after
+    options.require_valid()  # before hours of work, not after
+    require_journal(journal)
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         remove_abandoned(out)  # a session does it, too, but the last stage needs none
@@ -182,13 +182,13 @@ class _Marks:
 
     def _write(self) -> None:
         content = {"library": aiopurgatory.__version__, "made_from": self.made_from}
-        folders.replace_file(str(self.path), json.dumps(content, indent=1).encode())
+        folders.write_bytes(str(self.path), json.dumps(content, indent=1).encode())
 
 
 class _Run:
     """One run. Each stage is a method; `_made` decides whether to call it."""
 
-    def __init__(self, spark: Callable[[], SparkSession], journal: str, out: Path, options: Options) -> None:
+    def __init__(self, spark: Spark, journal: str, out: Path, options: Options) -> None:
         self._spark = spark
         self._journal = journal
         self._out = out
@@ -203,7 +203,7 @@ class _Run:
         self._made("report", [clean], out / "report" / "report.html", self._report)
         self._made("fit", [clean], out / "model.json", self._fit)
         model = _digest((out / "model.json").read_bytes())
-        trace = self._made("generate", [model, options.rows], out / "trace" / "_SUCCESS", self._generate)
+        trace = self._made("generate", [model, options.rows], out / "trace", self._generate)
         found = self._made("simulate", [trace, options.settings()], out / "simulations", self._simulate)
         self._made("advise", [found, clean, options.max_lateness_ms], out / "advice.md", self._advise)
         if self._incomplete:
@@ -228,7 +228,9 @@ class _Run:
         return made_from
 
     def _ingest(self) -> None:
-        counts = ingest.ingest(self._spark(), self._journal, str(self._out / "clean"))
+        from . import ingest
+
+        counts = ingest.ingest(self._spark, self._journal, str(self._out / "clean"))
         print(*ingest.summary(counts), sep="\n")
         try:
             ingest.refuse_incomplete(counts)
@@ -236,32 +238,43 @@ class _Run:
             self._incomplete = error
 
     def _report(self) -> None:
+        from . import report
+
         self._marks.remove("advise")  # it adds to the page, which is replaced here
-        report.report(self._spark(), str(self._out / "clean"), str(self._out / "report"))
+        report.report(self._spark, str(self._out / "clean"), str(self._out / "report"))
         report.write_page(str(self._out / "report"))
+        print(f"A first page, without a model and advice: {self._out / 'report' / 'report.html'}", flush=True)
 
     def _fit(self) -> None:
-        workloads = fit.fit(read_clean(self._spark(), str(self._out / "clean"), OPERATIONS))
-        if not workloads:
-            raise PurgatoryError(f"no operations in {self._journal}")
-        write_model(workloads, self._out / "model.json")
+        from . import fit
+
+        write_model(fit.fit(self._spark, str(self._out / "clean")), self._out / "model.json")
 
     def _generate(self) -> None:
-        trace = generate.generate(self._spark(), read_model(self._out / "model.json"), self._options.rows)
-        trace.write.mode("overwrite").parquet(str(self._out / "trace"))
+        from . import generate
+
+        workloads = read_model(self._out / "model.json")
+        generate.generate_folder(self._spark, workloads, self._options.rows, str(self._out / "trace"))
 
     def _simulate(self) -> None:
-        simulate.simulate_folder(self._spark(), str(self._out / "trace"), str(self._out), self._options.settings())
+        from . import simulate
+
+        simulate.simulate_folder(self._spark, str(self._out / "trace"), str(self._out), self._options.settings())
 
     def _advise(self) -> None:
+        from . import advise
+        from .page.promises import Limits
+        from .report import write_page
+        from .workload import simulations
+
+        workloads, most = read_model(self._out / "model.json"), self._options.max_lateness_ms
         found = simulations.read(str(self._out / "simulations"))
-        advice = advise.advise(found, self._options.max_lateness_ms).markdown()
-        folders.replace_file(str(self._out / "advice.md"), advice.encode())
-        limits = Limits(
-            max_lateness_ms=self._options.max_lateness_ms,
-            expected_shares=expected_shares(read_model(self._out / "model.json")),
-        )
-        report.write_page(str(self._out / "report"), limits, advice)
+        advice = advise.advise(found, most, workloads=workloads).markdown()
+        folders.write_bytes(str(self._out / "advice.md"), advice.encode())
+        limits = Limits(expected_shares=expected_shares(workloads))
+        if most != Options.max_lateness_ms:
+            limits = replace(limits, max_lateness_ms=most)
+        write_page(str(self._out / "report"), limits, advice)
 
 
 def journal_state(journal: str) -> str:

@@ -11,35 +11,30 @@ The results are in OUT/simulations/simulations.parquet, which is replaced as a w
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from itertools import pairwise, product
-from typing import Any, Final
+from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 
 from aiopurgatory.arguments import require_int
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
-from .spark.folders import literal
+from .spark.folders import absolute
 from .spark.session import stage_session
+from .spark.tasks import Spark, spread
 from .workload import simulations
-from .workload.trace import SCHEMA, require_valid
-
-_PACKED: Final = "shard INT, piece INT, payload BINARY"
-_SPARK_TYPES: Final = {pa.string(): "STRING", pa.float64(): "DOUBLE", pa.int64(): "BIGINT"}
-#: The schema of the results, for Spark.
-RESULT: Final = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in simulations.SCHEMA)
+from .workload.trace import read_trace
 
 
 class SimulationError(PurgatoryError):
-    """A setting is refused, or the trace cannot be read."""
+    """A setting is refused."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Simulate, and print where the results are.
 
-    Raises: SimulationError: a setting is refused, or the trace cannot be read. TraceError: the trace is not valid.
+    Raises: SimulationError: a setting is refused. TraceError: the trace is not valid.
     """
     try:
         settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
@@ -89,19 +84,33 @@ def run(args: argparse.Namespace) -> None:
     print(f"{len(settings)} settings, {processes} each: {folder}")
 
 
-def simulate_folder(spark: SparkSession, trace: str, out: str, settings: Sequence[Setting], *, shards: int = 1) -> str:
+def simulate_folder(spark: Spark, trace: str, out: str, settings: Sequence[Setting], *, shards: int = 1) -> str:
     """Simulate the trace in the folder *trace*. Returns: the folder in *out* that now has the simulations.
 
-    Raises: SimulationError: *trace* cannot be read. TraceError: it is empty, or no valid trace.
+    Args: shards: processes that share the load.
+    Raises: TypeError, ValueError: no settings, or less than one shard. TraceError: *trace* is empty, or no valid trace.
+    Cost: per setting, about the CPU time that the purgatory itself needs, and reading the trace once.
     """
-    try:
-        requests = spark.read.parquet(literal(trace))
-    except PySparkException:
-        raise SimulationError(f"trace must be a folder that generate has written, got {trace}") from None
-    require_valid(requests)
-    folder = f"{out}/simulations"
-    simulations.write(simulate(requests, settings, shards=shards).toArrow(), folder)
+    require_simulation(settings, shards)
+    trace = absolute(trace)
+    read_trace(trace)  # says what is wrong before any task begins
+    # The slowest first, so that no core is left with one of them at the end.
+    slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval))
+    tasks = [(setting, shard) for setting in slowest_first for shard in range(shards)]
+    rows = [row for row in spread(spark, partial(_replay_one, trace, shards), tasks) if row]
+    folder = f"{absolute(out)}/simulations"
+    simulations.write(pa.Table.from_pylist(rows, simulations.SCHEMA), folder)
     return folder
+
+
+def _replay_one(folder: str, shards: int, task: tuple[Setting, int]) -> dict[str, Any]:
+    """Replay one shard of the trace with one setting. Returns: its row; nothing if the shard has no requests."""
+    setting, shard = task
+    trace = read_trace(folder)
+    if shards > 1:
+        first = pc.list_element(trace["keys"], 0).to_numpy()
+        trace = trace.filter(pa.array(first % shards == shard))
+    return {**asdict(setting), "shard": shard, **measures(trace, setting)} if len(trace) else {}
 
 
 def _several(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
@@ -130,79 +139,8 @@ def require_simulation(settings: Sequence[Setting], shards: int) -> None:
     require_int("shards", shards, 1)
 
 
-def simulate(trace: DataFrame, settings: Sequence[Setting], *, shards: int = 1) -> DataFrame:
-    """Replay *trace* with each of *settings*. Returns: a row per setting and shard, with the columns of RESULT.
-
-    Args: shards: processes that share the load.
-    Raises: TypeError, ValueError: no settings, or less than one shard.
-    Cost: per setting, about the CPU time that the purgatory itself needs, and one transfer of the trace to a task.
-    """
-    require_simulation(settings, shards)
-    # The slowest first, so that no core is left with one of them at the end.
-    slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval))
-
-    def replay_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _replay_one(batches, slowest_first)
-
-    numbers = trace.sparkSession.range(len(settings)).select(F.col("id").cast("int").alias("number"))
-    return (
-        pack(trace, shards)
-        .crossJoin(F.broadcast(numbers))
-        .repartitionById(len(settings) * shards, F.col("number") * shards + F.col("shard"))
-        .mapInArrow(replay_one, RESULT)
-    )
-
-
-def pack(trace: DataFrame, shards: int) -> DataFrame:
-    """Pack *trace* by shard and in order, thousands of requests to a row, to send it cheaply once per setting."""
-    return (
-        trace.select(F.pmod(F.hash(F.col("keys")[0]), F.lit(shards)).alias("shard"), *SCHEMA.names)
-        .repartition(shards, "shard")
-        # By all columns: requests of the same microsecond come in the same order, however the trace was read.
-        .sortWithinPartitions("shard", *SCHEMA.names)
-        .mapInArrow(_pack, _PACKED)
-    )
-
-
-def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    piece = 0
-    for batch in batches:
-        numbers = batch.column("shard").to_numpy()
-        bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        for begin, end in pairwise(bounds):
-            if begin == end:
-                continue
-            requests = pa.Table.from_batches([batch.slice(begin, end - begin).select(SCHEMA.names)]).cast(SCHEMA)
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, SCHEMA) as stream:
-                stream.write_table(requests)
-            yield pa.record_batch(
-                {
-                    "shard": pa.array([numbers[begin]], pa.int32()),
-                    "piece": pa.array([piece], pa.int32()),
-                    "payload": pa.array([sink.getvalue().to_pybytes()], pa.binary()),
-                }
-            )
-            piece += 1
-
-
-def _replay_one(batches: Iterator[pa.RecordBatch], settings: Sequence[Setting]) -> Iterator[pa.RecordBatch]:
-    """Replay the pieces of one setting and shard. Yields: its row."""
-    pieces: dict[int, pa.Table] = {}
-    number = shard = 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            pieces[row["piece"]] = pa.ipc.open_stream(row["payload"]).read_all()
-            number, shard = row["number"], row["shard"]
-    if not pieces:
-        return
-    setting = settings[number]
-    found = measures(pa.concat_tables([pieces[piece] for piece in sorted(pieces)]), setting)
-    yield pa.RecordBatch.from_pylist([{**asdict(setting), "shard": shard, **found}], schema=simulations.SCHEMA)
-
-
 def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
-    """Replay *trace*. Returns: the columns of RESULT that follow from it, by name."""
+    """Replay *trace*. Returns: the columns of the results that follow from it, by name."""
     found = replay(trace, setting)
     arrival_us = trace["arrival_us"].to_numpy()
     expired = int(found.expired.sum())

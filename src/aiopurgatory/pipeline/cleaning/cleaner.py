@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -19,7 +20,6 @@ import pyarrow.parquet as pq
 from ..minutes.sums import Batch, Sums
 from ..minutes.units import DAY, EPOCH
 from ..minutes.work import work_sums
-from ..spark.folders import arrow_place
 from .columns import Array, Columns
 from .duplicates import Range, joined, ranges
 from .files import TornFileError, one_line, read
@@ -41,9 +41,13 @@ class Job:
     folder: str
     first: date | None
     last: date | None
+    #: None: all.
+    days: frozenset[date] | None = None
 
     def wants(self, day: date) -> bool:
-        return not (self.first and day < self.first) and not (self.last and day > self.last)
+        if (self.first and day < self.first) or (self.last and day > self.last):
+            return False
+        return self.days is None or day in self.days
 
 
 @dataclass
@@ -234,13 +238,11 @@ class _Output:
 
     def __init__(self, day: str, what: str, path: str, schema: pa.Schema) -> None:
         self._written = Written(day, what, path, 0)
-        system, place = arrow_place(path)
-        system.create_dir(place.rpartition("/")[0], recursive=True)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         differences = [name for name in _DIFFERENCES if name in schema.names and what in TABLES]
         self._writer = pq.ParquetWriter(
-            place,
+            path,
             schema,
-            filesystem=system,
             compression="lz4",
             store_schema=False,
             use_dictionary=[name for name in schema.names if name not in differences],  # pyright: ignore[reportArgumentType]
@@ -282,8 +284,15 @@ def batch_of(rows: Columns) -> Batch:
         ended_us=ended_us(rows, OPERATIONS),
         lateness_us=rows.numbers("lateness_us"),
         missed=rows.numbers("missed_trigger"),
+        timeout_us=_timeouts(rows),
         weight=rows.numbers("weight"),
         key_hash=rows.numbers("key_hash"),
         key_count=rows.numbers("key_count"),
         key=key if known else None,
     )
+
+
+def _timeouts(rows: Columns) -> Array:
+    unknown = rows.is_null("timeout_us")
+    found = rows.numbers("timeout_us")
+    return found if unknown is None else np.where(unknown, -1, found)

@@ -9,17 +9,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
 
 from .columns import Array, Columns
 from .files import read
 from .journal_tables import TABLES, Table
 from .judging import judge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 #: The writer of the rows, their lowest and highest number, and whether the numbers only go up.
 Range = tuple[str, int, int, bool]
@@ -82,6 +83,9 @@ def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
 
 def copies(files: DataFrame, name: str) -> DataFrame:
     """path, file_day -> path, row: the numbers of good rows that also come earlier."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     same = Window.partitionBy("who", "number").orderBy("path", "row")
     place = F.row_number().over(same).alias("place")
     rows = files.select("path", "file_day").mapInArrow(partial(_good_rows, name=name), _GOOD)

@@ -11,15 +11,16 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from ..spark.folders import arrow_place, is_local
-from .journal_tables import Table
+from aiopurgatory.errors import PurgatoryError
+
+from ..minutes.units import EPOCH, LAST_YEAR
+from ..spark.folders import absolute
+from .journal_tables import OPERATIONS, Table
 
 #: Files with more bytes of rows than this are read twice: once to check that they are whole, then in batches.
 LARGE: Final = 512 << 20
 _BATCH: Final = 1 << 18
-_FIRST_YEAR: Final = 1970
 _FOLDER: Final = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$")
 
 
@@ -50,12 +51,18 @@ class JournalFile:
 
 
 def day_of(text: str) -> date | None:
-    """Return the day of an ISO date; None: it is no date, or before 1970."""
+    """Return the day of an ISO date; None: it is no date, or not of 1970 to LAST_YEAR."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
         return None
-    return day if day.year >= _FIRST_YEAR else None
+    return day if EPOCH.year <= day.year <= LAST_YEAR else None
+
+
+def require_journal(journal: str) -> None:
+    """Raises: PurgatoryError: there is no journal."""
+    if not os.path.isdir(f"{absolute(journal)}/{OPERATIONS.name}"):
+        raise PurgatoryError(f"journal must be a folder with {OPERATIONS.name} in it, got {journal}")
 
 
 def list_files(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
@@ -81,23 +88,16 @@ def list_files(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
 
 def _entries(folder: str) -> Iterator[tuple[str, int | None, int]]:
     """Yield names in a folder, sizes (None for folders) and modification times. Hidden entries are left out."""
-    if is_local(folder):
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.startswith((".", "_")):
-                    continue
-                try:
-                    found = entry.stat()
-                except OSError:  # a dangling link, or gone meanwhile: reading it will say so
-                    yield entry.name, 0, 0
-                else:
-                    yield entry.name, None if entry.is_dir() else found.st_size, found.st_mtime_ns
-        return
-    system, place = arrow_place(folder)
-    for each in system.get_file_info(FileSelector(place)):
-        if not each.base_name.startswith((".", "_")):
-            is_folder = each.type == FileType.Directory
-            yield each.base_name, None if is_folder else each.size or 0, each.mtime_ns or 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            try:
+                found = entry.stat()
+            except OSError:  # a dangling link, or gone meanwhile: reading it will say so
+                yield entry.name, 0, 0
+            else:
+                yield entry.name, None if entry.is_dir() else found.st_size, found.st_mtime_ns
 
 
 def read(path: str, table: Table) -> Iterator[pa.Table]:
@@ -105,19 +105,17 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
 
     Raises: TornFileError: the file is torn; raised before any row comes. OSError: it cannot be read now.
     """
-    system, place = arrow_place(path)
-    ahead = not is_local(path)
-    with system.open_input_file(place) as opened:
+    with pa.OSFile(path) as opened:
         try:
-            parquet, names, rows = _checked(opened, table, ahead=ahead)
+            parquet, names, rows = _checked(opened, table)
         except pa.ArrowMemoryError:
             raise
         except (OSError, pa.ArrowException, ValueError, OverflowError):
-            _require_readable(system, place)
+            _require_readable(path)
             try:  # the failure may have been temporary
-                parquet, names, rows = _checked(opened, table, ahead=ahead)
+                parquet, names, rows = _checked(opened, table)
             except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-                raise TornFileError(f"torn: {one_line(error)}", _rows_in_footer(system, place)) from None
+                raise TornFileError(f"torn: {one_line(error)}", _rows_in_footer(path)) from None
         if rows is not None:
             yield _complete(rows, names, table)
         else:
@@ -125,11 +123,9 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
                 yield _complete(pa.Table.from_batches([batch]), names, table)
 
 
-def _checked(
-    opened: pa.NativeFile, table: Table, *, ahead: bool
-) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
+def _checked(opened: pa.NativeFile, table: Table) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
     """Return an open file, its columns, and its rows unless they are LARGE. Raises: TornFileError, read errors."""
-    parquet = _opened(opened, table, ahead=ahead)
+    parquet = _opened(opened, table)
     rows_in_footer = parquet.metadata.num_rows
     names = _columns(parquet, table)
     rows = parquet.read(list(names.values()), use_threads=False) if _size(parquet) <= LARGE else None
@@ -139,18 +135,17 @@ def _checked(
     return parquet, names, rows
 
 
-def _require_readable(system: FileSystem, path: str) -> None:
+def _require_readable(path: str) -> None:
     """Read a file to its end. Raises: OSError: it cannot be read now, so it may be whole."""
-    with system.open_input_file(path) as opened:
+    with open(path, "rb") as opened:
         while opened.read(1 << 24):
             pass
 
 
-def _rows_in_footer(system: FileSystem, path: str) -> int:
+def _rows_in_footer(path: str) -> int:
     """Return the number of rows in the footer of a torn file; 0: it has no readable footer."""
     try:
-        with system.open_input_file(path) as opened:
-            return int(pq.ParquetFile(opened).metadata.num_rows)
+        return int(pq.read_metadata(path).num_rows)
     except (OSError, pa.ArrowException, ValueError):
         return 0
 
@@ -160,13 +155,12 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _opened(file: pa.NativeFile, table: Table, *, ahead: bool) -> pq.ParquetFile:
-    """Args: ahead: read columns before they are needed; faster if each read is a request to another machine."""
+def _opened(file: pa.NativeFile, table: Table) -> pq.ParquetFile:
     names = [each.name for each in table.held if pa.types.is_dictionary(each.type)]
     try:
-        return pq.ParquetFile(file, read_dictionary=names, pre_buffer=ahead)
+        return pq.ParquetFile(file, read_dictionary=names)
     except KeyError:  # it lacks one of them
-        return pq.ParquetFile(file, pre_buffer=ahead)
+        return pq.ParquetFile(file)
 
 
 def _size(parquet: pq.ParquetFile) -> int:

@@ -11,15 +11,13 @@ import pyarrow as pa
 
 from aiopurgatory.journal import schema
 
-from ..minutes.units import DAY, EPOCH, OUTCOMES
+from ..minutes.units import DAY, EPOCH, LAST_YEAR, OUTCOMES
 from .columns import Array, Columns
 from .journal_tables import OPERATIONS, Table
 
 # No process lives that long, and all sums of such times stay in 64 bits.
 LONGEST: Final = 366 * DAY
 LARGEST_WEIGHT: Final = 1e9
-# Minutes of later years do not fit into the sums.
-LAST_YEAR: Final = 2399
 LONGEST_NAME: Final = 255
 
 Rule = tuple[str, Array]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Final
 
-from pyspark.sql import SparkSession
-
 from aiopurgatory.errors import PurgatoryError
 
 from ..minutes import sums, work
-from ..spark.tasks import spread
+from ..spark.tasks import Spark, spread
 from .cleaner import FileReport, Job, TaskReport, Written, clean
 from .duplicates import copies, suspects
 from .files import JournalFile, day_of, list_files
@@ -62,15 +61,23 @@ class Counts:
 class TableRun:
     """Cleans the files below *path* as *job* says. The results replace those in *base*."""
 
-    def __init__(self, spark: SparkSession, path: str, out: str, job: Job, base: Manifest) -> None:
+    def __init__(
+        self, spark: Spark, path: str, out: str, job: Job, base: Manifest, *, incremental: bool = False
+    ) -> None:
+        """Args: incremental: rebuild only the days that new and changed files may have rows of."""
         self._spark = spark
         self._out = out
-        self._job = job
         self._base = base
         self._path = path
+        self._table = job.table
         #: Files that may hold duplicates, of rows in other files or of their own.
         self._twice: set[str] = set()
         files, self._folders = list_files(path)
+        self._all = len(files)
+        changed = {file.day for file in files if file.day is not None and self._is_changed(file)}
+        around = frozenset(day + number * _ONE_DAY for day in changed for number in (-1, 0, 1))
+        self._job = replace(job, days=around) if incremental else job
+        self._states = {file.path: file for file in files}
         self._stray = [file for file in files if file.day is None]
         self._files = [file for file in files if file.day is not None and self._is_near(file.day)]
         self._counts = Counts(files=len(self._files) + len(self._stray), unreadable=len(self._folders))
@@ -104,12 +111,19 @@ class TableRun:
         """Whether a file of *day* may hold wanted rows; it may hold rows of the days before and after."""
         return any(self._job.wants(day + number * _ONE_DAY) for number in (-1, 0, 1))
 
+    def _is_changed(self, file: JournalFile) -> bool:
+        """Whether a file differs from the base, or could not be read for it."""
+        known = self._known(file.path, str(file.day))
+        unreadable = self._base.file_days.get(str(file.day), {}).get(self._table, FileDay()).unreadable
+        state = known and (known["size"], known["changed"])
+        return state != (file.size, file.changed) or file.path in dict(unreadable)
+
     def _missing(self) -> dict[str, list[Known]]:
         """Return the known contents of deleted files, by folder day."""
         now = {self._name(file.path) for file in self._files}
         found: dict[str, list[Known]] = {}
         for name, tables in self._base.file_days.items():
-            day, file_day = day_of(name), tables.get(self._job.table, FileDay())
+            day, file_day = day_of(name), tables.get(self._table, FileDay())
             gone = [known for file, known in file_day.files.items() if file not in now]
             if gone and day and self._is_near(day):
                 found[name] = gone
@@ -121,7 +135,7 @@ class TableRun:
     def _known(self, path: str, day: str) -> Known | None:
         """Return the known contents of a file; None: it is new."""
         tables = self._base.file_days.get(day, {})
-        return tables.get(self._job.table, FileDay()).files.get(self._name(path))
+        return tables.get(self._table, FileDay()).files.get(self._name(path))
 
     def _days_to_keep(self, gone: list[Known], seen: list[FileReport]) -> set[str]:
         """Return the days that keep their rows, because some of these cannot be read now."""
@@ -133,7 +147,7 @@ class TableRun:
             found = re.search(r"/date=([^/]*)(/|$)", folder)
             day = day_of(found[1]) if found else None
             days |= _around(str(day)) if day else set(self._base.days)
-        return {day for day in days if self._job.table in self._base.days.get(day, Day()).files}
+        return {day for day in days if self._table in self._base.days.get(day, Day()).files}
 
     def _adds(self, report: TaskReport, gone: list[Known]) -> bool:
         """Whether a task had only new files with new rows. A renamed file is new, but its rows are not."""
@@ -154,9 +168,9 @@ class TableRun:
 
     def _refuse_torn(self, torn: list[FileReport], most: float) -> None:
         bad = [(file.path, file.torn) for file in torn] + [(file.path, _STRAY) for file in self._stray]
-        if len(bad) > most * self._counts.files:
+        if bad and len(bad) > most * self._all:
             raise TornJournalError(
-                f"{len(bad):,} of {self._counts.files:,} files are torn or stray, more than max_torn allows; the first "
+                f"{len(bad):,} of {self._all:,} files are torn or stray, more than max_torn allows; the first "
                 f"is {bad[0][0]}: {bad[0][1]}"
             )
 
@@ -171,8 +185,8 @@ class TableRun:
         # Tasks with such files are repeated without the duplicates; their first results are ignored.
         again = [number for number, group in enumerate(groups) if any(path in twice for path, _, _ in group)]
         known = {path: (path, day, rows) for number in again for path, day, rows in groups[number]}
-        among = self._spark.createDataFrame([known[path][:2] for path in sorted(twice)], "path STRING, file_day DATE")
-        found = copies(among, self._job.table).toArrow()
+        among = self._spark().createDataFrame([known[path][:2] for path in sorted(twice)], "path STRING, file_day DATE")
+        found = copies(among, self._table).toArrow()
         for path, row in zip(found.column("path").to_pylist(), found.column("row").to_pylist(), strict=True):
             known[path][2].append(row)
         done = spread(self._spark, partial(clean, job=self._job), [groups[number] for number in again])
@@ -180,8 +194,8 @@ class TableRun:
 
     def _groups(self) -> list[list[JournalFile]]:
         """Group files of the same hours, so that few tasks have sums of the same minute."""
-        cores = self._spark.sparkContext.defaultParallelism
         size = sum(file.size for file in self._files)
+        cores = os.cpu_count() or 1
         most = max(min(size // cores + 1, _BYTES_PER_TASK), _LEAST_PER_TASK)
         groups: list[list[JournalFile]] = []
         room = 0
@@ -190,7 +204,7 @@ class TableRun:
         for is_new, file in sorted(zip(new, self._files, strict=True), key=lambda each: each[0]):
             # Snapshots of a day stay together: their counters are compared with those before.
             is_next_day = bool(groups) and groups[-1][-1].day != file.day
-            is_full = room <= 0 if self._job.table == OPERATIONS.name else is_next_day
+            is_full = room <= 0 if self._table == OPERATIONS.name else is_next_day
             if not groups or is_full or is_new != was_new:
                 groups.append([])
                 room = most
@@ -210,13 +224,13 @@ class TableRun:
         more = self._days(added)
         for name in sorted(every | made.keys()):
             day = made.get(name, Day())
-            rows = day.rows(self._job.table)
+            rows = day.rows(self._table)
             if name in kept:
                 self._counts.kept_days += [name]
                 day = more.get(name, Day())
-                self._counts.other_days += rows - day.rows(self._job.table)
-                rows = day.rows(self._job.table)
-                day.join(self._base.days[name], _file_names(self._job.table))
+                self._counts.other_days += rows - day.rows(self._table)
+                rows = day.rows(self._table)
+                day.join(self._base.days[name], _file_names(self._table))
             self._counts.rows_out += rows
             manifest.put(name, self._joined(manifest.days.get(name, Day()), day))
 
@@ -225,7 +239,7 @@ class TableRun:
         made: dict[str, Day] = {}
         for report in reports:
             for written in report.written:
-                if written.what in _file_names(self._job.table):
+                if written.what in _file_names(self._table):
                     files = made.setdefault(written.day, Day()).files
                     files.setdefault(written.what, []).append((self._below(written), written.rows))
             for name, spans in report.spans.items():
@@ -234,8 +248,8 @@ class TableRun:
 
     def _joined(self, old: Day, new: Day) -> Day:
         """Return the day *old* with its files of this table replaced by those of *new*."""
-        others = {what: files for what, files in old.files.items() if what not in _file_names(self._job.table)}
-        same = old if self._job.table != OPERATIONS.name else new
+        others = {what: files for what, files in old.files.items() if what not in _file_names(self._table)}
+        same = old if self._table != OPERATIONS.name else new
         return Day(others | new.files, same.spans, same.since_us)
 
     def _take_file_days(
@@ -248,7 +262,9 @@ class TableRun:
             if known and file.unreadable:
                 day.add(self._name(file.path), known)
             elif known or self._job.wants(date.fromisoformat(file.day)):  # else it stays new for the next run
-                day.add(self._name(file.path), Known(days=list(file.days), ranges=file.ranges))
+                state = self._states[file.path]
+                known = Known(size=state.size, changed=state.changed, days=list(file.days), ranges=file.ranges)
+                day.add(self._name(file.path), known)
             day.add_bad(
                 file.path,
                 file.rows_in,
@@ -258,12 +274,12 @@ class TableRun:
             )
         for report in reports:
             for written in report.written:
-                if written.what not in _file_names(self._job.table):
+                if written.what not in _file_names(self._table):
                     made.setdefault(written.day, FileDay()).quarantine.append(self._below(written))
         for name, day in made.items():
             if name in missing or day.unreadable:
-                day.keep(self._base.file_days.get(name, {}).get(self._job.table, FileDay()))
-            manifest.file_days[name] = manifest.file_days.get(name, {}) | {self._job.table: day}
+                day.keep(self._base.file_days.get(name, {}).get(self._table, FileDay()))
+            manifest.file_days[name] = manifest.file_days.get(name, {}) | {self._table: day}
 
     def _below(self, written: Written) -> str:
         return written.path[len(self._out) + 1 :]

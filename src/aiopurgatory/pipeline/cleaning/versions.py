@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, TypedDict
 from uuid import uuid4
 
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 
@@ -73,8 +73,10 @@ class Day:
 
 
 class Known(TypedDict):
-    """The days and ranges of a file's good rows."""
+    """The size of a file, its time of modification in nanoseconds, and the days and ranges of its good rows."""
 
+    size: int
+    changed: int
     days: list[str]
     ranges: list[Range]
 
@@ -146,10 +148,31 @@ class Manifest:
         return [(day, files) for day, files in days if not (first and day < first) and not (last and day > last)]
 
 
-def current(spark: SparkSession, out: str) -> Manifest:
+def current(out: str) -> Manifest:
     """Return the newest manifest in the folder *out*, or an empty one with the number 0."""
-    numbers = _numbers(spark, out)
-    return _read(spark, out, numbers[-1]) if numbers else Manifest()
+    numbers = _numbers(out)
+    return _read(out, numbers[-1]) if numbers else Manifest()
+
+
+def published(folder: str, as_of: datetime | None = None) -> Manifest:
+    """Return the newest manifest in *folder*, or the newest *as_of* a time.
+
+    Raises: PurgatoryError: there are no clean tables, or none of that time is kept.
+    """
+    out = folders.absolute(folder)
+    manifest = current(out)
+    if not manifest.number:
+        raise PurgatoryError(f"no clean table in {folder}: run aiopurgatory pipeline ingest")
+    if as_of is None:
+        return manifest
+    for number in reversed(_numbers(out)):
+        manifest = _read(out, number)
+        if datetime.fromisoformat(manifest.published_at) <= as_of:
+            return manifest
+    raise PurgatoryError(
+        f"no version of {folder} from {as_of:%Y-%m-%d %H:%M} is kept, the oldest is from {manifest.published_at}: "
+        "keep versions for longer with ingest --keep-hours"
+    )
 
 
 def begin(out: str) -> tuple[str, str]:
@@ -158,25 +181,25 @@ def begin(out: str) -> tuple[str, str]:
     return run, f"{out}/versions/{run}"
 
 
-def publish(spark: SparkSession, out: str, manifest: Manifest) -> None:
+def publish(out: str, manifest: Manifest) -> None:
     """Make *manifest* the current one, and check that all its rows are on the disk.
 
     Raises: LostRaceError: its number is taken. LostRowsError: rows are missing.
     """
     _count(out, manifest)
     manifest.published_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    text = json.dumps({"format": _FORMAT, **asdict(manifest)}, indent=1)
-    if not folders.put_first(spark, _path(out, manifest.number), text):
+    text = json.dumps({"format": _FORMAT, **asdict(manifest)}, separators=(",", ":"))
+    if not folders.put_first(_path(out, manifest.number), text):
         raise LostRaceError(
             f"another run has published version {manifest.number} of {out} meanwhile: this run has changed nothing; "
             "run it again"
         )
-    _count(out, _read(spark, out, manifest.number))
+    _count(out, _read(out, manifest.number))
 
 
-def is_published(spark: SparkSession, out: str, manifest: Manifest) -> bool:
+def is_published(out: str, manifest: Manifest) -> bool:
     """Whether *manifest* is published under its number."""
-    return manifest.number in _numbers(spark, out) and _read(spark, out, manifest.number).run == manifest.run
+    return manifest.number in _numbers(out) and _read(out, manifest.number).run == manifest.run
 
 
 def _count(out: str, manifest: Manifest) -> None:
@@ -186,8 +209,7 @@ def _count(out: str, manifest: Manifest) -> None:
     named = [(path, rows) for path, rows in named if path.startswith(new)]
 
     def found(path: str) -> int:
-        system, place = folders.arrow_place(f"{out}/{path}")
-        return int(pq.read_metadata(place, filesystem=system).num_rows)
+        return int(pq.read_metadata(f"{out}/{path}").num_rows)
 
     with ThreadPoolExecutor(8) as pool:
         for (path, rows), there in zip(named, pool.map(found, [path for path, _ in named]), strict=True):
@@ -195,25 +217,25 @@ def _count(out: str, manifest: Manifest) -> None:
                 raise LostRowsError(f"{out}/{path} must have {rows} rows, got {there}")
 
 
-def remove_old(spark: SparkSession, out: str, keep: timedelta) -> None:
+def remove_old(out: str, keep: timedelta) -> None:
     """Remove versions that were superseded longer ago than *keep*, and the remains of killed runs."""
     now = superseded_at = datetime.now(UTC)
     kept: set[str] = set()
     removed: set[str] = set()
-    for place, number in enumerate(reversed(_numbers(spark, out))):
-        manifest = _read(spark, out, number)
+    for place, number in enumerate(reversed(_numbers(out))):
+        manifest = _read(out, number)
         if place and now - superseded_at >= keep:
-            folders.remove(spark, _path(out, number))
+            folders.remove(_path(out, number))
             removed |= _runs(manifest)
         else:
             kept |= _runs(manifest)
         superseded_at = datetime.fromisoformat(manifest.published_at)
-    for run in folders.names(spark, f"{out}/versions"):
+    for run in folders.names(f"{out}/versions"):
         if not _RUN.fullmatch(run):
             continue
         begun_at = datetime.strptime(run.split("-")[0], _STAMP).replace(tzinfo=UTC)
         if run not in kept and (run in removed or now - begun_at > _ABANDONED):
-            folders.remove(spark, f"{out}/versions/{run}")
+            folders.remove(f"{out}/versions/{run}")
 
 
 def _runs(manifest: Manifest) -> set[str]:
@@ -223,8 +245,8 @@ def _runs(manifest: Manifest) -> set[str]:
     return {manifest.run} | {path.split("/")[1] for path in paths}
 
 
-def _numbers(spark: SparkSession, out: str) -> list[int]:
-    names = folders.names(spark, f"{out}/manifests")
+def _numbers(out: str) -> list[int]:
+    names = folders.names(f"{out}/manifests")
     return [int(name[:-5]) for name in names if _MANIFEST.fullmatch(name)]
 
 
@@ -232,10 +254,10 @@ def _path(out: str, number: int) -> str:
     return f"{out}/manifests/{number:08}.json"
 
 
-def _read(spark: SparkSession, out: str, number: int) -> Manifest:
+def _read(out: str, number: int) -> Manifest:
     path = _path(out, number)
     try:
-        known = json.loads(folders.read(spark, path))
+        known = json.loads(Path(path).read_text(encoding="utf-8"))
         if known.pop("format") != _FORMAT:
             raise ValueError("of another version of the library")
         days = {name: Day(**day) for name, day in known.pop("days").items()}

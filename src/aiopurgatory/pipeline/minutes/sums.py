@@ -5,9 +5,18 @@
 | activity | purgatory, kind, minute, outcome, waited, lateness        | operations, missed_triggers            |
 | seconds  | purgatory, kind, second, what (an outcome, or WAITING)    | operations; for WAITING, the change    |
 | keys     | purgatory, key_hash                                       | operations, watched; the key, if known |
+| shapes   | purgatory, kind, what (see below), number                 | operations, squares, total             |
 
 Minutes and seconds count from 1970. An outcome is its place in OUTCOMES. Waited and lateness are numbers of buckets.
 Every count is a sum of ``weight``, because a row may stand for many operations.
+
+Shapes are for fit. ``squares`` sums the squared weights, ``total`` sums weight * x. By ``what``:
+    AT_ONCE, LAST_TRY, ENDED, EXPIRED: ``number`` is the bin of x, the logarithm of the microseconds waited. ENDED were
+        completed, cancelled or failed before their deadline, so x is exact. EXPIRED is right-censored. LAST_TRY is
+        left-censored: completed by the last try at the deadline. AT_ONCE never waited.
+    BY_HOUR: ``number`` is the hour since 1970.
+    TIMEOUTS: ``number`` is the bin of the timeout, -1 without one; x is the timeout in microseconds.
+    KEY_COUNTS: ``number`` is how many keys.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -17,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +35,20 @@ import pyarrow.compute as pc
 from .percentiles import NONE, Array, bucket
 from .units import MINUTE, OUTCOMES, SECOND
 
-NAMES: Final = ("activity", "seconds", "keys")
+NAMES: Final = ("activity", "seconds", "keys", "shapes")
+#: The column ``what`` of shapes.
+AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)
+#: Bins of logarithms, per factor of e.
+BINS: Final = 64
+#: An operation with more keys counts as one with this many.
+MOST_KEYS: Final = 64
 #: In the column ``what`` of seconds: the row counts the change in the number of waiting operations.
 WAITING: Final = len(OUTCOMES)
 _COUNTS: Final = {
     "activity": ("operations", "missed_triggers"),
     "seconds": ("operations",),
     "keys": ("operations", "watched"),
+    "shapes": ("operations", "squares", "total"),
 }
 # A row's columns are packed into one integer. These are the bits of a bucket, of an outcome, of ``what``, and of all
 # columns but the series. A series is the number of a purgatory and kind.
@@ -43,8 +59,6 @@ _REST: Final = 50
 _MOST_SERIES: Final = 1 << (63 - _REST)
 #: The name for purgatories and kinds beyond the largest number of series.
 OTHERS: Final = "(others)"
-# Spreads the numbers of purgatories over 64 bits, so that the sum with a key's hash identifies both.
-_SPREAD: Final = 0x1E3779B97F4A7C15
 # Partial sums are added up when they have more rows than this.
 _MANY: Final = 1 << 20
 _LONGEST_KEY: Final = 200
@@ -63,6 +77,8 @@ class Batch:
     ended_us: Array
     lateness_us: Array
     missed: Array
+    #: -1: none.
+    timeout_us: Array
     weight: Array
     key_hash: Array
     key_count: Array
@@ -91,7 +107,9 @@ class Sums:
         self._keep("activity", _activity(series, batch))
         self._keep("seconds", _seconds(series, batch))
         purgatory = self._numbered(batch.purgatory, (np.zeros(len(series), np.int32), [""]))
-        self._keep("keys", _keys(purgatory, batch))
+        counts = batch.weight, batch.weight * batch.key_count
+        self._keep("keys", _summed((batch.key_hash, purgatory), counts))
+        self._keep("shapes", _shapes(series, batch))
         if batch.key is not None:
             self._names.append(_key_names(purgatory, batch))
         self.since_us = min(self.since_us, int(batch.watched_us.min()))
@@ -168,11 +186,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class _Partial:
-    """Partial sums: the columns that identify a row, its counts, and one number that identifies it, too."""
+    """Partial sums: the columns that identify a row, and its counts."""
 
     identity: tuple[Array, ...]
     counts: tuple[Array, ...]
-    by: Array
 
 
 def _added_up(parts: list[_Partial]) -> _Partial:
@@ -180,19 +197,24 @@ def _added_up(parts: list[_Partial]) -> _Partial:
         return parts[0]
     if not parts:
         nothing = np.zeros(0, np.int64)
-        return _Partial((nothing, nothing), (np.zeros(0), np.zeros(0)), nothing)
+        return _Partial((nothing, nothing), (np.zeros(0),) * 3)
     identity = tuple(np.concatenate(each) for each in zip(*(part.identity for part in parts), strict=True))
     counts = tuple(np.concatenate(each) for each in zip(*(part.counts for part in parts), strict=True))
-    return _summed(np.concatenate([part.by for part in parts]), identity, counts)
+    return _summed(identity, counts)
 
 
-def _summed(by: Array, identity: tuple[Array, ...], counts: tuple[Array, ...]) -> _Partial:
-    """Sum the rows of each value of *by*, by sorting: hashing takes five times as long."""
-    order = np.argsort(by)
-    by = by[order]
-    first = np.flatnonzero(np.concatenate([[True], by[1:] != by[:-1]]))
+def _summed(identity: tuple[Array, ...], counts: tuple[Array, ...]) -> _Partial:
+    """Sum the rows of each identity, by sorting: hashing takes five times as long."""
+    varying = [each for each in identity if len(each) and (each != each[0]).any()]
+    order = np.argsort(varying[0]) if len(varying) == 1 else np.lexsort(identity)
+    new = np.zeros(len(order), bool)
+    new[:1] = True
+    for each in varying:
+        ordered = each[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    first = np.flatnonzero(new)
     sums = tuple(np.add.reduceat(each[order], first) for each in counts)
-    return _Partial(tuple(each[order[first]] for each in identity), sums, by[first])
+    return _Partial(tuple(each[order[first]] for each in identity), sums)
 
 
 def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
@@ -210,7 +232,7 @@ def _activity(series: Array, batch: Batch) -> _Partial:
     for number in (bucket(batch.waited_us), late):
         packed = packed << _BUCKET | (number - NONE)
     packed |= series << _REST
-    return _summed(packed, (packed,), (batch.weight, np.where(batch.missed, batch.weight, 0.0)))
+    return _summed((packed,), (batch.weight, np.where(batch.missed, batch.weight, 0.0)))
 
 
 def _seconds(series: Array, batch: Batch) -> _Partial:
@@ -224,12 +246,28 @@ def _seconds(series: Array, batch: Batch) -> _Partial:
             (end[seen] << _WHAT | WAITING) | series[seen] << _REST,
         ]
     )
-    return _summed(packed, (packed,), (np.concatenate([batch.weight, batch.weight[seen], -batch.weight[seen]]),))
+    return _summed((packed,), (np.concatenate([batch.weight, batch.weight[seen], -batch.weight[seen]]),))
 
 
-def _keys(purgatory: Array, batch: Batch) -> _Partial:
-    by = batch.key_hash + purgatory * np.int64(_SPREAD)
-    return _summed(by, (batch.key_hash, purgatory), (batch.weight, batch.weight * batch.key_count))
+def _shapes(series: Array, batch: Batch) -> _Partial:
+    expired = batch.outcome == OUTCOMES.index("expired")
+    # A completion in the same microsecond took less than one, and still some time.
+    waited = np.log(np.maximum(batch.waited_us, 1))
+    ended = np.select([expired, batch.waited_us <= 0, batch.missed], [EXPIRED, AT_ONCE, LAST_TRY], ENDED)
+    timed = np.maximum(batch.timeout_us, 0)
+    bins = np.where(batch.timeout_us < 0, -1, np.floor(np.log1p(timed) * BINS)).astype(np.int64)
+    keys = np.clip(batch.key_count, 1, MOST_KEYS)
+    parts: list[tuple[Any, Array, Any]] = [
+        (ended, np.floor(waited * BINS).astype(np.int64), waited),
+        (BY_HOUR, batch.ended_us // (60 * MINUTE), 0.0),
+        (TIMEOUTS, bins, timed),
+        (KEY_COUNTS, keys, 0.0),
+    ]
+    found = []
+    for what, number, x in parts:
+        packed = series << _REST | (number + 1) << _WHAT | what
+        found.append(_summed((packed,), (batch.weight, batch.weight**2, batch.weight * x)))
+    return _added_up(found)
 
 
 def _key_names(purgatory: Array, batch: Batch) -> pa.Table:
@@ -242,6 +280,8 @@ def _key_names(purgatory: Array, batch: Batch) -> pa.Table:
 def _unpacked(name: str, packed: Array) -> dict[str, Array]:
     if name == "seconds":
         return {"second": packed >> _WHAT, "what": (packed & ((1 << _WHAT) - 1)).astype(np.int8)}
+    if name == "shapes":
+        return {"what": (packed & ((1 << _WHAT) - 1)).astype(np.int8), "number": (packed >> _WHAT) - 1}
     mask = (1 << _BUCKET) - 1
     numbers = packed >> 2 * _BUCKET
     return {

@@ -92,9 +92,7 @@ class Load:
 def axis_of(minutes: Frame, seconds: Frame) -> Axis:
     """Return the page's time axis: steps of 1 or 10 seconds if *seconds* has rows, else of minutes or longer."""
     if len(seconds):
-        by_purgatory = [rows for _, rows in minutes.groupby("purgatory")]
-        start = float(min([_epoch(seconds.second).min(), *(_covered_from(rows) // 1 for rows in by_purgatory)]))
-        end = float(max([_epoch(seconds.second).max() + 1, *(-(-_covered_to(rows) // 1) for rows in by_purgatory)]))
+        start, end = float(_epoch(seconds.second).min()), float(_epoch(seconds.second).max() + 1)
         return Axis(start, end, 1 if end - start <= _BY_SECOND else 10)
     seen = _epoch(minutes.minute)
     start, end = float(seen.min()), float(seen.max() + MINUTE)
@@ -111,7 +109,7 @@ def load_of(axis: Axis, minutes: Frame, seconds: Frame) -> Load:
     kinds = minutes.groupby("kind").operations.sum().sort_values(ascending=False, kind="stable").index
     if len(seconds):
         seconds = seconds.assign(epoch=_epoch(seconds.second))
-        rates, waiting, peak = _by_second(axis, minutes, seconds, list(kinds))
+        rates, waiting, peak = _by_second(axis, seconds, list(kinds))
     else:
         rates, waiting, peak = _by_minute(axis, minutes, list(kinds))
     exact = len(seconds) > 0 or len(kinds) == 1
@@ -144,21 +142,13 @@ def _by_minute(
 
 
 def _by_second(
-    axis: Axis, minutes: Frame, seconds: Frame, kinds: Sequence[str]
+    axis: Axis, seconds: Frame, kinds: Sequence[str]
 ) -> tuple[dict[str, _Floats], dict[str, _Floats], _Floats]:
     at = seconds.epoch.to_numpy()
-    # An operation ended in the first second and in the last: at least an instant of them was seen.
-    start, end = min(_covered_from(minutes), at.min() + 0.999), max(_covered_to(minutes), at.max() + 0.001)
-    if minutes.epoch.nunique() <= 1:
-        # The journal does not say where in its only minute it began. Time missing from the rows' span is split evenly.
-        spare = np.clip(at.max() + 1 - at.min() - minutes.covered_s.max(), 0, 1.9) / 2 if len(minutes) else 0.0
-        start, end = at.min() + spare, at.max() + 1 - spare
-    edges = axis.edges
-    cover = np.clip(np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1]), 0, None)
-    rates = _rates(axis, at, seconds, cover)
-    instants = axis.with_step(1).edges[:-1]
-    instants = instants[(instants >= start // 1) & (instants < end)]
+    # The first and the last second may not be whole. They are shown as they were counted.
+    instants = np.arange(at.min(), at.max() + 1)
     seen = axis.summed(instants, np.ones(len(instants)))
+    rates = _rates(axis, at, seconds, seen)
     waiting = _of_kinds(axis, at, seconds.kind, seconds.pending.fillna(0), kinds, seen)
     total = seconds.groupby("epoch").pending.sum()
     peak = np.fmax(axis.highest(total.index.to_numpy(), total), 0)
@@ -205,22 +195,6 @@ def _cover(axis: Axis, minutes: _Ints, covered: _Floats) -> _Floats:
 def _covered(minutes: Frame) -> Frame:
     """Return the seconds covered of each row's minute; the whole minute where the table does not say."""
     return minutes.covered_s.where(minutes.covered_s > 0, MINUTE)
-
-
-def _covered_from(minutes: Frame) -> float:
-    """Return when coverage of the first of several minutes begins: it lasts to the minute's end."""
-    if minutes.minute.nunique() < 2:
-        return np.inf
-    first = minutes[minutes.minute == minutes.minute.min()]
-    return float(_epoch(first.minute).min() + MINUTE - _covered(first).max())
-
-
-def _covered_to(minutes: Frame) -> float:
-    """Return when coverage of the last of several minutes ends: it lasts from the minute's start."""
-    if minutes.minute.nunique() < 2:
-        return -np.inf
-    last = minutes[minutes.minute == minutes.minute.max()]
-    return float(_epoch(last.minute).min() + _covered(last).max())
 
 
 def _epoch(times: Frame) -> Any:

@@ -34,7 +34,7 @@ def page(folder: str, *, limits: Limits | None = None, advice: str | None = None
     """Return the page of the report in *folder*, as HTML.
 
     Args:
-        folder: folder of the tables: a path, or the URI of a file system that pyarrow reaches. Any table may be absent.
+        folder: folder of the tables. Any table may be absent.
         limits: the promises for every minute (default: Limits()).
         advice: Markdown that advise wrote (default: none).
     """

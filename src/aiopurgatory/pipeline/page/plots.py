@@ -145,7 +145,7 @@ def _rules(scale: Scale) -> str:
 def _dates(axis: Axis) -> str:
     """Draw ticks at round times. The date stands under the first tick of the axis and of each day."""
     span = axis.end - axis.start
-    step = next((each for each in _TIME_STEPS if span / each <= _TICKS), _TIME_STEPS[-1])
+    step = next((each for each in _TIME_STEPS if span / each <= _TICKS), int(span / _TICKS) // DAY * DAY)
     times = np.arange(-(-axis.start // step) * step, axis.end + 0.5, step)
     drawn, day = [], ""
     for number, each in enumerate(times):
@@ -153,7 +153,7 @@ def _dates(axis: Axis) -> str:
         x = f"{100 * (each - axis.start) / span:.2f}%"
         date = f"{moment:%d %b}".lstrip("0")
         new, day = date != day, date
-        date += "" if number else f" {moment:%Y}"
+        date += "" if number and step < _TIME_STEPS[-1] else f" {moment:%Y}"
         lines = [date] if step >= DAY else [f"{moment:%H:%M:%S}"[: 8 if step < MINUTE else 5], *[date] * new]
         kinds = ["x", *["start"] * (float(x[:-1]) < 3), *["end"] * (float(x[:-1]) > 97)]
         kinds += ["odd"] * (number % 2 and not (new and step < DAY))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector
 
 from ..minutes.units import INSTANT
-from ..spark.folders import arrow_place
 
 Frame: TypeAlias = Any  # pandas has no types of its own
 
@@ -46,7 +45,7 @@ SCHEMAS: Final = {
         "place": pa.int64(),
         "key_hash": pa.int64(),
         "key": pa.string(),
-        **dict.fromkeys(("operations", "share", "keys_each", "fan_out_mean", "fan_out_peak"), _COUNT),
+        **dict.fromkeys(("operations", "share", "keys_each"), _COUNT),
     },
     "work": {"purgatory": pa.string(), "minute": INSTANT, **dict.fromkeys(_WORK, _COUNT)},
     "lost": {"date": pa.date32(), "minute": INSTANT, "what": pa.string(), "rows": _COUNT},
@@ -59,17 +58,11 @@ SCHEMAS: Final = {
 
 
 def read(folder: str, table: str) -> Frame:
-    """Return all rows of *table* in the report *folder*: a path, or the URI of a file system that pyarrow reaches."""
-    system, root = arrow_place(folder)
+    """Return all rows of *table* in the report *folder*."""
     schema = pa.schema(SCHEMAS[table])
-    found = system.get_file_info(FileSelector(f"{root}/{table}", allow_not_found=True))
-    paths = sorted(each.path for each in found if each.is_file and _is_part(each.base_name))
-    parts = [_typed(pq.ParquetFile(system.open_input_file(path)), schema) for path in paths]
+    paths = sorted(path for path in Path(folder, table).glob("*.parquet") if path.name[0] not in "._")
+    parts = [_typed(pq.ParquetFile(path), schema) for path in paths]
     return pa.concat_tables(parts or [schema.empty_table()]).to_pandas()
-
-
-def _is_part(name: str) -> bool:
-    return name.endswith(".parquet") and name[0] not in "._"
 
 
 def _typed(file: pq.ParquetFile, schema: pa.Schema) -> pa.Table:

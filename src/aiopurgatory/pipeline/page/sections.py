@@ -249,7 +249,7 @@ def hot_keys(keys: Frame, order: Sequence[str]) -> Markup:
         return Markup("<p>No key was watched.</p>")
     tables = dict(iter(keys.sort_values("place", kind="stable").groupby("purgatory")))
     ordered = [each for each in order if each in tables][:SHOWN]
-    heads = ["key (or its hash)", "operations", "share", "keys per operation", "fan-out, mean", "fan-out, peak"]
+    heads = ["key (or its hash)", "operations", "share", "keys per operation"]
     return Markup("\n".join(f"<h3>{name(each)}</h3>{table(heads, _keys(tables[each]))}" for each in ordered))
 
 
@@ -262,8 +262,6 @@ def _keys(keys: Frame) -> list[list[object]]:
                 f'<span class="bar" style="--share:{min(max(key.share, 0), 1):.3f}">{text(share(key.share))}</span>'
             ),
             f"{key.keys_each:.1f}",
-            f"{key.fan_out_mean:,.2f}",
-            count(key.fan_out_peak),
         ]
         for key in keys.itertuples()
     ]

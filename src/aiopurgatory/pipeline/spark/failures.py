@@ -9,9 +9,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from aiopurgatory.errors import PurgatoryError
 
 #: The file with the whole traceback of the last failure, in the folder of the results.
@@ -40,6 +37,9 @@ def plain_errors(out: Path, log: Path | None = None) -> Iterator[None]:
 
     Raises: JobFailedError: Spark or Java failed.
     """
+    from py4j.protocol import Py4JError  # here, because a run with nothing to do needs no Spark
+    from pyspark.errors import PySparkException
+
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:

@@ -7,23 +7,28 @@ import locale
 import os
 import shlex
 import signal
+import socket
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyspark
-from pyspark.sql import SparkSession
+from aiopurgatory.errors import PurgatoryError
 
 from .archive import ClassArchive
 from .archive import class_archive as find_archive
 from .failures import plain_errors
 from .java import Java, find_java
-from .scratch import scratch_folder
+from .scratch import remove_abandoned, scratch_folder
+from .tasks import Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: Spark's own log, in the scratch folder.
 LOG: Final = "spark.log"
@@ -50,6 +55,8 @@ _HERE: Final = {
 # Python and numpy do most of the work. Java's second compiler and its collector's threads do not pay for themselves:
 # measured on a journal of a million rows, they took half of the CPU time.
 _FAST: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Seconds to wait for a connection to a standalone master.
+_MASTER_TIMEOUT: Final = 5.0
 # The first Java without the package sun.security.action.
 _NO_SECURITY_ACTION: Final = 24
 
@@ -77,13 +84,17 @@ def session(
         class_archive: start the JVM from an archive of its classes, made at first use in the user's cache folder
             (default: yes).
 
-    Raises: JavaMissingError: no suitable Java is found.
+    Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached.
     """
+    import pyspark  # here, because a run with nothing to do needs no Spark
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder.appName(name).config(map=dict(_EVERYWHERE))
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
         with _stopped(builder.getOrCreate()) as spark:
             yield spark
         return
+    _require_master(master)
     with scratch_folder(scratch) as folder, plain_errors(Path(scratch), folder / LOG):
         archive = ClassArchive()
         java = find_java()
@@ -108,9 +119,34 @@ def session(
                 yield spark
 
 
-def stage_session(name: str, args: argparse.Namespace) -> AbstractContextManager[SparkSession]:
-    """Make the session of the stage *name* with the options of the command line."""
-    return session(name, scratch=args.out, master=args.master, memory=args.memory, class_archive=args.class_archive)
+@contextmanager
+def stage_session(name: str, args: argparse.Namespace) -> Iterator[Spark]:
+    """Yield a function that makes the session of the stage *name*, once, with the options of the command line."""
+    known = {"master": args.master, "memory": args.memory, "class_archive": args.class_archive}
+    remove_abandoned(Path(args.out))
+    with ExitStack() as stack:
+
+        @cache
+        def spark() -> SparkSession:
+            return stack.enter_context(session(name, scratch=args.out, **known))
+
+        yield spark
+
+
+def _require_master(master: str) -> None:
+    """Raises: PurgatoryError: none of the addresses of a standalone *master* can be reached. Spark tries for 90 s."""
+    addresses = [each.rpartition(":") for each in master.removeprefix("spark://").split(",")]
+    if not master.startswith("spark://"):
+        return
+    why = ""
+    for host, _, port in addresses:
+        try:
+            socket.create_connection((host, int(port)), timeout=_MASTER_TIMEOUT).close()
+        except (OSError, ValueError) as error:
+            why = str(error)
+        else:
+            return
+    raise PurgatoryError(f"master {master} cannot be reached: {why}")
 
 
 @contextmanager

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+#: Returns the session. The first call starts it, which takes seconds.
+Spark: TypeAlias = "Callable[[], SparkSession]"
 
-def spread(spark: SparkSession, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+
+def spread(spark: Spark, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     """Call *work* with each of *tasks*, on any machines that Spark has; return the results in order.
 
-    If a machine dies, its tasks are repeated elsewhere. No rows go through Java, so there is no query to plan and
-    compile. For a small journal, that took longer than everything else.
+    If a machine dies, its tasks are repeated elsewhere. A single task runs in this process, without Spark: a small
+    journal does not need a JVM.
 
     Args: work: a function of a module, or a partial() of one.
     """
-    if not tasks:
-        return []
-    done: Any = spark.sparkContext.parallelize(list(tasks), len(tasks)).map(work)
-    return list(done.collect())
+    if len(tasks) < 2:
+        return [work(task) for task in tasks]
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield pa.record_batch({"number": [number], "result": [pickle.dumps(work(tasks[number]))]})
+
+    numbers = spark().range(0, len(tasks), 1, len(tasks))
+    found = numbers.mapInArrow(each, "number BIGINT, result BINARY").collect()
+    return [pickle.loads(row["result"]) for row in sorted(found, key=lambda row: int(row["number"]))]

@@ -1,82 +1,50 @@
-"""Estimates of the time to completion: a log-normal distribution, its intervals, and how well it fits."""
+"""Estimates the time to completion: a log-normal distribution by maximum likelihood, its intervals, and its fit.
+
+Operations that expired are right-censored. Those completed by the last try at their deadline
+are left-censored. Intervals are Wald's, with the sandwich estimate of the covariance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, sqrt
-from typing import Any, Final, Protocol
+from math import exp, isfinite, log, sqrt
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.optimize import minimize
+from scipy.special import log_ndtr, ndtr, ndtri
 
-from .censored import Likelihood, Part, finite
-from .estimate import TOLERATED_GAP, Array, Interval, effective
+from ..minutes.sums import BINS
 
-#: Bins of the histograms of times, per factor of e.
-BINS: Final = 64
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+#: The lower and the upper end of a confidence interval.
+Interval: TypeAlias = tuple[float, float]
+
 PERCENTILES: Final = (50, 90, 99)
+#: An interval holds the true value with this probability, if operations are independent of each other.
+CONFIDENCE: Final = 0.95
+#: The model does not fit if its cumulative shares differ from the data's by more than this.
+TOLERATED_GAP: Final = 0.05
 #: With fewer completed rows, no interval is given.
 FEWEST: Final = 3
-# The most rounds of an iteration that usually converges in one or two dozen.
-_ROUNDS: Final = 1_000
-
-
-class Sum(Protocol):
-    """Sums over rows with times in one bin. x is the logarithm of a time in microseconds.
-
-    Attributes: number: the bin; weight, squares: of the weights; total, total_squares: weighted sums of x and x**2.
-    """
-
-    number: Any
-    weight: Any
-    squares: Any
-    total: Any
-    total_squares: Any
+# All values are the same, up to rounding.
+_NO_DEVIATION: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Logarithms of times in microseconds, by bin."""
+    """Logarithms of times in microseconds by bin: their means, weights, and squared weights."""
 
     bins: Array
-    part: Part
-
-    @classmethod
-    def of(cls, sums: Iterable[Sum]) -> Binned:
-        ordered = sorted(sums, key=lambda each: each.number)
-        number, weight, squares, total, total_squares = (
-            np.array(
-                [(each.number, each.weight, each.squares, each.total, each.total_squares) for each in ordered], float
-            )
-            .reshape(-1, 5)
-            .T
-        )
-        means = total / weight
-        variances = np.maximum(total_squares / weight - means**2, 0.0)
-        # Rounding leaves a variance where all values are the same.
-        variances[variances < 1e-12 * (1 + means**2)] = 0.0
-        return cls(number.astype(np.int64), Part(means, variances, weight, squares))
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Times to completion: exact, right-censored (it takes longer) and left-censored (it took less)."""
-
-    completed: Binned
-    longer: Binned
-    shorter: Binned
-
-    @property
-    def followed(self) -> float:
-        """The longest time that an operation was observed, completed or not, as a logarithm."""
-        means = (each.part.means for each in (self.completed, self.longer, self.shorter))
-        return max(float(each[-1]) for each in means if len(each))
+    means: Array
+    weights: Array
+    squares: Array
 
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """The distribution, and how it compares with the data (by Turnbull's estimate if they are censored)."""
+    """The distribution, and how it compares with the data (by Kaplan and Meier's estimate if they are censored)."""
 
     p50_ms: float
     sigma: float
@@ -106,26 +74,29 @@ class LogNormal:
         return self.percentile_ms(percent) > self.followed_ms * 1.001
 
 
-def log_normal(times: Times) -> LogNormal | None:
-    """Return the maximum-likelihood log-normal distribution; None: nothing completed."""
-    exact = times.completed.part
-    if exact.weight <= 0:
+def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal | None:
+    """Return the maximum-likelihood log-normal distribution of times; None: nothing completed.
+
+    Args: completed: exact times; longer: right-censored ones; shorter: left-censored ones.
+    """
+    weight = float(completed.weights.sum())
+    if weight <= 0:
         return None
-    likelihood = Likelihood(exact, times.longer.part, times.shorter.part)
-    survival, edges = _kaplan_meier(times)
-    model: Array = ndtr((edges - likelihood.mu) / likelihood.sigma)
+    followed = max(float(each.means.max()) for each in (completed, longer, shorter) if len(each.means))
+    mu, sigma, deviations = _estimated(completed, longer, shorter)
+    survival, edges, model = _kaplan_meier(completed, longer, shorter, mu, sigma)
     gaps = np.abs((1 - survival) - model)
     worst = int(gaps.argmax())
     seen: dict[int, float | None] = {}
     for percent in PERCENTILES:
         reached = np.flatnonzero(1 - survival >= percent / 100)
         seen[percent] = exp(edges[reached[0]]) / 1000 if len(reached) else None
-    rows = effective(exact.weight, float(exact.squares.sum()))
+    rows = weight**2 / float(completed.squares.sum())  # Kish's effective sample size
     return LogNormal(
-        p50_ms=exp(likelihood.mu) / 1000,
-        sigma=likelihood.sigma,
-        intervals=_intervals(likelihood, rows),
-        followed_ms=exp(times.followed) / 1000,
+        p50_ms=exp(mu) / 1000,
+        sigma=sigma,
+        intervals=_intervals(mu, sigma, deviations if rows >= FEWEST else None),
+        followed_ms=exp(followed) / 1000,
         largest_gap=float(gaps[worst]),
         gap_at_ms=exp(float(edges[worst])) / 1000,
         gap_seen=float(1 - survival[worst]),
@@ -135,43 +106,82 @@ def log_normal(times: Times) -> LogNormal | None:
     )
 
 
-def _intervals(likelihood: Likelihood, rows: float) -> dict[str, Interval | None]:
-    if rows < FEWEST or likelihood.degenerate:
+def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[float, float, Array | None]:
+    """Return mu, sigma, and the covariance of (mu, log sigma); None: there is no deviation."""
+    middle = float(np.average(completed.means, weights=completed.weights))
+    spread = sqrt(float(np.average((completed.means - middle) ** 2, weights=completed.weights)))
+    if spread < _NO_DEVIATION and not len(longer.means) + len(shorter.means):
+        return middle, _NO_DEVIATION, None
+
+    weights = np.concatenate([each.weights for each in (completed, longer, shorter)])
+    squares = np.concatenate([each.squares for each in (completed, longer, shorter)])
+
+    def likelihoods(at: Array) -> Array:
+        """Return the logarithm of the likelihood of one row of each bin."""
+        mu, scale = middle + at[0], max(exp(min(at[1], 50.0)), _NO_DEVIATION)
+        exact = -(((completed.means - mu) / scale) ** 2) / 2 - log(scale)
+        return np.concatenate([exact, log_ndtr((mu - longer.means) / scale), log_ndtr((shorter.means - mu) / scale)])
+
+    found = minimize(
+        lambda at: -float(weights @ likelihoods(at)) / float(weights.sum()),
+        [0.0, log(max(spread, 0.01))],
+        method="Nelder-Mead",
+        options={"xatol": 1e-7, "fatol": 1e-12, "maxiter": 2_000},
+    ).x
+    sigma = max(exp(found[1]), _NO_DEVIATION)
+    covariance = None if sigma <= 10 * _NO_DEVIATION else _covariance(likelihoods, found, weights, squares)
+    return middle + float(found[0]), sigma, covariance
+
+
+def _covariance(likelihoods: Callable[[Array], Array], at: Array, weights: Array, squares: Array) -> Array | None:
+    """Return the sandwich estimate, by differences: it holds for weighted rows, too. None: the maximum is no peak."""
+    steps = np.diag([1e-3 * exp(at[1]), 1e-3])
+    slopes = [(likelihoods(at + step) - likelihoods(at - step)) / (2 * step.sum()) for step in steps]
+    curvature = np.empty((2, 2))
+    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        a, b = steps[row], steps[column]
+        around = likelihoods(at + a + b) - likelihoods(at + a - b) - likelihoods(at - a + b) + likelihoods(at - a - b)
+        curvature[row, column] = -float(weights @ around) / (4 * a.sum() * b.sum())
+    if not np.linalg.det(curvature) > 0:
+        return None
+    inverse = np.linalg.inv(curvature)
+    scores = np.array([[float(squares @ (one * other)) for other in slopes] for one in slopes])
+    covariance: Array = inverse @ scores @ inverse
+    return covariance
+
+
+def _intervals(mu: float, sigma: float, covariance: Array | None) -> dict[str, Interval | None]:
+    if covariance is None:
         return dict.fromkeys(("p50_ms", "sigma", "p99_ms"))
+    margin, z = float(ndtri((1 + CONFIDENCE) / 2)), float(ndtri(0.99))
+
+    def around(value: float, gradient: tuple[float, float], unit: float) -> Interval | None:
+        deviation = margin * sqrt(max(float(np.array(gradient) @ covariance @ np.array(gradient)), 0.0))
+        with np.errstate(over="ignore"):
+            low, high = (float(np.exp(value + side * deviation)) / unit for side in (-1, 1))
+        return (low, high) if isfinite(high) else None
+
     return {
-        "p50_ms": _in_ms(likelihood.quantile_interval(0.5)),
-        "sigma": likelihood.sigma_interval(),
-        "p99_ms": _in_ms(likelihood.quantile_interval(0.99)),
+        "p50_ms": around(mu, (1.0, 0.0), 1000),
+        "sigma": around(log(sigma), (0.0, 1.0), 1),
+        "p99_ms": around(mu + z * sigma, (1.0, z * sigma), 1000),
     }
 
 
-def _in_ms(logs: Interval | None) -> Interval | None:
-    with np.errstate(over="ignore"):
-        return finite(logs and (float(np.exp(logs[0])) / 1000, float(np.exp(logs[1])) / 1000))
+def _kaplan_meier(
+    completed: Binned, longer: Binned, shorter: Binned, mu: float, sigma: float
+) -> tuple[Array, Array, Array]:
+    """Return by bin with completed operations: the share not complete at its end, its end, and the model's share.
 
-
-def _kaplan_meier(times: Times) -> tuple[Array, Array]:
-    """Return the shares not complete at the upper edges of the bins with completed operations, and those edges.
-
-    Kaplan-Meier, extended by Turnbull's iteration for left-censored times: share each over the bins below its bound in
-    proportion to the current estimate; repeat until stable. Without a bin below its bound it counts in the first.
-    Source: Turnbull, Nonparametric Estimation of a Survivorship Function with Doubly Censored Data, 1974. Differs: his
-    times may also lie between the bins; then a single last try, a bit later than all others, pulls down the tail.
+    A time censored in a bin counts as censored at its end. A left-censored one is spread over the bins below its bound
+    as the model says.
     """
-    bins, done = times.completed.bins, times.completed.part.weights
-    cut = times.longer.part.weights
-    # A time censored in a bin counts as censored at its end.
-    before = np.concatenate([[0.0], cut.cumsum()])[times.longer.bins.searchsorted(bins, side="left")]
-    last = bins.searchsorted(times.shorter.bins, side="right") - 1
-    shorter = np.bincount(np.maximum(last, 0), times.shorter.part.weights, len(bins))
-    everything = done.sum() + cut.sum() + shorter.sum()
-    spread, survival = np.zeros(len(bins)), np.ones(len(bins))
-    for _ in range(_ROUNDS):
-        ended = done + spread
-        at_risk = everything - before - np.concatenate([[0.0], ended.cumsum()[:-1]])
-        survival = np.clip(1 - ended / at_risk, 0, 1).cumprod()
-        new = -np.diff(survival, prepend=1.0) * (shorter / (1 - survival))[::-1].cumsum()[::-1]
-        if np.abs(new - spread).max() <= 1e-6 * everything:
-            break
-        spread = new
-    return survival, (bins + 1) / BINS
+    bins, done = completed.bins, completed.weights
+    edges = (bins + 1) / BINS
+    model: Array = ndtr((edges - mu) / sigma)
+    last = np.maximum(bins.searchsorted(shorter.bins, side="right") - 1, 0)
+    below = np.bincount(last, shorter.weights / np.maximum(model[last], 1e-300), len(bins))
+    done = done + np.diff(model, prepend=0.0) * below[::-1].cumsum()[::-1]
+    before = np.concatenate([[0.0], longer.weights.cumsum()])[longer.bins.searchsorted(bins, side="left")]
+    at_risk = done.sum() + longer.weights.sum() - before - np.concatenate([[0.0], done.cumsum()[:-1]])
+    return np.clip(1 - done / at_risk, 0, 1).cumprod(), edges, model

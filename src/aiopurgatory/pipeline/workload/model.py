@@ -104,13 +104,14 @@ def expired_share(workload: Workload) -> float:
 
 
 def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
-    """Return the share of operations that *workloads* expect to expire, by purgatory."""
+    """Return the share of operations that expired, by purgatory: as recorded, else as *workloads* expect."""
     arrivals: dict[str, float] = defaultdict(float)
     expired: dict[str, float] = defaultdict(float)
     for each in workloads:
         rate = sum(each.arrivals_per_second)
         arrivals[each.purgatory] += rate
-        expired[each.purgatory] += rate * expired_share(each)
+        recorded = each.evidence.get("shares", {}).get("expired")
+        expired[each.purgatory] += rate * (expired_share(each) if recorded is None else recorded)
     return {name: expired[name] / rate for name, rate in arrivals.items()}
 
 

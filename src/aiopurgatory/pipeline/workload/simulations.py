@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import Final
 
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pyarrow.parquet as pq
 
 from aiopurgatory.errors import PurgatoryError
 
-from ..spark.folders import absolute, arrow_place, replace_file
+from ..spark.folders import absolute, write_table
 
 #: A row per setting and shard: the setting, and the counts of its replay.
 SCHEMA: Final = pa.schema(
@@ -49,17 +48,13 @@ class SimulationsError(PurgatoryError):
 
 def write(table: pa.Table, folder: str) -> None:
     """Write *table* to *folder*, replacing an earlier one atomically."""
-    content = BytesIO()
-    pq.write_table(table.select(SCHEMA.names).cast(SCHEMA), content)
-    replace_file(f"{folder}/{NAME}", content.getvalue())
+    write_table(f"{folder}/{NAME}", table.select(SCHEMA.names).cast(SCHEMA))
 
 
 def read(folder: str) -> pa.Table:
     """Return the table in *folder*. Raises: SimulationsError: there is none, or it is another table."""
-    system, place = arrow_place(absolute(f"{folder}/{NAME}"))
     try:
-        with system.open_input_file(place) as file:
-            table = pq.read_table(file)
+        table = pq.ParquetFile(f"{absolute(folder)}/{NAME}").read()
     except FileNotFoundError:
         raise SimulationsError(f"simulations must be a folder that simulate has written, got {folder}") from None
     except pa.ArrowInvalid as error:
