@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -35,5 +37,23 @@ def spread(spark: Spark, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
                 yield pa.record_batch({"number": [number], "result": [pickle.dumps(work(tasks[number]))]})
 
     numbers = spark().range(0, len(tasks), 1, len(tasks))
-    found = numbers.mapInArrow(each, "number BIGINT, result BINARY").collect()
+    found = _in_background(numbers.mapInArrow(each, "number BIGINT, result BINARY").collect)
     return [pickle.loads(row["result"]) for row in sorted(found, key=lambda row: int(row["number"]))]
+
+
+def _in_background(job: Callable[[], R]) -> R:
+    """Call *job* in another thread, and wait for it.
+
+    A signal in the middle of a call of Java blocks all later calls of the same thread until that call is through.
+    Here the waiting thread is free to stop Spark.
+    """
+    done: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(job())
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return done.result()
