@@ -254,9 +254,7 @@ def overrides_on_end(kind: Any) -> bool:
 
 def mark_instances(kind: Any) -> None:
     """Have each instance of *kind* know that its class overrides on_end(): no end has to look that up by name."""
-    if isinstance(
-        vars(Operation)["_op_has_end_hook"], bool
-    ):  # interpreted: instances find the attribute of their class
+    if isinstance(vars(Operation)["_op_has_end_hook"], bool):  # interpreted: instances find that of their class
         kind._op_has_end_hook = True
         return
     make = kind.__new__
