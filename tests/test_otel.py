@@ -31,7 +31,7 @@ from aiopurgatory.web import LongPolling
 
 
 class Traced:
-    """A tracer provider, what it has recorded, and a purgatory with spans."""
+    """A tracer provider, its spans, and a purgatory with spans."""
 
     def __init__(self, clock: ManualClock | None, sampler: Sampler | None = None, *more: Observer) -> None:
         self._exporter = InMemorySpanExporter()
@@ -92,7 +92,7 @@ async def test_completed_wait_has_the_parent_of_its_task(traced: Traced) -> None
     await until_pending(traced.purgatory, 1)
     await asyncio.sleep(0)
     op.ready = True
-    with traced.tracer.start_as_current_span("POST /"):  # whoever ends the wait is not its parent
+    with traced.tracer.start_as_current_span("POST /"):  # the task that ends the wait is not its parent
         assert traced.purgatory.check_and_complete(("orders", 7)) == 1
     await task
     span = traced.the_wait()

@@ -1,4 +1,4 @@
-"""The topics of a broker: what a new one may be, and its partitions."""
+"""The topics of a broker: rules for a new one, and its partitions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Catalog(Mapping[str, Topic]):
 
     Args:
         make_partition: creates a partition of a topic, with its settings.
-        settings: of partitions whose topic has no configs of its own.
+        settings: of partitions, if their topic has no configs of its own.
         partitions: of a topic that is created without a number.
         most_partitions: of all topics together.
     """

@@ -30,7 +30,7 @@ class Connections:
     Args:
         answer: returns the values of each answer.
         max_request: the most bytes of a request. A larger one closes its connection.
-        room: what large requests take while they are read.
+        room: the bytes of large requests that are being read.
     """
 
     def __init__(self, answer: Answer, max_request: int, room: Room) -> None:

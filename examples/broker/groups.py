@@ -56,8 +56,8 @@ class Member:
     instance: str | None = None
 
 
-class Who(NamedTuple):
-    """Who sends a request: the name of a member, and the instance id of a static one."""
+class Sender(NamedTuple):
+    """The sender of a request: the name of a member, and the instance id of a static one."""
 
     name: str
     instance: str | None = None
@@ -72,7 +72,7 @@ class Joined(NamedTuple):
     leader: str
     #: For the leader only: instance and metadata of each member.
     members: Mapping[str, tuple[str | None, bytes]]
-    #: Of a static member that has restarted, and whose place in the generation it has: its older name.
+    #: Of a static member that has restarted: its older name. It has the place of that in the generation.
     older: str = ""
 
 
@@ -83,7 +83,7 @@ class Group:
         self.name = name
         #: (topic, partition) -> committed offset and metadata.
         self.offsets: dict[tuple[str, int], tuple[int, str]] = {}
-        #: That of the members who joined last.
+        #: That of the members that joined last.
         self.protocol_type = ""
         self._purgatory = purgatory
         self._settings = settings
@@ -112,7 +112,7 @@ class Group:
 
     @property
     def state(self) -> str:
-        """What the group does, by Kafka's name."""
+        """The state of the group, by Kafka's name."""
         if self._barrier.is_closed:
             return "PreparingRebalance"
         if not self._barrier.generation.members:  # there may be members that have only a name
@@ -148,7 +148,7 @@ class Group:
 
         A group that is at work stays so, unless it has to change its protocol: then all members must rejoin.
 
-        Returns: its name, and what join() returns.
+        Returns: its name, and the result of join().
         Raises: KafkaError: as for join().
         """
         older = self._instances.get(instance, "")
@@ -202,13 +202,13 @@ class Group:
             self._beat(name)
         return self._joined(name, generation)
 
-    async def sync(self, who: Who, generation: int, plan: Mapping[str, bytes]) -> bytes:
-        """Wait for the leader's plan. Returns: the assignment of *who*.
+    async def sync(self, sender: Sender, generation: int, plan: Mapping[str, bytes]) -> bytes:
+        """Wait for the leader's plan. Returns: the assignment of *sender*.
 
         Args: plan: assignments by member, from the leader; empty from others.
         Raises: KafkaError: as for check(), or a rebalance began meanwhile.
         """
-        name = self.check(who, generation)
+        name = self.check(sender, generation)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
         self._beat(name)
@@ -222,33 +222,33 @@ class Group:
         except TimeoutError:  # the leader is alive, but has sent no plan
             self._remove(self._leader(self._barrier.generation))
             raise KafkaError(ErrorCode.rebalance_in_progress) from None
-        self.check(who, generation)  # it may have left meanwhile
+        self.check(sender, generation)  # it may have left meanwhile
         self._beat(name)
         return self._plan.get(name, b"")
 
-    def heartbeat(self, who: Who, generation: int) -> None:
+    def heartbeat(self, sender: Sender, generation: int) -> None:
         """Note a heartbeat. Raises: KafkaError: as for check(), or all members must rejoin."""
-        self._beat(self.check(who, generation))
+        self._beat(self.check(sender, generation))
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
 
-    def leave(self, who: Who) -> None:
-        """Remove a member. Without a name, *who* is a static member. Raises: KafkaError: it is unknown or fenced."""
-        name = who.name or self._instances.get(who.instance or "", "")
-        self._check_name(name, who.instance, self._barrier.members)
+    def leave(self, sender: Sender) -> None:
+        """Remove a member. Without a name, *sender* is a static member. Raises: KafkaError: it is unknown or fenced."""
+        name = sender.name or self._instances.get(sender.instance or "", "")
+        self._check_name(name, sender.instance, self._barrier.members)
         self._remove(name)
 
-    def check(self, who: Who, generation: int) -> str:
+    def check(self, sender: Sender, generation: int) -> str:
         """Return the name of a member. Raises: KafkaError: it is unknown or fenced, or not of this *generation*."""
-        self._check_name(who.name, who.instance, self._members)
+        self._check_name(sender.name, sender.instance, self._members)
         if generation != self._barrier.generation.number:
             raise KafkaError(ErrorCode.illegal_generation)
-        return who.name
+        return sender.name
 
-    def commit(self, who: Who, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
+    def commit(self, sender: Sender, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
         """Store *offsets*. Raises: KafkaError: as for check(), or a non-member commits to a group with members."""
         if generation >= 0:
-            self._beat(self.check(who, generation))
+            self._beat(self.check(sender, generation))
         elif self._barrier.members:
             raise KafkaError(ErrorCode.unknown_member_id)
         self.offsets.update(offsets)

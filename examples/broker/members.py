@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from .answers import OK, Values, by_topic, code_of_step, partitions
 from .errors import KafkaError
-from .groups import Joined, Member, Who
+from .groups import Joined, Member, Sender
 from .wire import Request
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LONGEST_METADATA: Final = 4096
 
 
 async def join_group(broker: Broker, request: Request) -> Values:
-    body, (name, instance) = request.body, _who(request.body)
+    body, (name, instance) = request.body, _sender(request.body)
     session = body.session_timeout.total_seconds()
     protocols = {each.name: bytes(each.metadata) for each in body.protocols}
     member = Member(body.protocol_type, protocols, session, body.rebalance_timeout.total_seconds(), instance)
@@ -67,7 +67,7 @@ async def sync_group(broker: Broker, request: Request) -> Values:
     body = request.body
     plan = {each.member_id: bytes(each.assignment) for each in body.assignments}
     try:
-        part = await broker.group(body.group_id).sync(_who(body), body.generation_id, plan)
+        part = await broker.group(body.group_id).sync(_sender(body), body.generation_id, plan)
     except KafkaError as error:
         return Values(error_code=error.code, assignment=b"")
     names = {name: getattr(body, name, None) for name in ("protocol_type", "protocol_name")}
@@ -78,7 +78,7 @@ def heartbeat(broker: Broker, request: Request) -> Values:
     body = request.body
 
     def beat() -> None:
-        broker.group(body.group_id).heartbeat(_who(body), body.generation_id)
+        broker.group(body.group_id).heartbeat(_sender(body), body.generation_id)
 
     return Values(error_code=code_of_step(beat))
 
@@ -86,14 +86,14 @@ def heartbeat(broker: Broker, request: Request) -> Values:
 def leave_group(broker: Broker, request: Request) -> Values:
     body = request.body
 
-    def leave(who: Who) -> None:
-        broker.group(body.group_id).leave(who)
+    def leave(sender: Sender) -> None:
+        broker.group(body.group_id).leave(sender)
 
-    members = [_who(each) for each in getattr(body, "members", [body])]
-    codes = [code_of_step(leave, who) for who in members]
+    members = [_sender(each) for each in getattr(body, "members", [body])]
+    codes = [code_of_step(leave, sender) for sender in members]
     answers = [
-        Values(member_id=who.name, group_instance_id=who.instance, error_code=code)
-        for who, code in zip(members, codes, strict=True)
+        Values(member_id=sender.name, group_instance_id=sender.instance, error_code=code)
+        for sender, code in zip(members, codes, strict=True)
     ]
     return Values(error_code=OK if hasattr(body, "members") else codes[0], members=answers)
 
@@ -109,7 +109,7 @@ def offset_commit(broker: Broker, request: Request) -> Values:
 
     def commit() -> None:
         generation = getattr(body, "generation_id_or_member_epoch", -1)
-        broker.group(body.group_id, makes=generation < 0).commit(_who(body), generation, known)
+        broker.group(body.group_id, makes=generation < 0).commit(_sender(body), generation, known)
 
     code = code_of_step(commit)
     answers = {key: Values(partition_index=key[1], error_code=codes[key] if code == OK else code) for key in offsets}
@@ -135,6 +135,6 @@ def _fetched(broker: Broker, group: str, topics: Iterable[Any] | None) -> Values
     return Values(group_id=group, topics=by_topic(answers), error_code=OK)
 
 
-def _who(body: Any) -> Who:
-    """Return who sends a request, or of whom a part of it is. Older versions have no instance ids."""
-    return Who(body.member_id, getattr(body, "group_instance_id", None))
+def _sender(body: Any) -> Sender:
+    """Return the sender of a request, or of a part of it. Older versions have no instance ids."""
+    return Sender(body.member_id, getattr(body, "group_instance_id", None))

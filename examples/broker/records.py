@@ -39,7 +39,7 @@ async def produce(broker: Broker, request: Request) -> Values | None:
 
 
 def _appended(broker: Broker, body: Any) -> tuple[dict[Key, int], dict[Key, tuple[Replicas[int], int] | Exception]]:
-    """Append the batches. Returns: the offset of each, and what broker.acked() needs."""
+    """Append the batches. Returns: the offset of each, and the argument of broker.acked()."""
     bases = dict[Key, int]()
     required: dict[Key, tuple[Replicas[int], int] | Exception] = {}
     for topic, part in partitions(body.topic_data, parts="partition_data"):

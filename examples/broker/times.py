@@ -20,7 +20,7 @@ def offsets_and_times(data: bytes, base: int, attributes: int, timestamp: int) -
     """Yield the offset and the timestamp of each record.
 
     Args:
-        data: what follows the header of a batch.
+        data: the bytes after the header of a batch.
         base, attributes, timestamp: from the header; *timestamp* is that of the first record.
 
     Raises: KafkaError: they cannot be read.

@@ -126,7 +126,7 @@ class Following(Generic[R]):
         return self._follower
 
     def _failure(self, follower: Follower, exc: BaseException, reading: object, found: object) -> BaseException | None:
-        """A read raised *exc*, or *found* no pair. Returns: what the consumer gets; None: the iteration goes on."""
+        """A read raised *exc*, or *found* no pair. Returns: the consumer's exception; None: the iteration goes on."""
         if follower.was_interrupted():
             follower.end(False)
             return None

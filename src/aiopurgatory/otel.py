@@ -37,7 +37,7 @@ class Spans(Observer):
     A failed operation sets the status ERROR and ``error.type``. The sampler of the tracer provider decides which spans
     are recorded; it sees all these attributes.
 
-    Args: tracer_provider: whose spans these are. None (default): the global one, which may be set later.
+    Args: tracer_provider: makes the spans. None (default): the global one, which may be set later.
 
     Cost: per operation that ends, 0.5 us if nothing awaited it, 10 us if its span is not sampled, else 40.
     """
