@@ -108,7 +108,7 @@ def _replay_one(folder: str, shards: int, task: tuple[Setting, int]) -> dict[str
     setting, shard = task
     trace = read_trace(folder)
     if shards > 1:
-        first = pc.list_element(trace["keys"], 0).to_numpy()
+        first = pc.call_function("list_element", [trace["keys"], pa.scalar(0)]).to_numpy()
         trace = trace.filter(pa.array(first % shards == shard))
     return {**asdict(setting), "shard": shard, **measures(trace, setting)} if len(trace) else {}
 
