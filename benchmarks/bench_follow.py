@@ -7,9 +7,8 @@
 Competitors: ``purgatory.follow()``, without and with ``idle``; an ``asyncio.Queue`` for each consumer, with
 put_nowait() and get(); and a loop around ``wait_for()``. A queue keeps every value. It has no heartbeat, and no end.
 
-Prints a line of JSON for each figure: CPU us for each value, the median of the rounds with the least and the most. Then
-a line for each ratio to the queue: the median of the ratios within the rounds. Each figure comes from a process of its
-own, in turns, so the ratios compare runs side by side.
+Prints a line of JSON for each figure: CPU us for each value. Then a table of medians, ranges, and ratios to the queue
+within the rounds. Each figure comes from a process of its own, in turns, so the ratios compare runs side by side.
 """
 
 from __future__ import annotations
@@ -19,14 +18,16 @@ import asyncio
 import gc
 import json
 import os
-import platform
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from statistics import median
 from time import process_time
 from typing import Any
+
+from tables import waits
+from tables.machine import Printer
+from tables.results import Results
 
 import aiopurgatory
 from aiopurgatory import Purgatory
@@ -167,12 +168,13 @@ def child(args: argparse.Namespace, what: str, competitor: str) -> float:
     return float(seconds) * 1e6
 
 
-def spread(values: list[float], digits: int) -> dict[str, float]:
-    return {
-        "median": round(median(values), digits),
-        "least": round(min(values), digits),
-        "most": round(max(values), digits),
-    }
+def lines(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for number in range(args.rounds):
+        for what in WHATS:
+            for name in list(COMPETITORS)[:: 1 if number % 2 == 0 else -1]:
+                value = child(args, what, name)
+                line = {"round": number, "what": what, "competitor": name, "loop": args.loop, "form": args.form}
+                yield {**line, "cpu_us": value}
 
 
 def main() -> None:
@@ -181,26 +183,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--values", type=int, default=100_000)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
+    parser.add_argument("--json", help="write the lines to this file, too")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         what, competitor = args.one
         print(json.dumps([measured_here(what, competitor, args.loop, args.values), FORM]))
         return
-    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    versions = {"Python": platform.python_version(), "aiopurgatory": aiopurgatory.__version__}
-    for what in WHATS:
-        found: dict[str, list[float]] = {name: [] for name in COMPETITORS}
-        for number in range(args.rounds):
-            for name in list(COMPETITORS)[:: 1 if number % 2 == 0 else -1]:
-                found[name].append(child(args, what, name))
-        for name, values in found.items():
-            line = {"what": what, "competitor": name, "loop": args.loop, "form": args.form, "rounds": args.rounds}
-            print(json.dumps({**line, "cpu_us": spread(values, 3)}), flush=True)
-        for name in ("follow", "follow, idle", "wait_for"):
-            ratios = [ours / queue for ours, queue in zip(found[name], found["queue"], strict=True)]
-            print(json.dumps({"what": what, "ratio": f"{name} / queue", **spread(ratios, 2)}), flush=True)
-    print(json.dumps({**machine, "versions": versions}))
+    with Printer("follow", args.json) as printer:
+        printer.machine(["aiopurgatory", "uvloop"], [])
+        printer.lines(lines(args))
+    print(waits.follow(Results(printer.found[1:])))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 
 from buses.servers import ENGINES
 from private_servers import program
+from tables import waits
 from tables.machine import Printer
 from tables.results import Results
 
@@ -28,7 +29,6 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples" / "servers"
 
 Line = dict[str, Any]
-FIGURES = ("p50_ms", "p99_ms", "client_cpu_s", "commands_per_wait")
 
 
 def measure(python: str, package: str, wait: str) -> Line:
@@ -46,15 +46,7 @@ def lines(pythons: dict[str, str], rounds: int) -> Iterator[Line]:
     for number in range(rounds):
         for package, python in pythons.items():
             for wait in ("theirs", "ours") if number % 2 == 0 else ("ours", "theirs"):
-                yield measure(python, package, wait)
-
-
-def show(found: Results) -> None:
-    for package in found.each("package"):
-        for name in FIGURES:
-            theirs, ours = (found.where(package=package, wait=wait) for wait in ("theirs", "ours"))
-            ratio = (ours.median(name) or 0.0) / (theirs.median(name) or 1.0)
-            print(f"{package:8} {name:18} theirs {theirs.text(name):30} ours {ours.text(name):30} {ratio:.3f}")
+                yield {"round": number, **measure(python, package, wait)}
 
 
 def main() -> None:
@@ -67,7 +59,7 @@ def main() -> None:
     with Printer("servers", args.json) as printer:
         printer.machine(["aiopurgatory"], [program("redis-server", "valkey-server")])
         printer.lines(lines({"arq": args.arq, "taskiq": args.taskiq}, args.rounds))
-    show(Results(printer.found[1:]))
+    print(waits.servers(Results(printer.found[1:])))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,16 @@ and it sends many at a time. Latencies are from before the append to the line at
 ``anyio.fail_after(30)``, less what the same loop or task takes without a timeout. CPU: around a block that does
 nothing; the loop iterates after every 1,000. Bytes: 10,000 tasks wait in such a block. Columns: the loop, and the form
 of aiopurgatory. Other libraries are the same in both forms; their columns show how much the machine varies.""",
+    "follow": """\
+``purgatory.follow()`` against an ``asyncio.Queue`` for each consumer, and a loop around ``wait_for()``. *single*: each
+value wakes one consumer's task. *crowd*: each value wakes 1,000. *at hand*: no task waits. A queue has no heartbeat
+and no end, and keeps every value. Ratios are of lines within a round.""",
+    "replay": """\
+``RedisBus(replay=10_000)`` against a bus without it, alternately, on one private Redis. The bus only publishes, and
+nobody listens.""",
+    "servers": """\
+1,000 jobs are waited for at once, by the package's own wait, which polls, and by that of `examples/servers`. p50 and
+p99: ms from the end of a job until its waiter has the result.""",
     "fleets": """\
 CPU time of 1, 2, 4 and 8 workers that share polls and events. Each event ends one poll, in any of the workers, and
 reaches all of them. The model (`benchmarks/buses/model.py`) is fitted to all but the largest run.""",

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from . import brokers, buses, fleets, losses, pipelines, plots, streams, targets, texts, timeouts
+from . import brokers, buses, fleets, losses, pipelines, plots, streams, targets, texts, timeouts, waits
 from .results import Results, read
 from .results import markdown_table as table
 
@@ -21,6 +21,9 @@ OWN_COMMANDS = {
     "brokers": "python benchmarks/bench_broker.py --compiled build/compiled --json build/broker.json",
     "streams": "python benchmarks/bench_streams.py --compiled build/compiled --json build/streams.json",
     "timeouts": "python benchmarks/bench_timeouts.py --compiled build/compiled --json build/timeouts.json",
+    "follow": "python benchmarks/bench_follow.py --compiled build/compiled --json build/follow.json",
+    "replay": "python benchmarks/bench_replay.py --json build/replay.json",
+    "servers": "make bench-servers",
 }
 
 
@@ -186,6 +189,9 @@ SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "brokers": ("Broker", brokers.section),
     "streams": ("Event streams", streams.section),
     "timeouts": ("Timeouts for blocks of code", timeouts.section),
+    "follow": ("Values that are followed", waits.follow),
+    "replay": ("A bus that keeps messages", waits.replay),
+    "servers": ("Results of other servers' jobs", waits.servers),
 }
 
 
