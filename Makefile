@@ -17,8 +17,8 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-workers demo-streams demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-attacks \
-	test-chaos test-broker test-examples test-servers test-spark test-pipeline check lint types mypy pyright pages docs wheels programs bench bench-full \
-	bench-smoke clean
+	test-chaos test-broker other-clients test-examples test-servers test-spark test-pipeline check lint types mypy pyright pages docs wheels \
+	programs bench bench-full bench-smoke clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,8 +122,21 @@ test-examples: $(READY) programs  ## test the examples, the demos and the benchm
 test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 10 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams tests/examples $(ARGS)
 
-test-broker: $(READY)  ## test the example broker under crowds, noise and churn: a minute
-	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
+test-broker: $(READY) other-clients  ## test the example broker with more clients, and under crowds, noise and churn: 3 minutes
+	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
+
+# Kafka clients of other languages. npm's versions are pinned in package-lock.json, the others are Debian 12's: kcat 1.7.1,
+# sarama 1.22.1 on Go 1.19. One that cannot be installed is not tested.
+CLIENTS := $(BUILD)/clients
+other-clients: PROGRAMS := node npm kcat go
+other-clients: PACKAGES := nodejs npm kcat golang-go golang-github-shopify-sarama-dev
+other-clients: programs  ## install kafkajs, @platformatic/kafka, kcat and sarama, to test the example broker with
+	@mkdir -p $(CLIENTS) && cp -p tests/broker/other_clients/* $(CLIENTS)
+	@cd $(CLIENTS) && { [ node_modules/.package-lock.json -nt package-lock.json ] \
+	  || npm ci --cache npm-cache --ignore-scripts --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >npm.log 2>&1 \
+	  || echo "Not tested with kafkajs and @platformatic/kafka: npm failed. See $(CLIENTS)/npm.log."; }
+	@cd $(CLIENTS) && { GO111MODULE=off GOPATH=/usr/share/gocode GOCACHE=$$PWD/go-cache go build -o sarama sarama.go >go.log 2>&1 \
+	  || echo "Not tested with sarama: go failed. See $(CLIENTS)/go.log."; }
 
 # Each package as its users install it: arq needs an older redis-py than the others.
 test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and FastAPI on our waits, under faults, beside their own: 6 minutes

@@ -1,0 +1,68 @@
+// node kafkajs.mjs ADDRESS TOPIC create|produce|consume COUNT|admin
+import kafkajs from "kafkajs";
+
+const { ConfigResourceTypes, Kafka, Partitioners, logLevel } = kafkajs;
+const [address, topic, action, count] = process.argv.slice(2);
+const kafka = new Kafka({ clientId: "kafkajs", brokers: [address], logLevel: logLevel.ERROR });
+
+async function withAdmin(use) {
+  const admin = kafka.admin();
+  await admin.connect();
+  await use(admin);
+  await admin.disconnect();
+}
+
+const actions = {
+  create: () =>
+    withAdmin((admin) => {
+      const configEntries = [{ name: "retention.bytes", value: "1000000" }];
+      return admin.createTopics({ topics: [{ topic, numPartitions: 3, configEntries }] });
+    }),
+
+  async produce() {
+    const createPartitioner = Partitioners.DefaultPartitioner;
+    const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, createPartitioner });
+    await producer.connect();
+    for (let begin = 0; begin < 500; begin += 50) {
+      const messages = Array.from({ length: 50 }, (_, i) => ({ key: `k${(begin + i) % 13}`, value: `${begin + i}` }));
+      await producer.send({ topic, acks: -1, messages });
+    }
+    await producer.disconnect();
+  },
+
+  async consume() {
+    const consumer = kafka.consumer({ groupId: topic });
+    await consumer.connect();
+    await consumer.subscribe({ topic, fromBeginning: true });
+    let left = Number(count);
+    await new Promise((done) =>
+      consumer.run({
+        autoCommit: false,
+        async eachMessage({ partition, message }) {
+          if (left === 0) return; // the rest of a batch
+          console.log(`${partition} ${message.offset} ${message.key} ${message.value}`);
+          await consumer.commitOffsets([{ topic, partition, offset: `${Number(message.offset) + 1}` }]);
+          if (--left === 0) done();
+        },
+      }),
+    );
+    await consumer.disconnect();
+  },
+
+  admin: () =>
+    withAdmin(async (admin) => {
+      const { resources } = await admin.describeConfigs({
+        includeSynonyms: false,
+        resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configNames: ["retention.bytes"] }],
+      });
+      await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: "10" }] });
+      const offsets = await admin.fetchTopicOffsets(topic);
+      const before = (await admin.listTopics()).includes(topic);
+      await admin.deleteTopics({ topics: [topic] });
+      const after = (await admin.listTopics()).includes(topic);
+      const low = Number(offsets.find(({ partition }) => partition === 0).low);
+      console.log(JSON.stringify([resources[0].configEntries[0].configValue, low, before, after]));
+    }),
+};
+
+await actions[action]();

@@ -1,0 +1,88 @@
+"""Clients that the broker was not built with: kafkajs, @platformatic/kafka, kcat and sarama.
+
+Their programs are in other_clients/. Each has the same commands: create, produce, consume COUNT, and some admin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from .inside import ROOT
+from .served import PATIENCE, Served
+
+pytestmark = pytest.mark.broker
+
+#: What `make other-clients` has installed.
+CLIENTS: Final = Path(os.environ.get("OTHER_CLIENTS", ROOT / "build/clients"))
+COMMANDS: Final = {
+    "kafkajs": ["node", f"{CLIENTS}/kafkajs.mjs"],
+    "platformatic": ["node", f"{CLIENTS}/platformatic.mjs"],
+    "kcat": ["sh", f"{CLIENTS}/kcat.sh"],
+    "sarama": [f"{CLIENTS}/sarama"],
+}
+#: What each client needs, besides its program.
+NEEDS: Final = {
+    "kafkajs": f"{CLIENTS}/node_modules/kafkajs/index.js",
+    "platformatic": f"{CLIENTS}/node_modules/@platformatic/kafka/package.json",
+    "kcat": shutil.which("kcat") or "kcat",
+    "sarama": f"{CLIENTS}/sarama",
+}
+RECORDS: Final = 500
+
+
+class Client:
+    """A client of another language, with a topic of its own."""
+
+    def __init__(self, name: str, address: str, topic: str) -> None:
+        if not (Path(NEEDS[name]).exists() and Path(COMMANDS[name][-1]).exists()):
+            pytest.skip(f"{name} is not installed: make other-clients")
+        self._command = [*COMMANDS[name], address, topic]
+
+    def run(self, *action: str) -> str:
+        """Run its program. Returns: what it prints."""
+        done = subprocess.run([*self._command, *action], capture_output=True, text=True, timeout=2 * PATIENCE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def consume(self, count: int) -> list[tuple[int, int, str, int]]:
+        """Read and commit *count* records as a group's member that then leaves.
+
+        Returns: partition, offset, key and value of each.
+        """
+        read = [line.split() for line in self.run("consume", str(count)).splitlines()]
+        return [(int(partition), int(offset), key, int(value)) for partition, offset, key, value in read]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_member_that_restarts_reads_each_record_once_in_order(served: Served, name: str) -> None:
+    client = Client(name, served.address, f"other-{name}")
+    client.run("create")
+    client.run("produce")
+    read = client.consume(200) + client.consume(300)
+    offsets, values, places = defaultdict(list), defaultdict(list), defaultdict(set)
+    for partition, offset, key, value in read:
+        offsets[partition].append(offset)
+        values[key].append(value)
+        places[key].add(partition)
+    assert all(found == list(range(len(found))) for found in offsets.values())
+    assert values == {f"k{k}": list(range(k, RECORDS, 13)) for k in range(13)}
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert len(offsets) > 1
+
+
+@pytest.mark.parametrize("name", ["kafkajs", "platformatic"])
+def test_administrator_describes_deletes_records_and_topic(served: Served, name: str) -> None:
+    client = Client(name, served.address, f"other-admin-{name}")
+    client.run("create")
+    client.run("produce")
+    retention, low, is_listed, is_listed_after_its_deletion = json.loads(client.run("admin"))
+    assert (retention, low) == ("1000000", 10)
+    assert (is_listed, is_listed_after_its_deletion) == (True, False)
