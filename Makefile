@@ -49,7 +49,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 # The compiler, each check and the docs take one core: two run side by side, the longest first. The make of macOS cannot
 # keep their output apart. -o: a caller's own -o for the environment is not passed on.
 SUBMAKE = $(MAKE) --no-print-directory -o $(READY)
-test: $(READY)  ## run all checks, build the docs, and test both forms: 12 to 14 minutes
+test: $(READY)  ## run all checks, build the docs, and test both forms: 13 to 15 minutes
 	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(FASTEST_READY) check docs
 	@$(SUBMAKE) test-forms
 
@@ -106,7 +106,7 @@ programs: $(READY)  ## install the programs that tests need, if missing: a brows
 	[ -z "$$failed" ] || echo "Not installed:$$failed. See $(VENV)/programs.log."
 
 # One process, because each would start a JVM of its own.
-test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 4 minutes
+test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: a minute
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and not slow" tests/pipeline $(ARGS)
 
 test-pipeline: $(READY)  ## run the slow pipeline tests: a cluster whose worker is killed, 50 kills, the whole command
