@@ -126,10 +126,10 @@ test-broker: $(READY) other-clients  ## test the example broker with more client
 	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
 
 # Kafka clients of other languages. npm's versions are pinned in package-lock.json, the others are Debian 12's: kcat 1.7.1,
-# sarama 1.22.1 on Go 1.19. One that cannot be installed is not tested.
+# sarama 1.22.1 on Go 1.19. One that cannot be installed is not tested. Debian's Node is too old, so it is not installed.
 CLIENTS := $(BUILD)/clients
-other-clients: PROGRAMS := node npm kcat go
-other-clients: PACKAGES := nodejs npm kcat golang-go golang-github-shopify-sarama-dev
+other-clients: PROGRAMS := kcat go
+other-clients: PACKAGES := kcat golang-go golang-github-shopify-sarama-dev
 other-clients: programs  ## install kafkajs, @platformatic/kafka, kcat and sarama, to test the example broker with
 	@mkdir -p $(CLIENTS) && cp -p tests/broker/other_clients/* $(CLIENTS)
 	@cd $(CLIENTS) && { [ node_modules/.package-lock.json -nt package-lock.json ] \

@@ -38,12 +38,18 @@ NEEDS: Final = {
 RECORDS: Final = 500
 
 
+def node_version() -> int:
+    return int(subprocess.check_output(["node", "--version"], text=True).strip("v\n").partition(".")[0])
+
+
 class Client:
     """A client of another language, with a topic of its own."""
 
     def __init__(self, name: str, address: str, topic: str) -> None:
         if not (Path(NEEDS[name]).exists() and Path(COMMANDS[name][-1]).exists()):
             pytest.skip(f"{name} is not installed: make other-clients")
+        if name == "platformatic" and node_version() < 20:
+            pytest.skip("@platformatic/kafka needs Node 20 or newer")
         self._command = [*COMMANDS[name], address, topic]
 
     def run(self, *action: str) -> str:
