@@ -93,27 +93,16 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_interrupted_ends_at_once_and_silently(tmp_path: Path) -> None:
-    arguments = command("generate", "--workload", "few", "--rows", "500000000", "out")
-    running = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("out/trace.new/*")) and time.monotonic() < until:
-        time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
-    assert (*running.communicate(timeout=60), running.returncode) == ("", "", INTERRUPTED)
-    assert not list((tmp_path / "out").glob(".spark-*"))
-
-
-@pytest.mark.slow
-def test_command_terminated_leaves_no_scratch_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_command_stopped_ends_silently_and_leaves_no_scratch(tmp_path: Path, number: int, status: int) -> None:
     arguments = command("generate", "--workload", "few", "--rows", "500000000", "out")
     running = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     until = time.monotonic() + 120
     while not list(tmp_path.glob("out/trace.new/*")) and time.monotonic() < until:
         time.sleep(0.1)
     assert list((tmp_path / "out").glob(".spark-*"))
-    running.terminate()
-    assert (*running.communicate(timeout=60), running.returncode) == ("", "", 128 + signal.SIGTERM)
+    running.send_signal(number)
+    assert (*running.communicate(timeout=60), running.returncode) == ("", "", status)
     assert not list((tmp_path / "out").glob(".spark-*"))
 
 
