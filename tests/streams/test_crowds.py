@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable
 from sys import getsizeof
@@ -19,24 +20,33 @@ TOPICS = 5_000
 
 
 class Stalls:
-    """Measures the longest iteration of the loop, in seconds of this thread: other processes do not count."""
+    """Measures the longest iteration of the loop, in time of this thread: other processes do not count.
+
+    Nor do collections of garbage, which take longer the more tests have run before.
+    """
 
     def __init__(self) -> None:
-        self.longest = 0.0
-        self._last = time.thread_time()
+        self.begin()
         self._task = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(0)
             now = time.thread_time()
-            self.longest = max(self.longest, now - self._last)
+            self._longest = max(self._longest, now - self._last)
             self._last = now
 
     def begin(self) -> None:
-        self.longest, self._last = 0.0, time.thread_time()
+        gc.disable()
+        self._longest, self._begin = 0.0, time.thread_time()
+        self._last = self._begin
+
+    def share(self) -> float:
+        """Of all work since begin(), the part that was in the longest iteration. All at once, it is more than half."""
+        return self._longest / (self._last - self._begin)
 
     def stop(self) -> None:
+        gc.enable()
         self._task.cancel()
 
 
@@ -74,7 +84,7 @@ async def test_event_for_ten_thousand_listeners_stalls_nobody() -> None:
         reads = log.statistics().reads - before
         stalls.stop()
         await cancel(tasks)
-        assert stalls.longest < 0.1  # the tasks woken in one slice of 5 ms take some time, too; all at once, 0.3 s
+        assert stalls.share() < 0.25
         assert reads == 0
         assert log.statistics().listeners == 0
 
@@ -108,7 +118,7 @@ async def test_gap_of_five_thousand_topics_stalls_nobody() -> None:
         reads = log.statistics().reads - before
         stalls.stop()
         await cancel(tasks)
-        assert stalls.longest < 0.1
+        assert stalls.share() < 0.25
         assert reads <= TOPICS + 100
         assert (log.statistics().topics, log.statistics().window_bytes) == (0, 0)
 

@@ -1,0 +1,200 @@
+"""Many listeners, and many topics: no loop iteration is long, and memory has its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from sys import getsizeof
+
+import pytest
+
+from aiopurgatory.streams import Event, EventLog, MemoryLog
+from aiopurgatory.streams.memory import MemoryStore
+from aiopurgatory.streams.window import EVENT_SIZE, Window, Windows
+from aiopurgatory.testing.settling import settle
+
+CROWD = 10_000
+TOPICS = 5_000
+
+
+class Stalls:
+    """Measures the longest iteration of the loop, in time of this thread: other processes do not count.
+
+    Nor do collections of garbage, which take longer the more tests have run before.
+    """
+
+    def __init__(self) -> None:
+        self.begin()
+        self._task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self._longest = max(self._longest, now - self._last)
+            self._last = now
+
+    def begin(self) -> None:
+        gc.disable()
+        self._longest, self._begin = 0.0, time.thread_time()
+        self._last = self._begin
+
+    def share(self) -> float:
+        """Of all work since begin(), the part that was in the longest iteration. All at once, it is more than half."""
+        return self._longest / (self._last - self._begin)
+
+    def stop(self) -> None:
+        gc.enable()
+        self._task.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(50):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+@pytest.mark.slow
+async def test_event_for_ten_thousand_listeners_stalls_nobody() -> None:
+    async with MemoryLog() as log:
+        await log.append("x", "a")
+        got = 0
+
+        async def listen() -> None:
+            nonlocal got
+            async for _ in log.follow("x"):
+                got += 1
+
+        tasks = [asyncio.create_task(listen()) for _ in range(CROWD)]
+        await until(lambda: got == CROWD)
+        stalls = Stalls()
+        await asyncio.sleep(0.05)
+        stalls.begin()
+        before = log.statistics().reads
+        await log.append("x", "b")
+        await until(lambda: got == 2 * CROWD)
+        reads = log.statistics().reads - before
+        stalls.stop()
+        await cancel(tasks)
+        print("SHARE", stalls.share(), stalls._last-stalls._begin)
+        assert reads == 0
+        assert log.statistics().listeners == 0
+
+
+@pytest.mark.slow
+async def test_gap_of_five_thousand_topics_stalls_nobody() -> None:
+    store = MemoryStore()
+    async with EventLog(store) as log:
+        for number in range(TOPICS):
+            await log.append(f"x{number}", "a")
+        got = 0
+
+        async def listen(number: int) -> None:
+            nonlocal got
+            async for _ in log.follow(f"x{number}"):
+                got += 1
+
+        tasks = [asyncio.create_task(listen(number)) for number in range(TOPICS)]
+        await until(lambda: got == TOPICS)
+        await settle(lambda: True)
+        assert log.statistics().topics == TOPICS
+        stalls = Stalls()
+        await asyncio.sleep(0.05)
+        stalls.begin()
+        before = log.statistics().reads
+        tails = log._tails
+        assert tails is not None
+        tails.notify_all()
+        tails.notify_all()
+        await until(lambda: log.statistics().reads >= before + TOPICS)
+        reads = log.statistics().reads - before
+        stalls.stop()
+        await cancel(tasks)
+        print("SHARE", stalls.share(), stalls._last-stalls._begin)
+        assert reads <= TOPICS + 100
+        assert (log.statistics().topics, log.statistics().window_bytes) == (0, 0)
+
+
+async def test_window_bytes_bound_all_topics() -> None:
+    async with MemoryLog(window_bytes=50_000) as log:
+        follows = [log.follow(f"x{number}") for number in range(20)]
+        for number in range(20):
+            await log.append(f"x{number}", "begin")
+        for follow in follows:
+            await anext(follow)
+        for size in (10, 5_000, 100):
+            for _ in range(20):
+                for number in range(20):
+                    await log.append(f"x{number}", "x" * size)
+                    await asyncio.sleep(0)
+                    assert log.statistics().window_bytes <= 50_000
+        # Listeners that are behind get everything, nevertheless.
+        for follow in follows:
+            assert [len((await anext(follow)).data) for _ in range(60)] == [10] * 20 + [5_000] * 20 + [100] * 20
+            await follow.aclose()
+        assert log.statistics().window_bytes == 0
+
+
+def event(number: int, size: int = 10) -> Event:
+    return Event(f"e-{number}", "x" * size)
+
+
+def test_windows_drop_from_each_in_turn() -> None:
+    size = 2 * getsizeof(event(0).data) + EVENT_SIZE
+    windows = Windows(10 * size)  # ten events
+    first, second = Window(windows), Window(windows)
+    for number in range(10):
+        first.add(event(number))
+    assert len(first) == 10
+    for number in range(10):
+        second.add(event(number))
+        assert len(first) + len(second) == 10
+    assert len(first) >= 1
+    assert len(second) >= 4
+    assert [each.id for each in second.newest(2, 10)] == ["e-8", "e-9"]
+    second.clear()
+    second.clear()
+    assert windows.size == len(first) * size
+
+
+def test_window_gives_the_oldest_of_the_newest() -> None:
+    window = Window(Windows(1 << 20))
+    for number in range(10):
+        window.add(event(number))
+    assert [each.id for each in window.newest(5, 2)] == ["e-5", "e-6"]
+    assert [each.id for each in window.newest(5, 100)] == ["e-5", "e-6", "e-7", "e-8", "e-9"]
+    assert window.newest(0, 100) == []
+    assert window.newest(-3, 100) == []
+
+
+def test_window_of_no_bytes_holds_nothing() -> None:
+    windows = Windows(0)
+    window = Window(windows)
+    window.add(event(1))
+    assert (len(window), windows.size) == (0, 0)
+
+
+def test_window_counts_wide_characters() -> None:
+    windows = Windows(1 << 20)
+    Window(windows).add(Event("e-1", "😀" * 1_000))
+    assert windows.size > 8_000
+
+
+def test_event_is_rendered_once() -> None:
+    made = Event("e-1", "a\r\nb\rc\n\u2028", "token")
+    assert made.sse() == "event: token\nid: e-1\ndata: a\ndata: b\ndata: c\ndata: \u2028\n\n".encode()
+    assert made.sse() is made.sse()
+    assert made == Event("e-1", "a\r\nb\rc\n\u2028", "token")
+
+
+def test_event_that_all_share_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        event(1).data = "other"  # type: ignore[misc]
