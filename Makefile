@@ -126,17 +126,20 @@ test-broker: $(READY) other-clients  ## test the example broker with more client
 	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
 
 # Kafka clients of other languages. npm's versions are pinned in package-lock.json, the others are Debian 12's: kcat 1.7.1,
-# sarama 1.22.1 on Go 1.19. One that cannot be installed is not tested. Debian's Node is too old, so it is not installed.
+# sarama 1.22.1 on Go 1.19. The Java client 3.9.0 is part of a wheel. One that cannot be installed is not tested. Debian's Node
+# is too old, so it is not installed.
 CLIENTS := $(BUILD)/clients
-other-clients: PROGRAMS := kcat go
-other-clients: PACKAGES := kcat golang-go golang-github-shopify-sarama-dev
-other-clients: programs  ## install kafkajs, @platformatic/kafka, kcat and sarama, to test the example broker with
+other-clients: PROGRAMS := kcat go javac
+other-clients: PACKAGES := kcat golang-go golang-github-shopify-sarama-dev default-jdk-headless
+other-clients: programs  ## install Kafka clients in Java, JavaScript, C and Go, to test the example broker with
 	@mkdir -p $(CLIENTS) && cp -p tests/broker/other_clients/* $(CLIENTS)
 	@cd $(CLIENTS) && { [ node_modules/.package-lock.json -nt package-lock.json ] \
 	  || npm ci --cache npm-cache --ignore-scripts --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >npm.log 2>&1 \
 	  || echo "Not tested with kafkajs and @platformatic/kafka: npm failed. See $(CLIENTS)/npm.log."; }
 	@cd $(CLIENTS) && { GO111MODULE=off GOPATH=/usr/share/gocode GOCACHE=$$PWD/go-cache go build -o sarama sarama.go >go.log 2>&1 \
 	  || echo "Not tested with sarama: go failed. See $(CLIENTS)/go.log."; }
+	@cd $(CLIENTS) && { [ Java.class -nt Java.java ] || sh java.sh $(abspath $(BIN))/python >java.log 2>&1 \
+	  || echo "Not tested with the Java client: pip or javac failed. See $(CLIENTS)/java.log."; }
 
 # Each package as its users install it: arq needs an older redis-py than the others.
 test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and FastAPI on our waits, under faults, beside their own: 6 minutes

@@ -1,4 +1,4 @@
-"""Clients that the broker was not built with: kafkajs, @platformatic/kafka, kcat and sarama.
+"""Clients that the broker was not built with: kafkajs, @platformatic/kafka, kcat, sarama, and Kafka's own in Java.
 
 Their programs are in other_clients/. Each has the same commands: create, produce, consume COUNT, and some admin.
 """
@@ -25,15 +25,17 @@ CLIENTS: Final = Path(os.environ.get("OTHER_CLIENTS", ROOT / "build/clients"))
 COMMANDS: Final = {
     "kafkajs": ["node", f"{CLIENTS}/kafkajs.mjs"],
     "platformatic": ["node", f"{CLIENTS}/platformatic.mjs"],
-    "kcat": ["sh", f"{CLIENTS}/kcat.sh"],
+    "kcat": ["sh", str(ROOT / "tests/broker/other_clients/kcat.sh")],
     "sarama": [f"{CLIENTS}/sarama"],
+    "java": ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{CLIENTS}:{CLIENTS}/jars/*", "Java"],
 }
-#: What each client needs, besides its program.
+#: What each client needs.
 NEEDS: Final = {
     "kafkajs": f"{CLIENTS}/node_modules/kafkajs/index.js",
     "platformatic": f"{CLIENTS}/node_modules/@platformatic/kafka/package.json",
     "kcat": shutil.which("kcat") or "kcat",
     "sarama": f"{CLIENTS}/sarama",
+    "java": f"{CLIENTS}/Java.class",
 }
 RECORDS: Final = 500
 
@@ -46,8 +48,8 @@ class Client:
     """A client of another language, with a topic of its own."""
 
     def __init__(self, name: str, address: str, topic: str) -> None:
-        if not (Path(NEEDS[name]).exists() and Path(COMMANDS[name][-1]).exists()):
-            pytest.skip(f"{name} is not installed: make other-clients")
+        if not Path(NEEDS[name]).exists():
+            pytest.skip(f"{NEEDS[name]} is missing: make other-clients")
         if name == "platformatic" and node_version() < 20:
             pytest.skip("@platformatic/kafka needs Node 20 or newer")
         self._command = [*COMMANDS[name], address, topic]
@@ -84,7 +86,7 @@ def test_member_that_restarts_reads_each_record_once_in_order(served: Served, na
     assert len(offsets) > 1
 
 
-@pytest.mark.parametrize("name", ["kafkajs", "platformatic"])
+@pytest.mark.parametrize("name", ["kafkajs", "platformatic", "java"])
 def test_administrator_describes_deletes_records_and_topic(served: Served, name: str) -> None:
     client = Client(name, served.address, f"other-admin-{name}")
     client.run("create")
@@ -92,3 +94,17 @@ def test_administrator_describes_deletes_records_and_topic(served: Served, name:
     retention, low, is_listed, is_listed_after_its_deletion = json.loads(client.run("admin"))
     assert (retention, low) == ("1000000", 10)
     assert (is_listed, is_listed_after_its_deletion) == (True, False)
+
+
+def test_static_java_member_that_restarts_keeps_its_generation(served: Served) -> None:
+    lines = Client("java", served.address, "other-static-java").run("restart").splitlines()
+    assert [line for line in lines if line.startswith("generation")] == ["generation 1"] * 2
+    assert len(set(lines)) == RECORDS + 1  # each record once
+
+
+def test_java_batches_of_each_codec_are_searched_by_time(served: Served) -> None:
+    *found, latest = Client("java", served.address, "other-codecs-java").run("codecs").splitlines()
+    assert found == [
+        f"{at - 1} {at} {20 * size}" for at, size in zip(range(50, 500, 100), (4, 4, 6, 3, 4), strict=True)
+    ]
+    assert latest == "499 500"
