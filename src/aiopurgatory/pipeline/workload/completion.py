@@ -1,7 +1,8 @@
 """Estimates the time to completion: a log-normal distribution by maximum likelihood, its intervals, and its fit.
 
 Operations that expired are right-censored. Those completed by the last try at their deadline
-are left-censored. Intervals are Wald's, with the sandwich estimate of the covariance.
+are left-censored. Intervals are Wald's: from the curvature of the likelihood, the effect of the weights, and Student's
+t distribution for the effective number of completed rows.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri, stdtrit
 
 from ..minutes.sums import BINS
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 #: The lower and the upper end of a confidence interval.
 Interval: TypeAlias = tuple[float, float]
+#: Gradient -> variance.
+Variance: TypeAlias = Callable[[Array], float]
 
 PERCENTILES: Final = (50, 90, 99)
 #: An interval holds the true value with this probability, if operations are independent of each other.
@@ -83,7 +86,7 @@ def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal 
     if weight <= 0:
         return None
     followed = max(float(each.means.max()) for each in (completed, longer, shorter) if len(each.means))
-    mu, sigma, deviations = _estimated(completed, longer, shorter)
+    mu, sigma, variance = _estimated(completed, longer, shorter)
     survival, edges, model = _kaplan_meier(completed, longer, shorter, mu, sigma)
     gaps = np.abs((1 - survival) - model)
     worst = int(gaps.argmax())
@@ -95,7 +98,7 @@ def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal 
     return LogNormal(
         p50_ms=exp(mu) / 1000,
         sigma=sigma,
-        intervals=_intervals(mu, sigma, deviations if rows >= FEWEST else None),
+        intervals=_intervals(mu, sigma, variance, rows),
         followed_ms=exp(followed) / 1000,
         largest_gap=float(gaps[worst]),
         gap_at_ms=exp(float(edges[worst])) / 1000,
@@ -106,8 +109,8 @@ def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal 
     )
 
 
-def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[float, float, Array | None]:
-    """Return mu, sigma, and the covariance of (mu, log sigma); None: there is no deviation."""
+def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[float, float, Variance | None]:
+    """Return mu, sigma, and the variance of estimates made from them; None: there is no deviation."""
     middle = float(np.average(completed.means, weights=completed.weights))
     spread = sqrt(float(np.average((completed.means - middle) ** 2, weights=completed.weights)))
     if spread < _NO_DEVIATION and not len(longer.means) + len(shorter.means):
@@ -129,14 +132,18 @@ def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[floa
         options={"xatol": 1e-7, "fatol": 1e-12, "maxiter": 2_000},
     ).x
     sigma = max(exp(found[1]), _NO_DEVIATION)
-    covariance = None if sigma <= 10 * _NO_DEVIATION else _covariance(likelihoods, found, weights, squares)
-    return middle + float(found[0]), sigma, covariance
+    variance = None if sigma <= 10 * _NO_DEVIATION else _variance(likelihoods, found, weights, squares)
+    return middle + float(found[0]), sigma, variance
 
 
-def _covariance(likelihoods: Callable[[Array], Array], at: Array, weights: Array, squares: Array) -> Array | None:
-    """Return the sandwich estimate, by differences: it holds for weighted rows, too. None: the maximum is no peak."""
+def _variance(likelihoods: Callable[[Array], Array], at: Array, weights: Array, squares: Array) -> Variance | None:
+    """Return the variance of an estimate by its gradient in (mu, log sigma); None: the maximum is no peak.
+
+    It is the inverse curvature, times the factor by which weights increase the variance of the score. The sandwich
+    estimate, without the curvature, is too noisy for 60 rows: its intervals held the truth in 92 % of the cases.
+    """
     steps = np.diag([1e-3 * exp(at[1]), 1e-3])
-    slopes = [(likelihoods(at + step) - likelihoods(at - step)) / (2 * step.sum()) for step in steps]
+    slopes = np.array([(likelihoods(at + step) - likelihoods(at - step)) / (2 * step.sum()) for step in steps])
     curvature = np.empty((2, 2))
     for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
         a, b = steps[row], steps[column]
@@ -144,19 +151,27 @@ def _covariance(likelihoods: Callable[[Array], Array], at: Array, weights: Array
         curvature[row, column] = -float(weights @ around) / (4 * a.sum() * b.sum())
     if not np.linalg.det(curvature) > 0:
         return None
-    inverse = np.linalg.inv(curvature)
-    scores = np.array([[float(squares @ (one * other)) for other in slopes] for one in slopes])
-    covariance: Array = inverse @ scores @ inverse
-    return covariance
+
+    def variance(gradient: Array) -> float:
+        along = np.linalg.solve(curvature, gradient)
+        scores = (along @ slopes) ** 2
+        plain = float(weights @ scores)
+        # Without any score, as that of 0, 0, 1 and 1 for sigma, the factor is the mean weight.
+        factor = float(squares @ scores) / plain if plain > 0 else float(squares.sum() / weights.sum())
+        return max(float(gradient @ along), 0.0) * factor
+
+    return variance
 
 
-def _intervals(mu: float, sigma: float, covariance: Array | None) -> dict[str, Interval | None]:
-    if covariance is None:
+def _intervals(mu: float, sigma: float, variance: Variance | None, rows: float) -> dict[str, Interval | None]:
+    """Args: rows: the effective number of completed ones."""
+    if variance is None or rows < FEWEST:
         return dict.fromkeys(("p50_ms", "sigma", "p99_ms"))
-    margin, z = float(ndtri((1 + CONFIDENCE) / 2)), float(ndtri(0.99))
+    freedom, z = rows - 2, float(ndtri(0.99))
+    margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sqrt(rows / freedom)
 
     def around(value: float, gradient: tuple[float, float], unit: float) -> Interval | None:
-        deviation = margin * sqrt(max(float(np.array(gradient) @ covariance @ np.array(gradient)), 0.0))
+        deviation = margin * sqrt(variance(np.array(gradient)))
         with np.errstate(over="ignore"):
             low, high = (float(np.exp(value + side * deviation)) / unit for side in (-1, 1))
         return (low, high) if isfinite(high) else None

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import gammaln
-from scipy.stats import chi2
+from scipy.special import chdtrc, gammaln
 
 from .completion import TOLERATED_GAP
 
@@ -50,7 +49,7 @@ def popularity(counts: Sequence[tuple[float, float]], spread: float = 1.0) -> Po
     until, shares = keys.cumsum(), (count * keys).cumsum() / total
     mean = total / number
     dispersion = float(keys @ (count - mean) ** 2) / mean / spread
-    if number == 1 or chi2.sf(dispersion, number - 1) >= SIGNIFICANCE:
+    if number == 1 or chdtrc(number - 1, dispersion) >= SIGNIFICANCE:
         return Popularity(number, 0.0, 0.0, float(count[0]) / total)
     logs = float(count @ (gammaln(until + 1) - gammaln(until - keys + 1))) / total
     found: Any = minimize_scalar(
