@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import aiopurgatory
-from aiopurgatory.pipeline.generate import generate_folder, generate_table
+from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.simulate import grid, simulate_folder
 from aiopurgatory.pipeline.spark.session import session
 from aiopurgatory.pipeline.workload.model import WORKLOADS
@@ -76,16 +76,10 @@ def benchmark(options: list[str]) -> float:
     return float(1e6 / report["cpu_seconds_per_million"])
 
 
-def generated(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
-    """Return rows per second that generate writes."""
-    with session("bench", scratch=folder, master="local[2]") as spark:
-
-        def write() -> None:
-            generate_folder(lambda: spark, [WORKLOADS["few"]], args.generate, str(folder / "trace"))
-
-        write()  # the first job starts the workers
-        seconds = median(timed(write) for _ in range(args.rounds))
-        yield {"what": "generate", "to": "parquet", "rows": args.generate, "rows_per_second": args.generate / seconds}
+def generated(args: argparse.Namespace) -> Iterator[Line]:
+    """Return rows per second that generate makes."""
+    seconds = median(timed(partial(generate_table, [WORKLOADS["few"]], args.generate)) for _ in range(args.rounds))
+    yield {"what": "generate", "rows": args.generate, "rows_per_second": args.generate / seconds}
 
 
 def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
@@ -126,7 +120,7 @@ def main() -> None:
     with TemporaryDirectory() as scratch:
         parts: dict[str, Callable[[], Iterator[Line]]] = {
             "rates": lambda: rates(args),
-            "generate": lambda: generated(args, Path(scratch)),
+            "generate": lambda: generated(args),
             "scaling": lambda: scaling(args, Path(scratch)),
         }
         for name, part in parts.items():

@@ -1,4 +1,4 @@
-"""Traces follow their model, and are the same on any machines."""
+"""Traces follow their model, and the same seed gives the same trace."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from aiopurgatory.cli import main
-from aiopurgatory.pipeline.generate import BLOCK, Blocks, chosen, generate_folder, generate_table
-from aiopurgatory.pipeline.spark.tasks import Spark
+from aiopurgatory.pipeline.generate import chosen, generate_table
 from aiopurgatory.pipeline.workload.model import (
     FEW,
     MANY,
     ModelError,
     Workload,
+    enough,
     expired_share,
+    near,
     of_seed,
     read_model,
     write_model,
@@ -54,9 +56,9 @@ def test_generate_has_the_percentiles_asked_for(workload: Workload, p50_ms: floa
     assert gaps.std() == pytest.approx(20, rel=0.05)  # exponential: as large as the mean
 
 
-def test_generate_counts_per_block_vary_as_of_a_poisson_process() -> None:
-    arrivals = generate_table([FEW], 20 * BLOCK, rate=1e6)["arrival_us"].to_numpy()
-    counts = np.bincount(arrivals // 10_000)[:-1]  # some 100 windows of 10,000 each, across the blocks' bounds
+def test_generate_counts_vary_as_of_a_poisson_process() -> None:
+    arrivals = generate_table([FEW], 1_000_000, rate=1e6)["arrival_us"].to_numpy()
+    counts = np.bincount(arrivals // 10_000)[:-1]  # some 100 windows of 10,000 each
     assert counts.var() / counts.mean() == pytest.approx(1, abs=0.5)
 
 
@@ -120,12 +122,6 @@ def test_generate_latencies_do_not_depend_on_the_rate() -> None:
     assert slow["completion_us"].equals(quick["completion_us"])
 
 
-def test_generate_longer_trace_begins_like_the_shorter() -> None:
-    longer = generate_table([FEW], 2 * BLOCK + 7)
-    assert longer.slice(0, BLOCK + 3).equals(generate_table([FEW], BLOCK + 3))
-    assert (np.diff(longer["arrival_us"].to_numpy()) >= 0).all()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -137,22 +133,52 @@ def test_generate_longer_trace_begins_like_the_shorter() -> None:
 )
 def test_generate_argument_out_of_range_is_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(TraceError, match=message):
-        Blocks(**{"workloads": (FEW,), "count": 1, "seed": 1, **change})  # type: ignore[arg-type]
+        generate_table(**{"workloads": (FEW,), "count": 1, "seed": 1, **change})  # type: ignore[arg-type]
 
 
-def test_generate_folder_twice_the_same_in_any_number_of_files(
-    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_generate_is_the_trace_of_one_purgatory(tmp_path: Path) -> None:
     write_model([MIXED, NEVER, FEW], tmp_path / "model.json")
     workloads = chosen(read_model(tmp_path / "model.json"), "fetch")
     assert workloads == [MIXED, NEVER]
-    count = 3 * BLOCK + 1
-    for blocks in (20, 2):  # the second time on Spark
-        monkeypatch.setattr("aiopurgatory.pipeline.generate.BLOCKS_PER_FILE", blocks)
-        generate_folder(spark, workloads, count, str(tmp_path / "trace"), seed=3)
+    for count in (3_000, 2_000):  # the second replaces the first
+        options = ["--model", str(tmp_path / "model.json"), "--purgatory", "fetch", "--rows", str(count), "--seed", "3"]
+        assert main(["pipeline", "generate", *options, str(tmp_path)]) == 0
         assert read_trace(str(tmp_path / "trace")).equals(generate_table(workloads, count, seed=3))
-    assert len(list((tmp_path / "trace").iterdir())) == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"model.json", "trace"}
+    assert len(list((tmp_path / "trace").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({}, 20_000),  # 60 ms at most: a few hundred are enough
+        ({"p50_ms": 5_000.0, "timeouts_ms": ((1_000.0, 0.5), (10_000.0, 0.5))}, 80_000),  # four times 10 s at 2,000/s
+        ({"p50_ms": 2_000.0, "sigma": 0.5, "timeouts_ms": ((None, 1.0),)}, 75_383),  # four times the time of 99.9 %
+        ({"p50_ms": None, "timeouts_ms": ((None, 1.0),)}, 100_000),
+    ],
+)
+def test_enough_is_four_times_the_longest_wait(changes: dict[str, Any], rows: int) -> None:
+    assert enough([replace(FEW, arrivals_per_second=(2_000.0,) * 24, **changes)]) == rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"p50_ms": 20.5, "evidence": {"operations": 7}, "findings": ("other words",)}, True),
+        ({"p50_ms": 22.0}, False),
+        ({"p50_ms": None}, False),
+        ({"arrivals_per_second": (10.0,) * 23 + (12.0,)}, False),
+        ({"timeouts_ms": ((200.0, 0.252), (None, 0.748))}, True),
+        ({"timeouts_ms": ((300.0, 0.25), (None, 0.75))}, False),
+        ({"key_counts": ((1, 1.0),)}, False),
+        ({"key_space": 1_040}, True),
+        ({"zipf": 1.1}, False),
+        ({"first_hour": 8}, False),
+    ],
+)
+def test_near_is_any_number_a_twentieth_off(changes: dict[str, Any], expected: bool) -> None:
+    model = replace(MIXED, arrivals_per_second=(10.0,) * 24)
+    assert near([model, NEVER], [replace(model, **changes), NEVER]) is expected
+    assert not near([model], [model, NEVER])
 
 
 def test_chosen_of_unknown_purgatory_is_refused() -> None:

@@ -8,7 +8,8 @@
                OUT/advice.md    as advise makes it
                OUT/run.json     a digest of the inputs of each stage
 
-A second call runs only the stages with changed inputs. After an interruption, even by kill -9, the next call resumes.
+A second call runs only the stages with changed inputs. The trace and its simulations are kept while the model stays
+near the one that they were made from. After an interruption, even by kill -9, the next call resumes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,12 +37,13 @@ from .spark import folders
 from .spark.scratch import remove_abandoned
 from .spark.session import stage_session
 from .spark.tasks import Spark
-from .workload.model import expected_shares, read_model, write_model
+from .workload.model import Workload, enough, expected_shares, near, read_model, write_model
 
 #: The stages, in their order.
 PARTS: Final = ("ingest", "report", "fit", "generate", "simulate", "advise")
-ROWS: Final = 100_000
 _WHEEL_SIZES: Final = (20, 64)
+#: In hours: a century.
+_LONGEST_KEPT: Final = 876_000
 
 
 class BusyError(PurgatoryError):
@@ -52,26 +55,31 @@ class Options:
     """The options of a run.
 
     Args:
-        rows: requests in the trace (default: 100,000). More take longer and show rarer cases.
+        rows: requests in the trace. More take longer and show rarer cases. Default: as many as show a steady state,
+            from 20,000 to 100,000.
         ticks: ticks to simulate, in ms (default: 1 and 10).
         purge_intervals: purge intervals to simulate (default: 0 and 1,000).
         max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
+        keep_hours: how long ingest keeps a version after the next one is published (default: 24).
         again: run every stage, even if its inputs have not changed (default: no).
     """
 
-    rows: int = ROWS
+    rows: int | None = None
     ticks: Sequence[float] = (1.0, 10.0)
     purge_intervals: Sequence[int] = (0, 1_000)
     max_lateness_ms: float = 20.0
+    keep_hours: float = 24.0
     again: bool = False
 
     def require_valid(self) -> None:
         """Raises: PurgatoryError: an option is refused."""
         self.settings()
-        if self.rows < 1:
+        if self.rows is not None and self.rows < 1:
             raise PurgatoryError(f"rows must be >= 1, got {self.rows}")
         if not self.max_lateness_ms > 0:
             raise PurgatoryError(f"max_lateness_ms must be > 0, got {self.max_lateness_ms:g}")
+        if not 0 <= self.keep_hours <= _LONGEST_KEPT:
+            raise PurgatoryError(f"keep_hours must be from 0 to {_LONGEST_KEPT:,}, got {self.keep_hours:g}")
 
     def settings(self) -> list[Setting]:
         """The settings to simulate. Raises: PurgatoryError: a setting is refused."""
@@ -95,7 +103,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
     parser.add_argument("out", type=Path, help="folder for all results")
-    parser.add_argument("--rows", type=int, default=ROWS, help=f"requests in the trace (default: {ROWS})")
+    about = "requests in the trace (default: from 20000 to 100000, as many as show a steady state)"
+    parser.add_argument("--rows", type=int, help=about)
     parser.add_argument(
         "--ticks", type=milliseconds, default=Options.ticks, metavar="MS,...", help="ticks to simulate (default: 1,10)"
     )
@@ -108,12 +117,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     about = "99 %% of expirations must be at most this late (default: 20)"
     parser.add_argument("--max-lateness-ms", type=float, default=Options.max_lateness_ms, metavar="MS", help=about)
+    about = "hours to keep a version of the clean table after the next is published, for report --as-of (default: 24)"
+    parser.add_argument("--keep-hours", type=float, default=Options.keep_hours, metavar="HOURS", help=about)
     parser.add_argument("--again", action="store_true", help="run every stage, even if its inputs have not changed")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the report."""
-    options = Options(args.rows, args.ticks, args.purge_intervals, args.max_lateness_ms, args.again)
+    options = Options(**{name: getattr(args, name) for name in Options.__dataclass_fields__})
     folders.refuse_overlap(args.journal, str(args.out))
     options.require_valid()
     require_journal(args.journal)
@@ -202,8 +213,9 @@ class _Run:
         clean = newest_manifest(out / "clean")
         self._made("report", [clean], out / "report" / "report.html", self._report)
         self._made("fit", [clean], out / "model.json", self._fit)
-        model = _digest((out / "model.json").read_bytes())
-        trace = self._made("generate", [model, options.rows], out / "trace", self._generate)
+        workloads = self._workloads()
+        rows = options.rows or enough(workloads)
+        trace = self._made("generate", [workloads, rows], out / "trace", lambda: self._generate(workloads, rows))
         found = self._made("simulate", [trace, options.settings()], out / "simulations", self._simulate)
         self._made("advise", [found, clean, options.max_lateness_ms], out / "advice.md", self._advise)
         if self._incomplete:
@@ -230,7 +242,8 @@ class _Run:
     def _ingest(self) -> None:
         from . import ingest
 
-        counts = ingest.ingest(self._spark, self._journal, str(self._out / "clean"))
+        keep = timedelta(hours=self._options.keep_hours)
+        counts = ingest.ingest(self._spark, self._journal, str(self._out / "clean"), keep=keep)
         print(*ingest.summary(counts), sep="\n")
         try:
             ingest.refuse_incomplete(counts)
@@ -250,11 +263,18 @@ class _Run:
 
         write_model(fit.fit(self._spark, str(self._out / "clean")), self._out / "model.json")
 
-    def _generate(self) -> None:
-        from . import generate
+    def _workloads(self) -> Sequence[Workload]:
+        """The model's, or those of the trace if the model is near to them: then the simulations still hold."""
+        model, trace = read_model(self._out / "model.json"), self._out / "trace" / "model.json"
+        before = read_model(trace) if trace.exists() and not self._options.again else []
+        return before if near(before, model) else model
 
-        workloads = read_model(self._out / "model.json")
-        generate.generate_folder(self._spark, workloads, self._options.rows, str(self._out / "trace"))
+    def _generate(self, workloads: Sequence[Workload], rows: int) -> None:
+        from . import generate
+        from .workload.trace import NAME
+
+        folders.write_table(self._out / "trace" / NAME, generate.generate_table(workloads, rows))
+        write_model(workloads, self._out / "trace" / "model.json")
 
     def _simulate(self) -> None:
         from . import simulate

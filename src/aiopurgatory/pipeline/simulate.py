@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ from .spark.session import stage_session
 from .spark.tasks import Spark, spread
 from .workload import simulations
 from .workload.trace import read_trace
+
+#: Up to so many operations, over all settings, are replayed in this process: it takes about as long as Spark's start.
+AT_HOME: Final = 500_000
 
 
 class SimulationError(PurgatoryError):
@@ -93,24 +96,27 @@ def simulate_folder(spark: Spark, trace: str, out: str, settings: Sequence[Setti
     """
     require_simulation(settings, shards)
     trace = absolute(trace)
-    read_trace(trace)  # says what is wrong before any task begins
+    operations = len(read_trace(trace))  # says what is wrong before any task begins
     # The slowest first, so that no core is left with one of them at the end.
     slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval))
     tasks = [(setting, shard) for setting in slowest_first for shard in range(shards)]
-    rows = [row for row in spread(spark, partial(_replay_one, trace, shards), tasks) if row]
+    groups = [tasks] if operations * len(settings) <= AT_HOME else [[task] for task in tasks]
+    rows = [row for found in spread(spark, partial(_replay_each, trace, shards), groups) for row in found]
     folder = f"{absolute(out)}/simulations"
     simulations.write(pa.Table.from_pylist(rows, simulations.SCHEMA), folder)
     return folder
 
 
-def _replay_one(folder: str, shards: int, task: tuple[Setting, int]) -> dict[str, Any]:
-    """Replay one shard of the trace with one setting. Returns: its row; nothing if the shard has no requests."""
-    setting, shard = task
-    trace = read_trace(folder)
-    if shards > 1:
-        first = pc.call_function("list_element", [trace["keys"], pa.scalar(0)]).to_numpy()
-        trace = trace.filter(pa.array(first % shards == shard))
-    return {**asdict(setting), "shard": shard, **measures(trace, setting)} if len(trace) else {}
+def _replay_each(folder: str, shards: int, tasks: Sequence[tuple[Setting, int]]) -> list[dict[str, Any]]:
+    """Replay a shard of the trace with a setting, for each of *tasks*. Shards without requests have no row."""
+    whole = read_trace(folder)
+    first = pc.call_function("list_element", [whole["keys"], pa.scalar(0)]).to_numpy()
+    traces = {shard: whole.filter(pa.array(first % shards == shard)) for shard in {shard for _, shard in tasks}}
+    return [
+        {**asdict(setting), "shard": shard, **measures(traces[shard], setting)}
+        for setting, shard in tasks
+        if len(traces[shard])
+    ]
 
 
 def _several(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite, log
+from math import exp, inf, isclose, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
@@ -15,6 +15,9 @@ from aiopurgatory.errors import PurgatoryError
 
 VERSION: Final = 1
 HOURS: Final = 24
+#: Requests in a trace. With 20,000, steps per operation differ by less than 2 % from those of a longer one.
+FEWEST: Final = 20_000
+MOST: Final = 100_000
 
 
 class ModelError(PurgatoryError):
@@ -113,6 +116,38 @@ def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
         recorded = each.evidence.get("shares", {}).get("expired")
         expired[each.purgatory] += rate * (expired_share(each) if recorded is None else recorded)
     return {name: expired[name] / rate for name, rate in arrivals.items()}
+
+
+def enough(workloads: Iterable[Workload]) -> int:
+    """Return how many requests show a steady state: those of four times the longest wait, from FEWEST to MOST.
+
+    A wait is cut off at its timeout, and at the time by which 99.9 % complete.
+    """
+    rate, longest_ms = 0.0, 0.0
+    for each in workloads:
+        completes_ms = inf if each.p50_ms is None else each.p50_ms * exp(min(3.1 * each.sigma, 100.0))
+        waits = [min(inf if timeout_ms is None else timeout_ms, completes_ms) for timeout_ms, _ in each.timeouts_ms]
+        rate, longest_ms = rate + max(each.arrivals_per_second), max(longest_ms, *waits)
+    return int(min(max(4 * rate * longest_ms / 1000, FEWEST), MOST))
+
+
+def near(ones: Sequence[Workload], others: Sequence[Workload]) -> bool:
+    """Whether two models would give the same advice: rates and times differ by 5 % at most, shares by .005."""
+    return [_shape(each) for each in ones] == [_shape(each) for each in others] and all(
+        isclose(number, other, rel_tol=0.05, abs_tol=0.005)
+        for pair in zip(ones, others, strict=True)
+        for number, other in zip(*map(_numbers, pair), strict=True)
+    )
+
+
+def _shape(of: Workload) -> tuple[object, ...]:
+    values = [value for value, _ in (*of.timeouts_ms, *of.key_counts)]
+    return of.purgatory, of.kind, of.first_hour, of.p50_ms is None, len(of.timeouts_ms), values
+
+
+def _numbers(of: Workload) -> list[float]:
+    shares = [share for _, share in (*of.timeouts_ms, *of.key_counts)]
+    return [*of.arrivals_per_second, of.p50_ms or 0.0, of.sigma, of.zipf, of.key_space, of.at_once, *shares]
 
 
 def _share_longer(timeout_ms: float, p50_ms: float, sigma: float) -> float:

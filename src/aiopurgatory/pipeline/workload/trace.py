@@ -33,6 +33,8 @@ SCHEMA: Final = pa.schema(
         pa.field("timeout_us", pa.int64(), nullable=False),
     ]
 )
+#: The file that generate writes.
+NAME: Final = "trace.parquet"
 #: Longer than any deadline that a purgatory keeps: such an operation waits until it is completed.
 NO_TIMEOUT_US: Final = 1 << 53
 
