@@ -4,8 +4,10 @@
               *again*, each into an empty folder: 1M and 10M rows of a day in files of 250,000 rows
     process   one process from start to end, with ingest + report once
     files     2,000 files of 10 rows, then 10 files of the same rows, as in *session*
-    command   ``aiopurgatory pipeline run`` on a journal of 30,000 rows of one minute, like the demo's: from ingest to
-              advice. Left out if there is no such command
+    command   ``aiopurgatory pipeline run``, from ingest to advice, with the time until its first page, and then again
+              with nothing new: a journal of 30,000 rows of one minute, like the demo's, and one of 2 MB
+    year      ``aiopurgatory pipeline run`` on 365 days of 20,000 rows in two files; then again with one more file of
+              the last day
 
 Competitors take turns: *ours* with a heap of 1 GB, *ours, 512m*, and DuckDB (pipelines/with_duckdb.py), each in a
 process of its own on two threads. The journals were just written, so their pages are in memory for all. CPU time is
@@ -28,13 +30,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
 from pipelines.agreement import differences
 from pipelines.journals import Shape, make
-from pipelines.usage import Ended, run_tree
+from pipelines.usage import run_tree
 from tables import pipelines, targets
 from tables.machine import Printer
 from tables.results import Results, markdown_table
@@ -45,9 +48,11 @@ HERE = Path(__file__).parent
 PACKAGES = ["pyspark", "pyarrow", "numpy", "duckdb"]
 #: Name -> its command, and the heap of its JVM.
 COMPETITORS = {"ours": ("ours", "1g"), "ours, 512m": ("ours", "512m"), "duckdb": ("duckdb", "")}
-WHATS = ("session", "process", "files", "command")
+WHATS = ("session", "process", "files", "command", "year")
 FILES = {"2,000 files": Shape(20_000, 10), "10 files": Shape(20_000, 2_000)}
 DEMO = Shape(30_000, 3_000, span=60.0, instances=1, snapshots=1.0)
+SMALL = Shape(230_000, 23_000, span=3_600.0, instances=1)
+DAY = Shape(20_000, 10_000, instances=1, snapshots=600.0)
 WARMING = Shape(100_000)
 
 
@@ -56,8 +61,9 @@ class Bench:
     folder: Path
     cores: int
     competitors: Sequence[str]
-    #: Rows with which the command is measured; fewer for a test.
-    demo: Shape = DEMO
+    #: The journals of the command; smaller ones for a test.
+    command_journals: Sequence[Shape] = (DEMO, SMALL)
+    days: int = 365
 
     def journal(self, name: str, shape: Shape) -> Path:
         """Return the journal of *shape*, made on first use."""
@@ -118,22 +124,48 @@ class Bench:
                 yield {"what": "files", "files": name, **line}
 
     def command(self) -> Iterator[Line]:
-        command = [sys.executable, "-m", "aiopurgatory", "pipeline", "run"]
-        said = subprocess.run([*command[:-1], "--help"], capture_output=True, text=True, check=True).stdout
-        if not any(line.split()[:1] == ["run"] for line in said.splitlines()):
-            return
-        journal, out = self.journal("demo", self.demo), self.emptied("out")
-        ended: Ended = run_tree([*command, str(journal), str(out)], folder=self.folder)
-        if ended.status:
-            raise RuntimeError(f"aiopurgatory pipeline run failed, see above: {ended.output}")
-        # No CPU time: that of Spark's Python workers is known only where Tree watches them.
-        yield {"what": "command", "competitor": "ours", "rows": self.demo.rows, "whole_wall": ended.wall}
+        for shape in self.command_journals:
+            journal, out = self.journal(f"command {shape.rows}", shape), self.emptied("out")
+            size = sum(path.stat().st_size for path in journal.rglob("*.parquet"))
+            first, whole = self.run_command(journal, out)
+            again = self.run_command(journal, out)[1]
+            # No CPU time: that of Spark's Python workers is known only where Tree watches them.
+            found = {"whole_wall": whole, "first_page_wall": first, "nothing_new_wall": again, "mb": size / 1e6}
+            yield {"what": "command", "competitor": "ours", "rows": shape.rows, **found}
+
+    def year(self) -> Iterator[Line]:
+        journal, out = self.folder / "journals" / "year", self.emptied("out")
+        if not journal.exists():
+            for day in range(self.days):
+                make(journal, replace(DAY, day=day))
+        last = max(journal.glob("operations/date=*/hour=*/*.parquet"))
+        aside = self.folder / last.name
+        last.rename(aside)
+        whole = self.run_command(journal, out)[1]
+        aside.rename(last)
+        one = self.run_command(journal, out)[1]
+        found = {"whole_wall": whole, "one_file_wall": one, "one_file_of_whole": one / whole}
+        yield {"what": "year", "competitor": "ours", "rows": self.days * DAY.rows, **found}
+
+    def run_command(self, journal: Path, out: Path) -> tuple[float, float]:
+        """Return the seconds until the first page, and until the end."""
+        command = [sys.executable, "-m", "aiopurgatory", "pipeline", "run", str(journal), str(out)]
+        begun = time.monotonic()
+        first = nan
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self.folder) as running:
+            for line in running.stdout or ():
+                if line.startswith("A first page"):
+                    first = time.monotonic() - begun
+                    break
+            if running.wait():
+                raise RuntimeError(f"aiopurgatory pipeline run failed with {journal}, see above")
+            return first, time.monotonic() - begun
 
 
 def measure(bench: Bench, args: argparse.Namespace, told: Printer) -> None:
     """Measure round by round, so that temporary disturbances of the machine affect all alike."""
     chosen = args.only or WHATS
-    if set(chosen) - {"command"}:
+    if set(chosen) - {"command", "year"}:
         bench.warm()
     for number in range(args.rounds):
         for what in chosen:

@@ -51,6 +51,8 @@ class Shape:
     instances: int = 2
     #: Seconds between two snapshots of statistics.
     snapshots: float = 10.0
+    #: After MIDNIGHT. The same shape has other rows on another day.
+    day: int = 0
 
 
 def make(folder: Path, shape: Shape) -> int:
@@ -59,7 +61,8 @@ def make(folder: Path, shape: Shape) -> int:
         rows = shape.rows // shape.instances + (number < shape.rows % shape.instances)
         _write_operations(folder, shape, number, rows)
         table = _statistics(shape, number, rows)
-        _write(folder / "statistics", f"host-{number}-000001", table, MIDNIGHT, compression="lz4", store_schema=False)
+        begun = MIDNIGHT + shape.day * DAY
+        _write(folder / "statistics", f"host-{number}-000001", table, begun, compression="lz4", store_schema=False)
     return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
 
 
@@ -69,7 +72,8 @@ def _write_operations(folder: Path, shape: Shape, instance: int, rows: int) -> N
         count = min(BLOCK, rows - first)
         # A little off midnight, so that no operation begins the day before or ends the day after.
         begin, end = (10 * SECOND + (shape.span - 20) * SECOND * row / rows for row in (first, first + count))
-        block = _operations(instance, first, count, (int(begin), int(end)))
+        begin, end = begin + shape.day * DAY, end + shape.day * DAY
+        block = _operations(instance, shape.day * rows + first, count, (int(begin), int(end)))
         ended = block.column("watched_at").cast(pa.int64()).to_numpy() + block.column("waited_us").to_numpy()
         for at in range(0, count, shape.rows_per_file):
             files += 1
@@ -114,7 +118,7 @@ def _statistics(shape: Shape, instance: int, rows: int) -> pa.Table:
     """Snapshots of both purgatories of an instance: counters grow evenly."""
     count = max(2, int(shape.span / shape.snapshots))
     at = np.repeat((np.arange(count) * shape.snapshots * SECOND).astype("i8"), len(PURGATORIES))
-    done = (at / (shape.span * SECOND) * rows / len(PURGATORIES)).astype("i8")
+    done = ((shape.day + at / (shape.span * SECOND)) * rows / len(PURGATORIES)).astype("i8")
     columns = dict.fromkeys(schema.STATISTICS.names, done)
     columns |= {name: np.full(len(at), 50) for name in ("pending", "watched", "keys")}
     columns |= {name: np.zeros(len(at), "i8") for name in ("dropped_rows", "refused", "failed", "undelivered")}
@@ -124,7 +128,7 @@ def _statistics(shape: Shape, instance: int, rows: int) -> pa.Table:
         "schema_version": np.full(len(at), schema.SCHEMA_VERSION, "i2"),
         "purgatory": _named(np.tile(np.arange(len(PURGATORIES), dtype="i4"), count), PURGATORIES).cast(pa.string()),
         "instance": pa.array([f"host-{instance}"] * len(at)),
-        "at": pa.array(MIDNIGHT + at).cast(schema.STATISTICS.field("at").type),
+        "at": pa.array(MIDNIGHT + shape.day * DAY + at).cast(schema.STATISTICS.field("at").type),
     }
     return pa.Table.from_arrays([pa.array(columns[name]) for name in schema.STATISTICS.names], schema=schema.STATISTICS)
 
