@@ -23,6 +23,8 @@ _MAGIC: Final = 2
 _SEQUENCES: Final = 1 << 31
 _LATEST_BATCHES: Final = 5
 _MOST_PRODUCERS: Final = 1_000
+#: The most records of a batch: a search by time reads the timestamps of all.
+_MOST_RECORDS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Batch:
             raise KafkaError(ErrorCode.unsupported_for_message_format)
         if length + 12 != len(data) or crc32c.crc32c(data[_CHECKED_FROM:]) != checksum:
             raise KafkaError(ErrorCode.corrupt_message)
-        if records < 1 or last != records - 1:
+        if not 1 <= records <= _MOST_RECORDS or last != records - 1:
             raise KafkaError(ErrorCode.invalid_record)
         return cls(data, records, max_timestamp, *producer)
 
@@ -132,13 +134,16 @@ class Log:
         """Return offset and timestamp of the first record of *timestamp* or later; None: there is none.
 
         Args: until: search only the batches before this offset.
-        Raises: KafkaError: a batch cannot be read.
+        Raises: KafkaError: a batch cannot be read, or has not the timestamp that its header names.
         """
-        for kept in self._until(until):
-            if kept.max_timestamp >= timestamp:
-                for offset, time in self._times(kept.data):
-                    if time >= timestamp:
-                        return offset, time
+        found = (kept for kept in self._until(until) if kept.max_timestamp >= timestamp)
+        # Of the log's first batch, the record may have been deleted. Any other batch has it.
+        for missed, kept in enumerate(found):
+            for offset, time in self._times(kept.data):
+                if time >= timestamp:
+                    return offset, time
+            if missed:
+                raise KafkaError(ErrorCode.corrupt_message)
         return None
 
     def offset_of_latest(self, until: int) -> tuple[int, int] | None:
@@ -148,8 +153,8 @@ class Log:
 
     def _times(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield the offset and the timestamp of each record in a batch, without those that were deleted."""
-        base, _, _, _, _, attributes, _, timestamp, *_ = _HEAD.unpack_from(data)
-        found = offsets_and_times(data[_HEAD.size :], base, attributes, timestamp)
+        base, _, _, _, _, attributes, _, timestamp, *_, records = _HEAD.unpack_from(data)
+        found = offsets_and_times(data[_HEAD.size :], base, attributes, timestamp, records)
         return ((offset, time) for offset, time in found if offset >= self.start)
 
     def _until(self, offset: int) -> list[_Kept]:

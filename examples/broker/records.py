@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,19 +134,18 @@ def _fetched(number: int, read: Read | SourceError) -> Values:
     )
 
 
-def list_offsets(broker: Broker, request: Request) -> Values:
+async def list_offsets(broker: Broker, request: Request) -> Values:
     answers = {}
-    for topic, part in partitions(request.body.topics):
-        code, offset, timestamp = OK, -1, -1
+    wanted = {(topic, part.partition_index): part.timestamp for topic, part in partitions(request.body.topics)}
+    for key, timestamp in wanted.items():
+        code, offset, found = OK, -1, -1
         try:
-            offset, timestamp = _offset_at(
-                broker.partition(topic, part.partition_index), part.timestamp, request.version
-            )
+            offset, found = _offset_at(broker.partition(*key), timestamp, request.version)
         except KafkaError as error:
             code = error.code
-        answers[topic, part.partition_index] = Values(
-            partition_index=part.partition_index, error_code=code, offset=offset, timestamp=timestamp
-        )
+        answers[key] = Values(partition_index=key[1], error_code=code, offset=offset, timestamp=found)
+        if timestamp not in (_LATEST, _EARLIEST):
+            await asyncio.sleep(0)  # a search may take long: others go on
     return Values(topics=by_topic(answers))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import cramjam
@@ -11,34 +12,41 @@ from kio.schema.errors import ErrorCode
 from .errors import KafkaError
 
 _CODEC: Final = 0x07
+#: The most bytes of a batch after decompression. A few bytes could become gigabytes.
+_MOST_BYTES: Final = 16 << 20
 _MOST_BITS: Final = 63
+_OLDEST: Final = 1 - (1 << 63)
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = 16
 
 
-def offsets_and_times(data: bytes, base: int, attributes: int, timestamp: int) -> Iterator[tuple[int, int]]:
+def offsets_and_times(
+    data: bytes, base: int, attributes: int, timestamp: int, records: int
+) -> Iterator[tuple[int, int]]:
     """Yield the offset and the timestamp of each record.
 
     Args:
         data: the bytes after the header of a batch.
-        base, attributes, timestamp: from the header; *timestamp* is that of the first record.
+        base, attributes, timestamp, records: from the header; *timestamp* is that of the first record.
 
     Raises: KafkaError: they cannot be read.
     """
     try:
         content = _CODECS[attributes & _CODEC](data)
         place = 0
-        while place < len(content):
+        for _ in range(records):
             size, place = _varint(content, place)
             time, inner = _varint(content, place + 1)
             offset, _ = _varint(content, inner)
+            if not 0 <= offset < records or not _OLDEST <= timestamp + time <= -_OLDEST:
+                raise KafkaError(ErrorCode.corrupt_message)
             yield base + offset, timestamp + time
             place += max(size, 1)
     except (KeyError, IndexError, cramjam.DecompressionError):
         raise KafkaError(ErrorCode.corrupt_message) from None
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray, place: int) -> tuple[int, int]:
     """Read a number of variable length in zigzag encoding. Returns: the number, and the place after it."""
     value = shift = 0
     while (byte := data[place]) & 0x80 and shift < _MOST_BITS:
@@ -48,22 +56,35 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), place + 1
 
 
+def _inflated(decompress_into: Callable[[bytes, bytearray], int], data: bytes) -> bytearray:
+    """Decompress *data*. Raises: cramjam.DecompressionError: it is corrupt, or becomes too large."""
+    content = bytearray(_MOST_BYTES)
+    del content[decompress_into(data, content) :]
+    return content
+
+
 def _unsnappy(data: bytes) -> bytes:
     """Decompress one block, or the blocks with a length each that snappy-java and librdkafka send."""
     if not data.startswith(_XERIAL):
-        return bytes(cramjam.snappy.decompress_raw(data))
+        return _unsnapped([data])
     blocks, place = [], _XERIAL_HEAD
     while place < len(data):
         begin = place + 4
         place = begin + int.from_bytes(data[place:begin])
-        blocks.append(bytes(cramjam.snappy.decompress_raw(data[begin:place])))
-    return b"".join(blocks)
+        blocks.append(data[begin:place])
+    return _unsnapped(blocks)
 
 
-_CODECS: Final[dict[int, Callable[[bytes], bytes]]] = {
+def _unsnapped(blocks: list[bytes]) -> bytes:
+    if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > _MOST_BYTES:
+        raise cramjam.DecompressionError
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+
+
+_CODECS: Final[dict[int, Callable[[bytes], bytes | bytearray]]] = {
     0: bytes,
-    1: lambda data: bytes(cramjam.gzip.decompress(data)),
+    1: partial(_inflated, cramjam.gzip.decompress_into),
     2: _unsnappy,
-    3: lambda data: bytes(cramjam.lz4.decompress(data)),
-    4: lambda data: bytes(cramjam.zstd.decompress(data)),
+    3: partial(_inflated, cramjam.lz4.decompress_into),
+    4: partial(_inflated, cramjam.zstd.decompress_into),
 }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 import aiokafka
+import cramjam
 import crc32c
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -10,8 +14,9 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode
 
-from .asks import create, produce
-from .inside import Broker
+from .asks import create, offset_at, produce
+from .conftest import Start
+from .inside import Broker, BrokerSettings, Settings
 from .served import PATIENCE, Served
 from .wires import Wire
 
@@ -19,15 +24,30 @@ HIGHEST = -3
 TIMES = [2_000, 1_000, 5_000, 5_000, 3_000]
 
 
-def batch_of(*times: int, codec: int = 0) -> bytes:
-    """A batch with a record for each of *times*."""
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+MIB = 1 << 20
+
+
+def batch_of(*times: int, codec: int = 0, size: int = 100) -> bytes:
+    """A batch with a record of *size* bytes for each of *times*."""
     producer = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=codec, is_transactional=0, batch_size=1 << 20, **producer
+        magic=2, compression_type=codec, is_transactional=0, batch_size=1 << 30, **producer
     )
     for number, time in enumerate(times):
-        builder.append(number, timestamp=time, key=None, value=b"x" * 100, headers=[])
+        builder.append(number, timestamp=time, key=None, value=b"x" * size, headers=[])
     return bytes(builder.build())
+
+
+def lying(good: bytes, *, attributes: int | None = None, max_timestamp: int | None = None) -> bytes:
+    """The batch with another header, and the right checksum for it."""
+    bad = bytearray(good)
+    if attributes is not None:
+        bad[21:23] = attributes.to_bytes(2)
+    if max_timestamp is not None:
+        bad[35:43] = max_timestamp.to_bytes(8)
+    bad[17:21] = int(crc32c.crc32c(bytes(bad[21:]))).to_bytes(4)
+    return bytes(bad)
 
 
 async def found(wire: Wire, *timestamps: int) -> list[tuple[int, int]]:
@@ -42,7 +62,7 @@ async def found(wire: Wire, *timestamps: int) -> list[tuple[int, int]]:
     return answers
 
 
-@pytest.mark.parametrize("codec", range(5), ids=["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", range(5), ids=CODECS)
 async def test_search_by_time_finds_the_record_in_its_batch(wire: Wire, codec: int) -> None:
     await create(wire, "t")
     for _ in range(2):
@@ -70,17 +90,82 @@ async def test_search_for_the_highest_timestamp_needs_its_version(wire: Wire) ->
 async def test_search_in_a_batch_that_cannot_be_read_is_refused(wire: Wire) -> None:
     good = batch_of(*TIMES)
     for codec in range(1, 8):
-        bad = good[:21] + codec.to_bytes(2) + good[23:]
-        bad = bad[:17] + checksum(bad[21:]) + bad[21:]
         await create(wire, f"t{codec}")
-        assert (await produce(wire, f"t{codec}", bad)).error_code == ErrorCode.none
-        parts = [{"partition_index": 0, "timestamp": 0}]
-        answer = await wire.call("list_offsets", topics=[{"name": f"t{codec}", "partitions": parts}])
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.corrupt_message
+        assert (await produce(wire, f"t{codec}", lying(good, attributes=codec))).error_code == ErrorCode.none
+        assert (await offset_at(wire, f"t{codec}", 0)).error_code == ErrorCode.corrupt_message
 
 
-def checksum(data: bytes) -> bytes:
-    return int(crc32c.crc32c(data)).to_bytes(4)
+@pytest.mark.parametrize("codec", range(1, 5), ids=CODECS[1:])
+async def test_search_in_a_batch_that_inflates_too_far_is_refused(start: Start, codec: int) -> None:
+    broker = await start(BrokerSettings(partition=Settings(max_batch=4 * MIB)))  # snappy inflates 20 times at most
+    async with await Wire.open(broker.port) as wire:
+        await create(wire, "t")
+        for code, size in ((ErrorCode.none, 15 * MIB), (ErrorCode.corrupt_message, 16 * MIB)):
+            await wire.call("delete_records", topics=[{"name": "t", "partitions": [{"offset": -1}]}])
+            assert (await produce(wire, "t", batch_of(1_000, codec=codec, size=size))).error_code == ErrorCode.none
+            assert (await offset_at(wire, "t", 0)).error_code == code
+
+
+async def test_search_in_snappy_blocks_that_inflate_too_far_is_refused(wire: Wire) -> None:
+    await create(wire, "t")
+    block = bytes(cramjam.snappy.compress_raw(bytes(MIB)))
+    blocks = b"\x82SNAPPY\x00" + bytes(8) + 17 * (len(block).to_bytes(4) + block)
+    good = batch_of(1_000)
+    bad = good[:8] + (61 - 12 + len(blocks)).to_bytes(4) + good[12:61] + blocks
+    assert (await produce(wire, "t", lying(bad, attributes=2))).error_code == ErrorCode.none
+    assert (await offset_at(wire, "t", 0)).error_code == ErrorCode.corrupt_message
+
+
+async def test_batch_with_too_many_records_is_refused(wire: Wire) -> None:
+    await create(wire, "t")
+    good = batch_of(1_000)
+    for code, count in ((ErrorCode.none, 1 << 18), (ErrorCode.invalid_record, (1 << 18) + 1)):
+        many = good[:23] + (count - 1).to_bytes(4) + good[27:57] + count.to_bytes(4) + good[61:]
+        assert (await produce(wire, "t", lying(many))).error_code == code
+
+
+async def test_search_in_a_batch_with_numbers_too_large_is_refused(wire: Wire) -> None:
+    await create(wire, "t")
+    good = batch_of(1_000, 1_000 + (1 << 62))
+    offset = good.index(b"\x02", 61 + 100)  # of the second record, within the batch
+    for bad in (good[:27] + ((1 << 63) - 1).to_bytes(8) + good[35:], good[:offset] + b"\x04" + good[offset + 1 :]):
+        assert (await produce(wire, "t", lying(bad))).error_code == ErrorCode.none
+        assert (await offset_at(wire, "t", HIGHEST, version=7)).error_code == ErrorCode.corrupt_message
+        await wire.call("delete_topics", topic_names=["t"])
+        await create(wire, "t")
+
+
+async def test_search_among_lying_batches_ends_with_an_error(wire: Wire) -> None:
+    await create(wire, "t")
+    for _ in range(2):
+        await produce(wire, "t", lying(batch_of(1_000), max_timestamp=9_000))
+    await produce(wire, "t", batch_of(5_000))
+    assert (await offset_at(wire, "t", 2_000)).error_code == ErrorCode.corrupt_message
+    assert (await offset_at(wire, "t", 1_000)).offset == 0
+
+
+async def test_search_goes_on_after_a_batch_whose_record_is_deleted(wire: Wire) -> None:
+    await create(wire, "t")
+    for times in ([9_000, 1_000], [5_000]):
+        await produce(wire, "t", batch_of(*times))
+    deleted = {"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}
+    await wire.call("delete_records", topics=[deleted], timeout=timedelta(seconds=10))
+    assert await found(wire, 2_000) == [(2, 5_000)]
+
+
+async def test_search_in_many_partitions_lets_others_go_on(broker: Broker, wire: Wire) -> None:
+    await create(wire, "t", partitions=20)
+    parts = [{"index": number, "records": batch_of(*range(2_000), size=0)} for number in range(20)]
+    await wire.call(
+        "produce", acks=-1, timeout=timedelta(seconds=10), topic_data=[{"name": "t", "partition_data": parts}]
+    )
+    asked = [{"partition_index": number, "timestamp": 1_999} for number in range(20)]
+    async with await Wire.open(broker.port) as other:
+        await wire.send("list_offsets", topics=[{"name": "t", "partitions": asked}])
+        search = asyncio.create_task(wire.receive())
+        await other.call("api_versions")
+        assert not search.done()
+        assert {each.offset for each in (await search).topics[0].partitions} == {1_999}
 
 
 async def test_search_by_time_of_aiokafka_finds_the_record(broker: Broker, wire: Wire) -> None:
