@@ -33,8 +33,9 @@ pytestmark = pytest.mark.broker
 PARTITIONS: Final = 4
 #: Kills of members in a life of the broker, and the seconds before each. Members' sessions take 1.5 s.
 KILLS, PAUSE = 4, 1.5
-#: The members' instance ids: two are static.
-MEMBERS: Final = ["one", "two", "", ""]
+CLIENTS: Final = ["confluent", "aiokafka"]
+#: Client and instance id of each member: two are static.
+MEMBERS: Final = [("confluent", "one"), ("aiokafka", "two"), ("confluent", ""), ("aiokafka", "")]
 #: How the broker's lives end.
 ENDS: Final = [signal.SIGKILL, signal.SIGTERM]
 
@@ -121,9 +122,10 @@ class AiokafkaWriter(Writer):
 class Member:
     """A process that reads, and what it has said: time, event, record."""
 
-    def __init__(self, address: str, topic: str, instance: str, *, commits: bool = True) -> None:
-        command = [sys.executable, "-m", "tests.broker.ledger_member", address, topic, instance, str(int(commits))]
-        self.instance = instance
+    def __init__(self, address: str, client: str, instance: str, *, commits: bool = True) -> None:
+        arguments = [client, address, "ledger", instance, str(int(commits))]
+        command = [sys.executable, "-m", "tests.broker.ledger_member", *arguments]
+        self.client, self.instance = client, instance
         self.said: list[tuple[int, str, Record | None]] = []
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=ENV)
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -217,7 +219,7 @@ def churn(address: str, members: list[Member], ledger: Ledger, chosen: random.Ra
         time.sleep(PAUSE)
         victim = members.pop(chosen.randrange(len(members)))
         victim.kill()
-        members.append(Member(address, "ledger", victim.instance))
+        members.append(Member(address, victim.client, victim.instance))
         ledger.members.append(members[-1])
 
 
@@ -252,7 +254,7 @@ def test_ledger_of_three_lives_has_no_loss_and_no_unreasoned_repeat(caplog: pyte
                 for kind in kinds:
                     writers.append(stack.enter_context(kind(address, "ledger", "abcd"[len(writers)])))
                 if life == 0:
-                    members += [Member(address, "ledger", instance) for instance in MEMBERS]
+                    members += [Member(address, *each) for each in MEMBERS]
                     ledger.members += members
                 churn(address, members, ledger, chosen)
                 if end is None:
@@ -271,7 +273,8 @@ def test_ledger_of_three_lives_has_no_loss_and_no_unreasoned_repeat(caplog: pyte
     print(f"{len(acked_before)} records acked, {ledger.read_again()} read again")
 
 
-def test_ledger_without_commits_shows_repeats() -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_ledger_without_commits_shows_repeats(client: str) -> None:
     with Served("--partitions", str(PARTITIONS)) as served:
         writer = ConfluentWriter(served.address, "ledger", "c")
         with writer:
@@ -279,7 +282,7 @@ def test_ledger_without_commits_shows_repeats() -> None:
             writer.stop()
         ledger = Ledger()
         for _ in range(2):
-            ledger.members.append(Member(served.address, "ledger", "one", commits=False))
+            ledger.members.append(Member(served.address, client, "one", commits=False))
             wait_until(lambda: set(writer.acked) <= {each[2] for each in ledger.members[-1].said}, "all are read")
             ledger.members[-1].kill()
     assert ledger.read_after_commit()
