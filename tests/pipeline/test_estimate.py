@@ -224,10 +224,3 @@ def test_popularity_of_a_rare_kind_is_estimated(counts: list[tuple[float, int]])
     found = popularity(counts)
     assert 0 <= found.zipf <= STEEPEST
     assert found.keys == sum(keys for _, keys in counts)
-
-
-def test_popularity_of_weighted_rows_is_not_uneven_by_their_weights() -> None:
-    drawn = np.random.default_rng(18).multinomial(5_000, np.full(100, 0.01)) * 8.0
-    counts = sorted(Counter(drawn.tolist()).items())
-    assert popularity(counts).zipf > 0
-    assert popularity(counts, spread=8.0).zipf == 0.0

@@ -58,7 +58,7 @@ COLUMNS: Final = (
     "peak MB",
 )
 #: Of these columns, the largest value of all shards counts. The others are summed.
-_LARGEST: Final = ("span_us", "late_p50_us", "late_p99_us", "late_max_us")
+_LARGEST: Final = ("span_us", "late_p99_us")
 
 
 class AdviceError(PurgatoryError):

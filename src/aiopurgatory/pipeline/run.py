@@ -178,9 +178,7 @@ class _Marks:
     def read(cls, path: Path) -> _Marks:
         try:
             return cls(path, dict(json.loads(path.read_text())["made_from"]))
-        except FileNotFoundError:
-            return cls(path)
-        except (ValueError, KeyError, TypeError):  # not ours, or of another version: make everything
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or of another version: make everything
             return cls(path)
 
     def set(self, stage: str, made_from: str) -> None:

@@ -37,18 +37,16 @@ class Popularity:
         return self.largest_gap <= TOLERATED_GAP
 
 
-def popularity(counts: Sequence[tuple[float, float]], spread: float = 1.0) -> Popularity:
+def popularity(counts: Sequence[tuple[float, float]]) -> Popularity:
     """Estimate the exponent; 0 if the keys may be equally popular.
 
-    Args:
-        counts: pairs of a number of operations and how many keys have that number.
-        spread: the mean square of the rows' weights over their mean (default: 1).
+    Args: counts: pairs of a number of operations and how many keys have that number.
     """
     count, keys = np.array(sorted(counts, reverse=True), float).T
     number, total = round(keys.sum()), float(count @ keys)
     until, shares = keys.cumsum(), (count * keys).cumsum() / total
     mean = total / number
-    dispersion = float(keys @ (count - mean) ** 2) / mean / spread
+    dispersion = float(keys @ (count - mean) ** 2) / mean
     if number == 1 or chdtrc(number - 1, dispersion) >= SIGNIFICANCE:
         return Popularity(number, 0.0, 0.0, float(count[0]) / total)
     logs = float(count @ (gammaln(until + 1) - gammaln(until - keys + 1))) / total

@@ -19,9 +19,8 @@ SCHEMA: Final = pa.schema(
         ("purge_interval", pa.int64()),
         ("timeout_ms", pa.float64()),
         ("shard", pa.int64()),
-        # Operations in the trace, and their ends. Those left have no deadline, or one more than a day after the trace.
+        # Operations in the trace. Those left have no deadline, or one more than a day after the trace.
         ("operations", pa.int64()),
-        ("completed", pa.int64()),
         ("expired", pa.int64()),
         ("left", pa.int64()),
         ("span_us", pa.int64()),
@@ -31,11 +30,8 @@ SCHEMA: Final = pa.schema(
         ("heap_operations", pa.int64()),
         ("purges", pa.int64()),
         ("purge_visits", pa.int64()),
-        ("late_p50_us", pa.int64()),
         ("late_p99_us", pa.int64()),
-        ("late_max_us", pa.int64()),
         ("peak_pending", pa.int64()),
-        ("peak_watched", pa.int64()),
         ("peak_bytes", pa.int64()),
     ]
 )
