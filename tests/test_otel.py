@@ -30,6 +30,12 @@ from aiopurgatory.testing import ManualClock, until_pending
 from aiopurgatory.web import LongPolling
 
 
+def test_spans_of_a_tracer_in_place_of_its_provider_name_the_argument() -> None:
+    tracer: Any = TracerProvider().get_tracer("app")
+    with pytest.raises(TypeError, match="tracer_provider must be a TracerProvider, got <"):
+        Spans(tracer)
+
+
 class Traced:
     """A tracer provider, its spans, and a purgatory with spans."""
 

@@ -304,3 +304,12 @@ async def test_local_bus_has_metrics_and_a_place_on_the_live_page() -> None:
         labels = {"bus": "aiopurgatory"}
         assert registry.get_sample_value("aiopurgatory_bus_published_keys_total", labels) == 1
         assert registry.get_sample_value("aiopurgatory_bus_connected", labels) == 1
+
+
+async def test_flush_returns_at_once_while_the_bus_is_open() -> None:
+    bus = LocalBus()
+    async with bus:
+        bus.publish("key")
+        await bus.flush()
+    with pytest.raises(BusClosedError, match="the bus is closed"):
+        await bus.flush()

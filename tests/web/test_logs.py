@@ -238,10 +238,10 @@ async def test_stream_whose_topic_cannot_be_read_ends(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
 async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
-    monkeypatch: pytest.MonkeyPatch, route: Callable[[EventLog], Any]
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, route: Callable[[EventLog], Any]
 ) -> None:
     async def down(*_: object) -> None:
-        raise StoreDownError("the server is down")
+        raise StoreDownError("cannot use Redis at 10.0.0.7")
 
     log = MemoryLog()
     app = route(log)
@@ -251,6 +251,9 @@ async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
             poll = Poll(app)
             await poll.task
             assert (poll.status, poll.headers[b"refused"]) == (503, b"source")
+            assert poll.body == b"the events cannot be read now"  # not where the server is
+    reasons = [record.message for record in caplog.records if "cannot use Redis at 10.0.0.7" in record.message]
+    assert len(reasons) == 1, reasons
     await log.append("n", "a")
     await log.end("n")
     poll = Poll(app)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import LongPolling, Policy
+from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy, close_on_stop
 
 from .polls import Counters
 
@@ -75,3 +75,23 @@ async def test_notify_of_an_unhashable_key_names_it(linger: float, opened: bool)
         with pytest.raises(TypeError, match=r"key must be hashable, got \['n'\]"):
             notify(key)
     await purgatory.aclose()
+
+
+@pytest.mark.parametrize("route", [LongPollRoute, EventRoute])
+@pytest.mark.parametrize("name", ["resource", "since", "keys", "client", "group"])
+def test_route_of_a_value_in_place_of_a_function_names_it(route: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be a function, got 'running'"):
+        route(LongPolling(Purgatory(), Counters()), **{name: "running"})
+
+
+@pytest.mark.parametrize("route", [LongPollRoute, EventRoute])
+async def test_since_of_a_route_that_returns_no_text_is_named(route: Any) -> None:
+    scope = {"type": "http", "method": "GET", "path": "/n", "query_string": b"", "headers": []}
+    with pytest.raises(TypeError, match="since must return a str or None, got 7"):
+        await route(LongPolling(Purgatory(), Counters()), since=lambda _: 7)(scope, None, None)
+
+
+async def test_close_on_stop_of_a_long_polling_says_that_it_needs_none() -> None:
+    polling: Any = LongPolling(Purgatory(), Counters())
+    with pytest.raises(TypeError, match=r"purgatory must be a Purgatory, .*a LongPolling closes by itself"):
+        close_on_stop(polling)

@@ -169,7 +169,7 @@ async def test_close_on_stop_closes_the_purgatory_once() -> None:
 
 
 async def test_close_on_stop_of_anything_else_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^purgatory must be a Purgatory, got None$"):
+    with pytest.raises(TypeError, match=r"^purgatory must be a Purgatory, got None; "):
         close_on_stop(None)  # type: ignore[arg-type]
 
 

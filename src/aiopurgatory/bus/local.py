@@ -113,7 +113,7 @@ class LocalBus:
             asyncio.run(main())
 
     Each publish leads in every other loop with an open bus to a check of that key begun after it. There is no server,
-    so nothing can be lost, and there is no flush(): publish() has told every loop when it returns.
+    so nothing can be lost: when publish() returns, it has told every loop.
 
     A bus belongs to the event loop that started it. Buses may be closed in any order. A loop that was closed without
     its bus, or that stands still, does not affect the others. Beyond 10,000 keys that wait for a loop, it checks
@@ -210,6 +210,15 @@ class LocalBus:
             raise BusClosedError(why)
         self._handover.put(key, member.loop, self.publish)
 
+    async def flush(self) -> None:
+        """Return at once: publish() has told every loop already. For code that also runs on the other buses.
+
+        Raises:
+            BusClosedError: the bus is closed, or was never started.
+            RuntimeError: called in another thread, event loop or process.
+        """
+        self._here()
+
     def add(self, target: Target) -> None:
         """Notify *target*, too, from now on. A target that is there already is not added again.
 
@@ -296,4 +305,4 @@ class LocalBus:
 def _why_not_here(member: _Member) -> str:
     if member.pid != os.getpid():
         return "the bus was started before a fork: make and start another one in the child process"
-    return "the bus belongs to another event loop; from another thread, use publish_threadsafe(key)"
+    return "the bus belongs to another event loop; make one in each loop, or from here use publish_threadsafe(key)"

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 try:
     import asyncpg
 except ImportError as exc:
-    raise ImportError("aiopurgatory.bus.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
+    raise ImportError('aiopurgatory.bus.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_seconds
 from ..core.kit import Observer

@@ -12,7 +12,7 @@ from typing import Any, Final
 try:
     from redis import exceptions
 except ImportError as exc:
-    raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
+    raise ImportError('aiopurgatory.bus.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from ..arguments import require_int
 from ..core.kit import Observer
@@ -160,7 +160,7 @@ class RedisEngine:
                     f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
                     "give the bus the address of the master"
                 )
-        return f"cannot use {where}: {exc}; {self._remedy(exc)}"
+        return f"cannot use {where}: {str(exc).rstrip('.')}; {self._remedy(exc)}"
 
     def _remedy(self, exc: Exception) -> str:
         match exc:

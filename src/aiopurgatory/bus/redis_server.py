@@ -17,7 +17,7 @@ try:
         parse_url,
     )
 except ImportError as exc:
-    raise ImportError("aiopurgatory.bus.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
+    raise ImportError('aiopurgatory.bus.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from .addresses import HostNames, parse
 

@@ -131,7 +131,8 @@ class Loop:
     def wrong_thread(self) -> str:
         return (
             f"purgatory {self.name!r} belongs to another event loop, in another thread; from here, use "
-            "notify_threadsafe(key), or loop.call_soon_threadsafe() with any other method"
+            "notify_threadsafe(key), or loop.call_soon_threadsafe() with any other method; to wait here, make a "
+            "purgatory for this loop, and join both by a LocalBus"
         )
 
     def call_soon(self, callback: Any, argument: object, context: Any = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack
 try:
     import asyncpg
 except ImportError as exc:
-    raise ImportError("aiopurgatory.streams.postgres needs asyncpg: pip install 'aiopurgatory[postgres]'") from exc
+    raise ImportError('aiopurgatory.streams.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_int, require_seconds
 from ..bus import BusConnectError

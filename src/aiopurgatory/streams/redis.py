@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 try:
     from redis import exceptions
 except ImportError as exc:
-    raise ImportError("aiopurgatory.streams.redis needs redis-py: pip install 'aiopurgatory[redis]'") from exc
+    raise ImportError('aiopurgatory.streams.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from ..arguments import require_seconds
 from ..bus import BusConnectError

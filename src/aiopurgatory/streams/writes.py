@@ -141,7 +141,7 @@ class Beginning:
             raise EndedError(f"the run has ended: {state.end}; a topic has one run, for ever")
         elif not (self.resume and state.producer):
             remedy = "resume=True takes it over" if state.producer else "many write to it"
-            raise TopicExistsError(f"the topic exists: {remedy}")
+            raise TopicExistsError(f"the topic exists: {remedy}, or begin another topic")
         changed = replace(next_generation(page, state), producer=self.producer, lease=self.lease, count=0)
         return Write(commit(page, changed, []), changed.id_of(changed.last), changed)
 

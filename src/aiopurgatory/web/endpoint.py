@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, overload
 
-from ..arguments import require
+from ..arguments import require, require_callable
 from ..streams import EventLog
 from .asgi import Receive, Scope
 from .logs import after_in_query
@@ -74,6 +74,10 @@ class Endpoint(ABC):
             self._serve(polling)
         else:
             raise TypeError(f"polling must be a LongPolling or an EventLog, got {polling!r}")
+        functions = {"resource": resource, "since": since, "keys": keys, "client": client, "group": group}
+        for name, function in functions.items():
+            if function is not None:
+                require_callable(name, function)
         self._resource: Final = resource
         self._since: Final = since
         self._keys: Final = keys
@@ -104,12 +108,18 @@ class Endpoint(ABC):
             prefer,
             if_none_match,
             wait,
-            last_event_id or (self._since and self._since(scope)),
+            last_event_id or (self._since and _version(self._since(scope))),
             self._keys and self._keys(scope),
             self._client and self._client(scope),
             self._group and self._group(scope),
             receive,
         )
+
+
+def _version(since: str | None) -> str | None:
+    if since is not None and not isinstance(since, str):
+        raise TypeError(f"since must return a str or None, got {since!r}")
+    return since
 
 
 def joined(lines: list[bytes]) -> str | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from math import ceil
 from typing import Any, Final, final
 from urllib.parse import unquote_plus
+from weakref import WeakKeyDictionary
 
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..streams import Event, EventLog, StoreError
@@ -30,6 +32,13 @@ _JSON: Final = (b"content-type", b"application/json")
 _MAX_TOPIC: Final = 200
 #: Seconds that the first read of a topic may take, however short the wait of its poll is.
 _FIRST_READ: Final = 1.0
+
+
+_logger: Final = logging.getLogger("aiopurgatory")
+#: When the failure of a log was last logged, by its loop's clock.
+_logged_at: Final = WeakKeyDictionary[EventLog, float]()
+#: Seconds until another failure of the log is logged.
+_LOG_PAUSE: Final = 60.0
 
 
 @final
@@ -84,7 +93,7 @@ class LogFeed:
             position.go_on(exc)
             events = gone(exc)
         except StoreError as exc:
-            raise ReadFailedError(str(exc)) from exc
+            raise _read_failed(self._log, exc) from exc
         self.version, self.is_over = position.id, position.is_over
         return events
 
@@ -142,7 +151,7 @@ class LogResponder:
             else:
                 answer = Answer(499, b"", [])  # nobody reads it
         except StoreError as exc:
-            answer = desk.refusals.answer(ReadFailedError(str(exc)))
+            answer = desk.refusals.answer(_read_failed(self._log, exc))
         except REFUSALS as exc:
             answer = desk.refusals.answer(exc)
             if isinstance(exc, GoneError) and exc.after is not None:
@@ -155,6 +164,15 @@ class LogResponder:
             poll = None  # an exception keeps this frame
         desk.count(answer.status)
         return answer
+
+
+def _read_failed(log: EventLog, exc: StoreError) -> ReadFailedError:
+    """Log *exc*, at most once a minute. Returns: what clients are told: not where the server is."""
+    now = asyncio.get_running_loop().time()
+    if now - _logged_at.get(log, -_LOG_PAUSE) >= _LOG_PAUSE:
+        _logged_at[log] = now
+        _logger.warning("log %r: clients are answered 503: %s", log.name, exc)
+    return ReadFailedError("the events cannot be read now")
 
 
 def _desk_of(log: EventLog, policy: Policy | None) -> Desk:

@@ -254,7 +254,9 @@ class LongPolling(Generic[K]):
             resource: the streamed resource; passed to the source.
             headers: the request's. Last-Event-ID is read.
             since: the client's version if it sent no Last-Event-ID; None (default): none.
-            keys, client, group: as for answer().
+            keys: as for answer().
+            client: as for answer().
+            group: as for answer().
             receive: ASGI's. When the client disconnects, the iteration ends, and your handler goes on. Read the
                 request's body first. None (default): your framework ends the iteration, as Starlette does.
 
