@@ -61,7 +61,8 @@ def close_on_stop(purgatory: Purgatory) -> None:
     """
     if not isinstance(purgatory, Purgatory):
         raise TypeError(
-            f"purgatory must be a Purgatory, got {purgatory!r}; a LongPolling closes by itself, and of a log pass log.purgatory"
+            f"purgatory must be a Purgatory, got {purgatory!r}; a LongPolling closes by itself, and of a log pass "
+            "log.purgatory"
         )
     asyncio.get_running_loop()
     on_stop_signal(purgatory.close)
