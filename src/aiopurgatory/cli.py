@@ -92,7 +92,8 @@ def _chosen(arguments: Sequence[str] | None) -> tuple[str, list[str]]:
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:
     spark = parser.add_argument_group("Spark (ignored under spark-submit, which has options of its own)")
-    spark.add_argument("--master", default="local[*]", help="Spark's master (default: all cores of this machine)")
+    about = "Spark's master, as spark://HOST:7077, or sc://HOST for Spark Connect (default: all cores of this machine)"
+    spark.add_argument("--master", default="local[*]", help=about)
     spark.add_argument("--memory", default="1g", help="heap of the driver's JVM (default: 1g)")
     about = "start Java, more slowly, without the class archive that the first run makes in ~/.cache/aiopurgatory"
     spark.add_argument("--no-class-archive", dest="class_archive", action="store_false", help=about)

@@ -112,6 +112,20 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+PLACES = """
+import sys
+import aiopurgatory
+from aiopurgatory.pipeline.spark.session import session
+from aiopurgatory.pipeline.spark.tasks import spread
+
+def place(_):
+    return aiopurgatory.__file__
+
+with session("places", scratch=sys.argv[1], master=sys.argv[2], settings={"spark.executor.memory": "512m"}) as spark:
+    print(*spread(lambda: spark, place, [1, 2, 3, 4]))
+"""
+
+
 def wait_until(what: str, true: object, process: subprocess.Popen[bytes] | None = None) -> None:
     assert callable(true)
     for _ in range(6000):
@@ -146,6 +160,10 @@ def test_cluster_worker_killed_in_the_middle_same_result(spark: Spark, tmp_path:
         wait_until("rows are being written", lambda: list(out.glob("clean/versions/*/operations/**/*.parquet")), job)
         kill(cluster.workers[0])
         assert job.wait() == 0
+        # Without spark-submit, the library is sent along.
+        command = [sys.executable, "-c", PLACES, str(tmp_path / "scratch"), cluster.url]
+        places = subprocess.run(command, env=cluster.environment, capture_output=True, text=True, check=True).stdout
+        assert all("aiopurgatory.zip" in place for place in places.split())
     assert (out / "advice.md").exists()
     counts = published(str(out / "clean")).counts["operations"]
     assert (counts["rows_in"], counts["rows_out"], counts["duplicates"]) == (75_000, 72_000, 3_000)

@@ -83,13 +83,9 @@ def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
 
 def copies(files: DataFrame, name: str) -> DataFrame:
     """path, file_day -> path, row: the numbers of good rows that also come earlier."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    same = Window.partitionBy("who", "number").orderBy("path", "row")
-    place = F.row_number().over(same).alias("place")
     rows = files.select("path", "file_day").mapInArrow(partial(_good_rows, name=name), _GOOD)
-    return rows.select("path", "row", place).where("place > 1").select("path", "row")
+    place = "row_number() OVER (PARTITION BY who, number ORDER BY path, row) AS place"
+    return rows.selectExpr("path", "row", place).where("place > 1").select("path", "row")
 
 
 def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Makes every Spark session: quiet, in UTC, and tidy."""
+"""Makes every Spark session: quiet and tidy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import locale
 import os
 import shlex
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,8 +18,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
 from .archive import ClassArchive
@@ -32,19 +35,8 @@ if TYPE_CHECKING:
 
 #: Spark's own log, in the scratch folder.
 LOG: Final = "spark.log"
-# For any master. Arrow carries the data that Python sees. In UTC, a day is the same on every machine.
-_EVERYWHERE: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.pyspark.jvmStacktrace.enabled": "true",  # failures.py reads it
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.compression.codec": "lz4_raw",  # a fifth less time than the default, and all readers know it
-    "spark.sql.sources.partitionOverwriteMode": "dynamic",
-    # A hostile row may say any year.
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.hadoop.parquet.writer.version": "v2",  # numbers as differences: half the size, in less time
-}
+# For any master: failures.py reads Java's traces.
+_EVERYWHERE: Final = {"spark.sql.pyspark.jvmStacktrace.enabled": "true"}
 # For a local master. A cluster has its own settings.
 _HERE: Final = {
     "spark.ui.enabled": "false",
@@ -57,6 +49,9 @@ _HERE: Final = {
 _FAST: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Seconds to wait for a connection to a standalone master.
 _MASTER_TIMEOUT: Final = 5.0
+_STANDALONE: Final = "spark://"
+_CONNECT: Final = "sc://"
+_CONNECT_PORT: Final = 15002
 # The first Java without the package sun.security.action.
 _NO_SECURITY_ACTION: Final = 24
 
@@ -89,6 +84,10 @@ def session(
     import pyspark  # here, because a run with nothing to do needs no Spark
     from pyspark.sql import SparkSession
 
+    if master.startswith(_CONNECT):
+        with plain_errors(Path(scratch)), _stopped(_connected(name, master)) as spark:
+            yield spark
+        return
     builder = SparkSession.builder.appName(name).config(map=dict(_EVERYWHERE))
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
         with _stopped(builder.getOrCreate()) as spark:
@@ -96,15 +95,15 @@ def session(
         return
     _require_master(master)
     with scratch_folder(scratch) as folder, plain_errors(Path(scratch), folder / LOG):
-        archive = ClassArchive()
+        archive, local = ClassArchive(), master.startswith("local")
         java = find_java()
         if class_archive:
             archive = find_archive(java.identity, Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]))
         log = files("aiopurgatory.pipeline.spark").joinpath("log4j2.properties")
-        with as_file(log) as log_settings, _environment(_java_wrapper(folder, java, archive)):
+        with as_file(log) as log_settings, _environment(_java_wrapper(folder, java, archive), local=local):
             options = [f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"', f'"-Daiopurgatory.log={folder / LOG}"']
             options += [f'"-Djava.io.tmpdir={folder}"', "-XX:-UsePerfData", archive.options, _FAST]
-            builder = builder.master(master).config(map=dict(_HERE if master.startswith("local") else {}))
+            builder = builder.master(master).config(map=dict(_HERE if local else {}))
             builder = builder.config("spark.ui.showConsoleProgress", sys.stderr.isatty())
             builder = builder.config("spark.driver.memory", memory)
             builder = builder.config("spark.driver.extraJavaOptions", " ".join(options).strip())
@@ -116,6 +115,8 @@ def session(
                 # Spark's own handler calls Java in the middle of another call of Java: Ctrl-C would print tracebacks.
                 signal.signal(signal.SIGINT, interrupted)
             with _stopped(spark):
+                if not local:
+                    _send_package(spark)
                 yield spark
 
 
@@ -134,19 +135,40 @@ def stage_session(name: str, args: argparse.Namespace) -> Iterator[Spark]:
 
 
 def _require_master(master: str) -> None:
-    """Raises: PurgatoryError: none of the addresses of a standalone *master* can be reached. Spark tries for 90 s."""
-    addresses = [each.rpartition(":") for each in master.removeprefix("spark://").split(",")]
-    if not master.startswith("spark://"):
+    """Raises: PurgatoryError: none of the addresses of *master* can be reached. Spark tries for minutes."""
+    if not master.startswith((_STANDALONE, _CONNECT)):
         return
-    why = ""
-    for host, _, port in addresses:
+    why: Exception | None = None
+    for each in master.partition("://")[2].partition("/")[0].split(","):
+        host, colon, port = each.rpartition(":")
         try:
-            socket.create_connection((host, int(port)), timeout=_MASTER_TIMEOUT).close()
+            socket.create_connection(
+                (host if colon else each, int(port if colon else _CONNECT_PORT)), timeout=_MASTER_TIMEOUT
+            ).close()
         except (OSError, ValueError) as error:
-            why = str(error)
+            why = error
         else:
             return
     raise PurgatoryError(f"master {master} cannot be reached: {why}")
+
+
+def _connected(name: str, server: str) -> SparkSession:
+    """Return a session on a Spark Connect server. It has the server's settings."""
+    _require_master(server)
+    try:
+        from pyspark.sql.connect.session import SparkSession as Session
+    except ImportError as error:
+        raise PurgatoryError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from None
+    spark = cast("SparkSession", Session.builder.remote(server).appName(name).create())
+    _send_package(spark)
+    return spark
+
+
+def _send_package(spark: SparkSession) -> None:
+    """Give this library to the session's workers. They may have none, or another version."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(aiopurgatory.__file__).parents[1]
+        spark.addArtifacts(shutil.make_archive(f"{folder}/aiopurgatory", "zip", home, "aiopurgatory"), pyfile=True)
 
 
 @contextmanager
@@ -176,13 +198,14 @@ def _java_wrapper(folder: Path, java: Java, archive: ClassArchive) -> Path:
 
 
 @contextmanager
-def _environment(java: Path) -> Iterator[None]:
+def _environment(java: Path, *, local: bool) -> Iterator[None]:
     """Set the environment that Spark reads, for the block. Its workers run this Python, too."""
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(java)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if locale.getencoding().lower() != "utf-8":  # else Java only knows ASCII in file names
         os.environ["LC_ALL"] = "C.UTF-8"
     try:

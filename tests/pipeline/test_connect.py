@@ -1,0 +1,143 @@
+"""The stages on a Spark Connect server, a process of its own on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from shutil import copy
+
+import pytest
+from pyspark.find_spark_home import _find_spark_home
+
+from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline.page.reading import read
+from aiopurgatory.pipeline.spark.java import find_java
+from aiopurgatory.pipeline.spark.session import session
+
+from .journals import NOON, clean_table, expired, operation, snapshot, write
+from .test_cluster import free_port, kill, wait_until
+
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+WORKERS = """
+import math, sys
+import aiopurgatory
+from aiopurgatory.pipeline.spark.session import session
+from aiopurgatory.pipeline.spark.tasks import spread
+
+def place(_):
+    return aiopurgatory.__file__
+
+with session("workers", scratch=sys.argv[2], master=sys.argv[1]) as spark:
+    print(*spread(lambda: spark, place, [1, 2]))
+    try:
+        with session("fails", scratch=sys.argv[2], master=sys.argv[1]) as other:
+            spread(lambda: other, math.sqrt, [1.0, -1.0])
+    except Exception as error:
+        print(type(error).__name__, error)
+    print(spread(lambda: spark, math.sqrt, [1.0, 4.0]))
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server with two cores."""
+    pytest.importorskip("grpc_status", reason='needs pip install "pyspark[connect]"')
+    folder = tmp_path_factory.mktemp("server")
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    home = _find_spark_home()
+    environment = os.environ | {
+        "JAVA_HOME": find_java().home,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": home,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [f"{home}/bin/spark-submit", "--class", SERVER, "--master", "local[2]", *options, "spark-internal"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+    try:
+
+        def listens() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until("the server listens", listens, process)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        kill(process)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_connect_same_results_as_classic(server: str, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    for day in range(2):
+        at = NOON + timedelta(days=day)
+        first = 10_000 * day
+        keys = [operation(first + n, key=f"k{n % 9}", key_hash=n % 9, watched_at=at) for n in range(3000)]
+        path = write(
+            journal, [*keys, *(expired(first + 3000 + n, watched_at=at) for n in range(50))], f"f-{day}", at=at
+        )
+        copy(path, path.with_name("again.parquet"))
+        snapshots = [snapshot(at + timedelta(minutes=minute), checks=10 * minute + 100 * day) for minute in range(3)]
+        write(journal, snapshots, table="statistics", at=at)
+    outs = [tmp_path / "connect", tmp_path / "classic"]
+    for out, master in zip(outs, (server, "local[2]"), strict=True):
+        command = [sys.executable, "-m", "aiopurgatory", "pipeline", "run", str(journal), str(out)]
+        done = subprocess.run([*command, "--rows", "2000", "--master", master], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "6,100 clean, 6,100 duplicates" in done.stdout
+    for name in ("model.json", "advice.md", "report/report.html"):
+        assert len({(out / name).read_text() for out in outs}) == 1, name
+    for table in ("minutes", "days", "hot_keys", "work", "lost", "settings"):
+        one, other = (read(str(out / "report"), table) for out in outs)
+        assert one.equals(other), table
+    one, other = (clean_table(out / "clean").sort_by("sequence") for out in outs)
+    assert one.equals(other)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_connect_workers_get_the_library_and_fail_plainly(server: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WORKERS, server, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    places, failed, later = done.stdout.splitlines()
+    assert all("aiopurgatory.zip" in place for place in places.split())
+    assert failed == f"JobFailedError math domain error (full traceback: {tmp_path}/error.log)"
+    assert later == "[1.0, 2.0]"  # a session that ends does not stop the server, nor other sessions
+    assert done.stderr == ""
+
+
+def test_connect_server_that_is_not_there_says_so_soon(tmp_path: Path) -> None:
+    master = f"sc://127.0.0.1:{free_port()}/;user_id=me"
+    made = session("nobody", scratch=tmp_path, master=master)
+    with pytest.raises(PurgatoryError, match=f"^master {master} cannot be reached: .*refused"), made:
+        pass
+
+
+def test_connect_missing_package_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        made = session("nobody", scratch=tmp_path, master=f"sc://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(PurgatoryError, match=r'pip install "pyspark\[connect\]".*grpcio'), made:
+            pass
