@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.spark.failures import TRACE, JobFailedError, plain_errors
 from aiopurgatory.pipeline.spark.tasks import Spark
+
+from .journals import operation, write
 
 
 def failed(out: Path, job: Callable[[], object]) -> str:
@@ -73,17 +76,38 @@ def test_java_fails_says_the_deepest_cause(spark: Spark, tmp_path: Path) -> None
     assert "\tat" not in line
 
 
-def test_full_disk_says_so(spark: Spark, tmp_path: Path) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 2 MB."""
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", small], capture_output=True)
     if mounted.returncode:
         pytest.skip("a small disk takes root and mount")
-    try:
-        line = failed(small, lambda: spark().range(2_000_000).selectExpr("uuid()").write.parquet(f"{small}/table"))
-    finally:
-        subprocess.run(["umount", "--lazy", small], check=True)
-    assert line == f"no space left on device: free some on the disk of {small}, and run it again"
+    yield small
+    subprocess.run(["umount", "--lazy", small], check=True)
+
+
+def test_full_disk_says_so(spark: Spark, small_disk: Path) -> None:
+    table = f"{small_disk}/table"
+    line = failed(small_disk, lambda: spark().range(2_000_000).selectExpr("uuid()").write.parquet(table))
+    assert line == f"no space left on device: free some on the disk of {small_disk}, and run it again"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", ["one task", "tasks on Spark"])
+def test_full_disk_ingest_says_so_without_a_traceback(tmp_path: Path, small_disk: Path, tasks: str) -> None:
+    numbers = np.random.default_rng(1).integers(0, 1 << 62, 40_000).tolist()
+    for file in range(1 if tasks == "one task" else 8):
+        rows = [operation(file * 40_000 + n, key_hash=each, key=f"{each}") for n, each in enumerate(numbers)]
+        write(tmp_path / "journal", rows, f"f-{file}")
+    (small_disk / "fill").write_bytes(bytes(1_000_000))
+    command = [sys.executable, "-m", "aiopurgatory", "pipeline", "ingest", tmp_path / "journal", small_disk / "out"]
+    done = subprocess.run([*command, "--master", "local[2]"], capture_output=True, text=True)
+    said = done.stderr.removesuffix("\n").removesuffix(f" (full traceback: {small_disk}/out/{TRACE})")
+    why = f"no space left on device: free some on the disk of {small_disk}/out, and run it again"
+    assert said == f"aiopurgatory pipeline ingest: {why}"
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 HUNGRY = """

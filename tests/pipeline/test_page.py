@@ -185,6 +185,19 @@ def test_load_clock_of_1970_in_one_row_stays_quick(tmp_path: Path) -> None:
     assert load(tmp_path).rates.axis.count <= 721
 
 
+@pytest.mark.parametrize("years", [20, 56, 57, 120, 290])
+def test_dates_over_decades_are_few_distinct_and_have_their_year(tmp_path: Path, years: int) -> None:
+    first = datetime(1970, 6, 1, tzinfo=UTC)
+    put(tmp_path, "minutes", [minute(first), minute(first.replace(year=1970 + years))])
+    plot = page(str(tmp_path)).split("<figure>")[1]
+    labels = [datetime.strptime(each, "%d %b %Y") for each in re.findall(r"<tspan[^>]*>([^<]*)</tspan>", plot)]
+    assert 2 <= len(labels) <= 8
+    assert labels == sorted(set(labels))
+    assert 1970 <= labels[0].year <= labels[-1].year <= 1970 + years
+    steps = np.diff(np.array(labels, "datetime64[D]"))
+    assert len({*steps.tolist()}) == 1
+
+
 # The words of the page
 
 
