@@ -26,6 +26,7 @@ class Stalls:
     """
 
     def __init__(self) -> None:
+        self._longest = self._begin = self._last = 0.0
         self.begin()
         self._task = asyncio.create_task(self._watch())
 
@@ -38,8 +39,8 @@ class Stalls:
 
     def begin(self) -> None:
         gc.disable()
-        self._longest, self._begin = 0.0, time.thread_time()
-        self._last = self._begin
+        self._longest = 0.0
+        self._begin = self._last = time.thread_time()
 
     def share(self) -> float:
         """Of all work since begin(), the part that was in the longest iteration. All at once, it is more than half."""
