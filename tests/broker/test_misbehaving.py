@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -29,6 +30,17 @@ BAD = {
     "noise": framed(bytes(range(256))),
     "endless array": framed(GOOD[:-7] + b"\x7f\xff\xff\xff" + GOOD[-3:]),
 }
+NULL: dict[str, dict[str, Any]] = {
+    "create_topics": {"topics": [{"name": "n", "assignments": None}]},
+    "delete_records": {"topics": [{"name": "t", "partitions": None}]},
+    "elect_leaders": {"topic_partitions": [{"topic": "t", "partitions": None}]},
+    "fetch": {"topics": [{"topic": "t", "partitions": None}]},
+    "join_group": {"group_id": "g", "member_id": "m", "protocols": None},
+    "leave_group": {"group_id": "g", "members": None},
+    "list_offsets": {"topics": None},
+    "produce": {"acks": 0, "topic_data": None},
+}
+BAD |= {f"null array in {api}": framed(encoded(api, values)) for api, values in NULL.items()}
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
