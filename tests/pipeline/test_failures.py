@@ -102,7 +102,7 @@ def test_full_disk_ingest_says_so_without_a_traceback(tmp_path: Path, small_disk
         rows = [operation(file * 40_000 + n, key_hash=each, key=f"{each}") for n, each in enumerate(numbers)]
         write(tmp_path / "journal", rows, f"f-{file}")
     (small_disk / "fill").write_bytes(bytes(1_000_000))
-    command = [sys.executable, "-m", "aiopurgatory", "pipeline", "ingest", tmp_path / "journal", small_disk / "out"]
+    command = [sys.executable, "-m", "aiopurgatory", "pipeline", "ingest", f"{tmp_path}/journal", f"{small_disk}/out"]
     done = subprocess.run([*command, "--master", "local[2]"], capture_output=True, text=True)
     said = done.stderr.removesuffix("\n").removesuffix(f" (full traceback: {small_disk}/out/{TRACE})")
     why = f"no space left on device: free some on the disk of {small_disk}/out, and run it again"

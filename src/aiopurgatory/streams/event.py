@@ -80,8 +80,9 @@ def require_event(data: object, name: object) -> None:
     """Raises: TypeError, ValueError: *data* or *name* cannot be that of an event."""
     if not isinstance(data, str):
         raise TypeError(f"data must be a str, got {data!r}; json.dumps() makes one")
-    require(isinstance(data, str) and "\0" not in data, "data", "without NUL: PostgreSQL cannot store it", data)
-    if isinstance(data, str) and len(data.encode()) > MAX_DATA:
+    require_text("data", data)
+    require("\0" not in data, "data", "without NUL: PostgreSQL cannot store it", data)
+    if len(data.encode()) > MAX_DATA:
         raise ValueError(f"data must be at most {MAX_DATA:,} bytes, got {len(data.encode()):,}; store it elsewhere")
     if name is not None:
         require_text("name", name)
