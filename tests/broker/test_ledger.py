@@ -180,7 +180,10 @@ class Ledger:
         return sum(event == "read" for _, event, _ in said) - len(self.read())
 
     def jumps(self) -> list[tuple[Record, Record]]:
-        """Records of a partition that a member read one after the other, without being so in the log."""
+        """Records of a partition that a member read one after the other, without being so in the log.
+
+        A member may go back to 0: a broker that restarts has an empty log, and may do so without a rebalance.
+        """
         pairs: list[tuple[Record, Record]] = []
         for member in self.members:
             last: dict[int, Record] = {}
@@ -190,7 +193,7 @@ class Ledger:
                 elif event == "read" and record is not None:
                     pairs.append((last.get(record[0], record), record))
                     last[record[0]] = record
-        return [(one, two) for one, two in pairs if one is not two and two[1] != one[1] + 1]
+        return [(one, two) for one, two in pairs if one is not two and two[1] not in (0, one[1] + 1)]
 
 
 def log_of(address: str, topic: str) -> list[Record]:
