@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -85,7 +84,12 @@ def session(
     from pyspark.sql import SparkSession
 
     if master.startswith(_CONNECT):
-        with plain_errors(Path(scratch)), _stopped(_connected(name, master)) as spark:
+        with (
+            plain_errors(Path(scratch)),
+            _stopped(_connected(name, master)) as spark,
+            scratch_folder(scratch) as folder,
+        ):
+            _send_package(spark, folder)
             yield spark
         return
     builder = SparkSession.builder.appName(name).config(map=dict(_EVERYWHERE))
@@ -116,7 +120,7 @@ def session(
                 signal.signal(signal.SIGINT, interrupted)
             with _stopped(spark):
                 if not local:
-                    _send_package(spark)
+                    _send_package(spark, folder)
                 yield spark
 
 
@@ -159,16 +163,13 @@ def _connected(name: str, server: str) -> SparkSession:
         from pyspark.sql.connect.session import SparkSession as Session
     except ImportError as error:
         raise PurgatoryError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from None
-    spark = cast("SparkSession", Session.builder.remote(server).appName(name).create())
-    _send_package(spark)
-    return spark
+    return cast("SparkSession", Session.builder.remote(server).appName(name).create())
 
 
-def _send_package(spark: SparkSession) -> None:
-    """Give this library to the session's workers. They may have none, or another version."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(aiopurgatory.__file__).parents[1]
-        spark.addArtifacts(shutil.make_archive(f"{folder}/aiopurgatory", "zip", home, "aiopurgatory"), pyfile=True)
+def _send_package(spark: SparkSession, folder: Path) -> None:
+    """Give this library to the session's workers: they may have none, or another version. They read it in *folder*."""
+    home = Path(aiopurgatory.__file__).parents[1]
+    spark.addArtifacts(shutil.make_archive(f"{folder}/aiopurgatory", "zip", home, "aiopurgatory"), pyfile=True)
 
 
 @contextmanager
