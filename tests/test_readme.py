@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -14,13 +13,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 
 import httpx
 import pytest
 
-from aiopurgatory.cli import STAGES
+from aiopurgatory.cli import STAGES, parser_of
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -127,9 +125,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("stage", "arguments"), COMMANDS)
 def test_command_of_page_is_understood(stage: str, arguments: str) -> None:
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    import_module(f"aiopurgatory.pipeline.{stage}").arguments(parser)
-    parser.parse_args(shlex.split(arguments))
+    assert parser_of(stage).parse_args(shlex.split(arguments)).out
 
 
 def test_commands_of_pages_name_each_stage() -> None:

@@ -126,13 +126,13 @@ def test_readme_on_pypi_links_to_files_that_exist(hatch_build: ModuleType, monke
         assert (ROOT / link.removeprefix(BASE)).exists(), link
 
 
-def test_release_waits_for_the_tests_of_the_wheels() -> None:
+def test_release_waits_for_all_tests_and_for_those_of_the_wheels() -> None:
     workflow = (ROOT / ".github/workflows/release.yml").read_text("utf-8")
     wheels, publish = workflow.split("  publish:\n")
     assert 'tags: ["v*"]' in wheels
     assert "uses: ./.github/workflows/wheels.yml" in wheels
     assert "id-token" not in wheels  # only the job that uploads may speak for the project
-    assert "needs: wheels" in publish
+    assert "needs: [test, wheels]" in publish
     for line in ("id-token: write", "pypa/gh-action-pypi-publish@", "attestations: true", "pattern: wheels-*"):
         assert line in publish
     called = (ROOT / ".github/workflows/wheels.yml").read_text("utf-8")

@@ -39,19 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        stage = importlib.import_module(f"aiopurgatory.pipeline.{name}")
-        parser = argparse.ArgumentParser(
-            prog=f"aiopurgatory pipeline {name}",
-            description=stage.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        stage.arguments(parser)
-        _add_spark(parser)
         # Shells complete folders with a slash; messages would show two.
-        chosen = parser.parse_args([each.removesuffix("/") or each for each in rest])
+        chosen = parser_of(name).parse_args([each.removesuffix("/") or each for each in rest])
         out = Path(chosen.out)
         begun = time.monotonic()
-        stage.run(chosen)
+        chosen.run(chosen)
         print(f"{name}: done in {time.monotonic() - begun:.1f} s", file=sys.stderr)
     except (ImportError, PurgatoryError) as error:
         return _failed(name, str(error))
@@ -90,13 +82,23 @@ def _chosen(arguments: Sequence[str] | None) -> tuple[str, list[str]]:
     return chosen.stage, rest
 
 
-def _add_spark(parser: argparse.ArgumentParser) -> None:
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of the options of the stage *name*. What it returns has run(options), too."""
+    stage = importlib.import_module(f"aiopurgatory.pipeline.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"aiopurgatory pipeline {name}",
+        description=stage.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=stage.run)
+    stage.arguments(parser)
     spark = parser.add_argument_group("Spark (ignored under spark-submit, which has options of its own)")
     about = "Spark's master, as spark://HOST:7077, or sc://HOST for Spark Connect (default: all cores of this machine)"
     spark.add_argument("--master", default="local[*]", help=about)
     spark.add_argument("--memory", default="1g", help="heap of the driver's JVM (default: 1g)")
     about = "start Java, more slowly, without the class archive that the first run makes in ~/.cache/aiopurgatory"
     spark.add_argument("--no-class-archive", dest="class_archive", action="store_false", help=about)
+    return parser
 
 
 class _Version(argparse.Action):

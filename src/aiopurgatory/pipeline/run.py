@@ -33,6 +33,7 @@ from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
 from .cleaning.files import list_files, require_journal
+from .lists import counts, milliseconds
 from .spark import folders
 from .spark.scratch import remove_abandoned
 from .spark.session import stage_session
@@ -89,14 +90,6 @@ class Options:
             return grid(self.ticks, _WHEEL_SIZES, self.purge_intervals)
         except (TypeError, ValueError) as error:
             raise PurgatoryError(str(error)) from None
-
-
-def milliseconds(text: str) -> tuple[float, ...]:
-    return tuple(float(each) for each in text.split(","))
-
-
-def counts(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in text.split(","))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

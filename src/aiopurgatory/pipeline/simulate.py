@@ -26,7 +26,7 @@ from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
-from .run import counts, milliseconds
+from .lists import counts, milliseconds
 from .spark.folders import absolute
 from .spark.session import stage_session
 from .spark.tasks import Spark, spread
