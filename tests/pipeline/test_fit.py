@@ -32,7 +32,7 @@ from aiopurgatory.pipeline.workload.model import (
     write_model,
 )
 
-from .journals import NOON, expired, operation, write
+from .journals import NOON, expired, operation, snapshot, write
 
 MADE = replace(
     MANY,
@@ -184,6 +184,14 @@ def test_fit_days_without_a_journal_are_not_idle(spark: Spark, tmp_path: Path) -
     (found,) = fitted(spark, tmp_path, hour + later)
     assert found.arrivals_per_second[12] == pytest.approx(6_000 / 3_600, rel=0.01)
     assert found.evidence["hours_seen"] == [12]
+
+
+def test_fit_day_with_statistics_only_changes_nothing(spark: Spark, tmp_path: Path) -> None:
+    rows = [operation(n) for n in range(500)]
+    (before,) = fitted(spark, tmp_path, rows)
+    tomorrow = NOON + timedelta(days=1)
+    write(tmp_path / "journal", [snapshot(tomorrow)], "statistics", table="statistics", at=tomorrow)
+    assert fitted(spark, tmp_path, rows) == [before]
 
 
 def test_fit_silent_hours_between_others_are_idle(spark: Spark, tmp_path: Path) -> None:

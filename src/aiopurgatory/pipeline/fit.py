@@ -78,7 +78,9 @@ def fit(spark: Spark, clean: str) -> list[Workload]:
 
 def key_popularity(spark: Spark, manifest: Manifest, out: str) -> dict[str, Popularity]:
     """Return the popularity of the keys of each purgatory."""
-    files = [(f"{out}/{path}", rows) for _, day in manifest.between(None, None) for path, rows in day.files["keys"]]
+    files = [
+        (f"{out}/{path}", rows) for _, day in manifest.between(None, None) for path, rows in day.files.get("keys", [])
+    ]
     shares = shares_of(files)
     found: dict[str, dict[float, int]] = defaultdict(lambda: defaultdict(int))
     for each in spread(spark, partial(counted, [path for path, _ in files], shares=shares), range(shares)):
