@@ -41,7 +41,7 @@ Use `Purgatory(tick=0.01)`.
 
 def put(folder: Path, table: str, rows: Sequence[dict[str, Any]], name: str = "rows") -> None:
     (folder / table).mkdir(exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(rows), pa.schema(SCHEMAS[table])), folder / table / f"{name}.parquet")
+    pq.write_table(pa.Table.from_pylist(list(rows), SCHEMAS[table]), folder / table / f"{name}.parquet")
 
 
 def minute(at: datetime, rate: float = 100.0, covered: float = 60.0, **other: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def at(minute: int) -> datetime:
 
 
 def frame(table: str, rows: list[dict[str, Any]]) -> Any:
-    return pa.Table.from_pylist(rows, pa.schema(SCHEMAS[table])).to_pandas()
+    return pa.Table.from_pylist(rows, SCHEMAS[table]).to_pandas()
 
 
 def stand(*minutes: dict[str, Any], lost: list[dict[str, Any]] | None = None, limits: Limits | None = None) -> Any:

@@ -40,8 +40,8 @@ from .minutes.changes import changes
 from .minutes.hot_keys import hot_keys, shares_of, top_keys
 from .minutes.measures import DAYS, DaySums, Spans
 from .minutes.sums import widen
-from .minutes.units import DAY, EPOCH, INSTANT
-from .minutes.work import done, dropped, settings, work
+from .minutes.units import DAY, EPOCH
+from .minutes.work import LOST, done, dropped, settings, work
 from .page.page import page
 from .page.promises import Limits
 from .spark import folders
@@ -52,7 +52,6 @@ from .workload.model import expected_shares, read_model
 TOP: Final = 20
 #: A shorter range is reported by the second, too.
 SHORT: Final = timedelta(hours=1)
-LOST: Final = pa.schema([("date", pa.date32()), ("minute", INSTANT), ("what", pa.string()), ("rows", pa.int64())])
 _ONE_DAY: Final = timedelta(days=1)
 #: Rows of sums, and days, for one task.
 _ROWS_PER_TASK: Final = 200_000
@@ -184,7 +183,7 @@ class _Report:
         begin = ((self.first or EPOCH) - EPOCH) // timedelta(minutes=1)
         grown = grown.filter(pa.array(grown.column("minute").to_numpy() >= begin))
         self._save("work", done(grown))
-        self._save("lost", pa.concat_tables([_dropped(dropped(grown)), self._quarantined()]))
+        self._save("lost", pa.concat_tables([dropped(grown), self._quarantined()]))
         self._save("settings", settings(parts["edges"]))
 
     def _days(self) -> list[tuple[date, Day]]:
@@ -310,9 +309,3 @@ def _by_purgatory(paths: list[str]) -> dict[str, pa.Table]:
 
 def _between(table: pa.Table, days: list[date]) -> pa.Table:
     return table.filter(pc.is_in(table.column("date"), value_set=pa.array(days, pa.date32())))
-
-
-def _dropped(minutes: pa.Table) -> pa.Table:
-    at = minutes.column("minute").cast(INSTANT)
-    what = pa.array(["dropped"] * len(minutes), pa.string())
-    return pa.table([at.cast(pa.date32()), at, what, minutes.column("rows").cast(pa.int64())], schema=LOST)

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .percentiles import Array
 from .units import INSTANT, MINUTE
@@ -38,6 +39,7 @@ _GROWN: Final = pa.schema(
     [("purgatory", pa.string()), ("minute", pa.int64()), *((name, pa.int64()) for name in COUNTERS)]
 )
 DONE: Final = pa.schema([("purgatory", pa.string()), ("minute", INSTANT), *((name, pa.int64()) for name in WORK)])
+LOST: Final = pa.schema([("date", pa.date32()), ("minute", INSTANT), ("what", pa.string()), ("rows", pa.int64())])
 IN_USE: Final = pa.schema(
     [
         ("purgatory", pa.string()),
@@ -91,18 +93,19 @@ def work(grown: Sequence[pa.Table], edges: Sequence[pa.Table]) -> pa.Table:
 
 def done(grown: pa.Table) -> pa.Table:
     """_GROWN -> DONE, by purgatory."""
-    own = grown.filter(pa.array([name != "" for name in grown.column("purgatory").to_pylist()], pa.bool_()))
-    minute = pa.array(own.column("minute").to_numpy() * MINUTE).cast(INSTANT)
-    return own.set_column(1, "minute", minute).select(DONE.names).cast(DONE)
+    own = grown.filter(pc.field("purgatory") != "")
+    return own.set_column(1, "minute", _instants(own)).select(DONE.names).cast(DONE)
 
 
 def dropped(grown: pa.Table) -> pa.Table:
-    """_GROWN -> minute, rows: the rows dropped by journals."""
-    is_instance = pa.array([name == "" for name in grown.column("purgatory").to_pylist()], pa.bool_())
-    rows = grown.filter(is_instance)
-    some = rows.filter(pa.array(rows.column("dropped_rows").to_numpy() > 0))
-    minute = pa.array(some.column("minute").to_numpy() * MINUTE).cast(INSTANT)
-    return pa.table({"minute": minute, "rows": some.column("dropped_rows")})
+    """_GROWN -> LOST: the rows dropped by journals."""
+    some = grown.filter((pc.field("purgatory") == "") & (pc.field("dropped_rows") > 0))
+    at = _instants(some)
+    return pa.table([at.cast(pa.date32()), at, pa.repeat("dropped", len(some)), some["dropped_rows"]], schema=LOST)
+
+
+def _instants(grown: pa.Table) -> pa.Array:
+    return pa.array(grown.column("minute").to_numpy() * MINUTE).cast(INSTANT)
 
 
 def settings(edges: Sequence[pa.Table]) -> pa.Table:
