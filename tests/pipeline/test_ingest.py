@@ -258,18 +258,6 @@ def test_ingest_date_is_that_of_the_end(spark: Spark, tmp_path: Path) -> None:
     assert days == {date(2026, 11, 21): [0], date(2026, 11, 22): [1]}
 
 
-def test_ingest_late_file_of_one_day_others_untouched(spark: Spark, tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-    for number in range(4):
-        write(journal, [operation(number, watched_at=NOON + number * DAY)], f"day-{number}", at=NOON + number * DAY)
-    ingested(spark, tmp_path)
-    write(journal, [operation(9, watched_at=NOON + DAY)], "late", at=NOON + DAY)
-    day = (NOON + DAY).date()
-    counts = ingested(spark, tmp_path, first=day, last=day)
-    assert counts == Counts(files=4, rows_in=4, rows_out=2, other_days=2)
-    assert sequences(tmp_path) == [0, 1, 2, 3, 9]
-
-
 def test_ingest_one_day_keeps_quarantine_of_others_counts_strays(spark: Spark, tmp_path: Path) -> None:
     journal, days = tmp_path / "journal", [NOON + number * DAY for number in range(4)]
     for number, day in enumerate(days):
@@ -277,11 +265,11 @@ def test_ingest_one_day_keeps_quarantine_of_others_counts_strays(spark: Spark, t
         (bad := write(journal, [operation(9)], "torn", at=day)).write_bytes(bad.read_bytes()[:-9])
     shutil.copy(journal / "operations/date=2026-11-21/hour=12/day-0.parquet", journal / "operations/stray.parquet")
     ingested(spark, tmp_path)
-    bad.unlink()  # of the last day
-    counts = ingested(spark, tmp_path, first=days[3].date(), remake=True)
-    assert (counts.files, counts.torn_files, counts.rows_out) == (4, 2, 1)
+    write(journal, [operation(4, watched_at=days[3])], "late", at=days[3])
+    counts = ingested(spark, tmp_path)
+    assert (counts.torn_files, counts.rows_out) == (4, 3)  # of days 1 to 3, with the stray one, and of days 2 and 3
     days_of = {name: [Path(path).stem for path, _, _ in day.torn] for name, day in quarantined(tmp_path).items()}
-    assert days_of == {"none": ["stray"], **{str(day.date()): ["torn"] for day in days[:3]}, str(days[3].date()): []}
+    assert days_of == {"none": ["stray"], **{str(day.date()): ["torn"] for day in days}}
 
 
 def test_ingest_day_that_can_be_read_no_more_is_there_no_more(spark: Spark, tmp_path: Path) -> None:
@@ -292,10 +280,10 @@ def test_ingest_day_that_can_be_read_no_more_is_there_no_more(spark: Spark, tmp_
     ingested(spark, tmp_path)
     assert sequences(tmp_path) == [0, 2]
     file.write_bytes(b"no parquet")
-    write(journal, [operation(2, waited_us=-1, watched_at=NOON + 2 * DAY)], "third", at=NOON + 2 * DAY)
-    counts = ingested(spark, tmp_path, first=NOON.date(), last=NOON.date())
+    counts = ingested(spark, tmp_path)
     assert (counts.rows_out, counts.torn_files) == (0, 1)
     assert sequences(tmp_path) == [2]
+    write(journal, [operation(2, waited_us=-1, watched_at=NOON + 2 * DAY)], "third", at=NOON + 2 * DAY)
     assert ingested(spark, tmp_path, every=True).quarantined == {"waited_us is negative": 2}
     assert sequences(tmp_path) == []
 

@@ -114,22 +114,22 @@ def test_reader_while_another_version_is_published_reads_on(spark: Spark, tmp_pa
 
 
 def test_ingest_old_versions_removed_when_nobody_may_need_them(spark: Spark, tmp_path: Path) -> None:
-    write_days(tmp_path / "journal")
+    write_days(tmp_path / "journal", days=5)
     abandoned = tmp_path / "out" / "versions" / "20200101T000000Z-0"
     abandoned.mkdir(parents=True)
     at_work = tmp_path / "out" / "versions" / f"{versions.begin('')[0]}"
     at_work.mkdir()
     ingested(spark, tmp_path, keep=timedelta())
     first = published(str(tmp_path / "out")).run
-    day = (NOON + DAY).date()
-    ingested(spark, tmp_path, keep=timedelta(), first=day, last=day)  # its manifest names files of both
+    write(tmp_path / "journal", [operation(99)], "late")
+    ingested(spark, tmp_path, keep=timedelta())  # its manifest names files of both
     second = published(str(tmp_path / "out")).run
     assert {path.name for path in abandoned.parent.iterdir()} == {at_work.name, first, second}
     ingested(spark, tmp_path, keep=timedelta(), every=True)
     third = published(str(tmp_path / "out")).run
     assert {path.name for path in abandoned.parent.iterdir()} == {at_work.name, third}
     assert len(list((tmp_path / "out" / "manifests").iterdir())) == 1
-    assert sequences(tmp_path / "out") == list(range(6))
+    assert sequences(tmp_path / "out") == [*range(10), 99]
 
 
 def test_ingest_that_fails_leaves_nothing_behind(spark: Spark, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_clean_file_larger_than_memory_in_batches(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(files, "LARGE", 0)
     monkeypatch.setattr(files, "_BATCH", 64)
     monkeypatch.setattr(cleaner, "_ROWS_TOGETHER", 1)
-    job = Job("operations", str(tmp_path / "out"), None, None)
+    job = Job("operations", str(tmp_path / "out"))
     report = clean([(str(path), NOON.date(), [1, 63, 64, 999])], job)
     assert (report.files[0].rows_in, report.files[0].duplicates) == (1_000, 4)
     assert report.files[0].ranges == [("host-1", 2, 998, True)]
@@ -297,7 +297,7 @@ def test_clean_small_files_together_same_reports_as_alone(tmp_path: Path) -> Non
     copies = [[0, 4], [1], [], [], [3]]
     paths = [str(write(tmp_path / "journal", rows, f"f-{number}")) for number, rows in enumerate(contents)]
     given = [(path, NOON.date(), rows) for path, rows in zip(paths, copies, strict=True)]
-    job = Job("operations", str(tmp_path / "out"), NOON.date(), NOON.date())
+    job = Job("operations", str(tmp_path / "out"), frozenset([NOON.date()]))
     together = clean(given, job)
     alone = [clean([each], job) for each in given]
     assert together.files == [file for report in alone for file in report.files]

@@ -10,8 +10,7 @@ quarantined, or the stage fails.
 
 A run publishes all of its work at once, or nothing. If two runs overlap, one publishes and the other fails. A run
 rebuilds the days with new or changed files, and those before and after them, as a file may hold their rows. The other
-days keep their rows. --all rebuilds every day that has files in the journal; --first-day and --last-day narrow this to
-fewer days.
+days keep their rows. --all rebuilds every day that has files in the journal.
 
 If a file of a day has been deleted since the last run, or cannot be read now, the day keeps its rows, and new files add
 theirs. The stage fails if a file cannot be read, or if a new file may repeat rows of the day. It says how many.
@@ -24,7 +23,7 @@ import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Final
 
 import aiopurgatory
@@ -57,10 +56,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
     parser.add_argument("out", help="folder for the clean table")
-    parser.add_argument(
-        "--first-day", type=date.fromisoformat, help="first day to rebuild, as 2026-11-21 (default: all)"
-    )
-    parser.add_argument("--last-day", type=date.fromisoformat, help="last day to rebuild (default: all)")
     parser.add_argument("--all", action="store_true", help="also rebuild days whose files have not changed")
     parser.add_argument("--remake", action="store_true", help="also rebuild days with deleted files")
     about = f"share of the files that may be torn (default: {MAX_TORN:g}); above it the stage fails"
@@ -78,8 +73,6 @@ def run(args: argparse.Namespace) -> None:
             spark,
             args.journal,
             args.out,
-            first=args.first_day,
-            last=args.last_day,
             every=args.all,
             remake=args.remake,
             max_torn=args.max_torn,
@@ -126,8 +119,6 @@ def ingest(
     journal: str,
     out: str,
     *,
-    first: date | None = None,
-    last: date | None = None,
     every: bool = False,
     remake: bool = False,
     max_torn: float = MAX_TORN,
@@ -136,9 +127,7 @@ def ingest(
     """Publish a new version of the clean tables in *out* from the *journal*; return their counts.
 
     Args:
-        first, last: the first and last day to rebuild, also if its files have not changed (default: None, only days
-            with new or changed files, and those beside them).
-        every: rebuild all days (default: no).
+        every: rebuild all days (default: only those with new or changed files, and those beside them).
         remake: also rebuild days with deleted files (default: no).
         max_torn: share of the files that may be torn (default: 0.1).
         keep: how long to keep a version after the next one is published (default: 24 hours).
@@ -154,7 +143,7 @@ def ingest(
     if not 0 <= max_torn <= 1:  # also if it is no number
         raise PurgatoryError(f"max_torn must be a share from 0 to 1, got {max_torn:g}")
     base = versions.current(out)
-    incremental = not (first or last or every or remake) and base.library == aiopurgatory.__version__
+    incremental = not (every or remake) and base.library == aiopurgatory.__version__
     name, folder = versions.begin(out)
     library = aiopurgatory.__version__
     manifest = Manifest(base.number + 1, name, library, "", dict(base.days), dict(base.file_days))
@@ -162,7 +151,7 @@ def ingest(
     try:
         for table in (OPERATIONS, STATISTICS):
             if os.path.isdir(f"{journal}/{table.name}"):
-                job = Job(table.name, folder, first, last)
+                job = Job(table.name, folder)
                 run = TableRun(spark, f"{journal}/{table.name}", out, job, base, incremental=incremental)
                 counts[table.name] = run.into(manifest, remake=remake, max_torn=max_torn)
                 manifest.counts[table.name] = asdict(counts[table.name])

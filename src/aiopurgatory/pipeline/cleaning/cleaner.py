@@ -39,14 +39,10 @@ class Job:
     table: str
     #: Where they write.
     folder: str
-    first: date | None
-    last: date | None
     #: None: all.
     days: frozenset[date] | None = None
 
     def wants(self, day: date) -> bool:
-        if (self.first and day < self.first) or (self.last and day > self.last):
-            return False
         return self.days is None or day in self.days
 
 

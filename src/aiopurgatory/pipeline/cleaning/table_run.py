@@ -38,7 +38,7 @@ class Counts:
     rows_in: int = 0
     rows_out: int = 0
     duplicates: int = 0
-    #: Rows that belong to days outside of the first and last day, or to days that keep their rows.
+    #: Rows that belong to days that keep their rows.
     other_days: int = 0
     #: Quarantined rows by reason.
     quarantined: dict[str, int] = field(default_factory=dict)
