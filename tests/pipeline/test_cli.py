@@ -95,10 +95,11 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)])
 def test_command_stopped_ends_silently_and_leaves_no_scratch(tmp_path: Path, number: int, status: int) -> None:
-    arguments = command("generate", "--workload", "few", "--rows", "500000000", "out")
+    subprocess.run(command("generate", "--workload", "few", "--rows", "1000000", "out"), cwd=tmp_path, check=True)
+    arguments = command("simulate", "out/trace", "out")
     running = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     until = time.monotonic() + 120
-    while not list(tmp_path.glob("out/trace.new/*")) and time.monotonic() < until:
+    while not list(tmp_path.glob("out/.spark-*/spark.log")) and time.monotonic() < until:
         time.sleep(0.1)
     assert list((tmp_path / "out").glob(".spark-*"))
     running.send_signal(number)

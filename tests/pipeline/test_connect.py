@@ -135,6 +135,8 @@ def test_connect_missing_package_names_the_command(tmp_path: Path, monkeypatch: 
     for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)
+    # Without it, as in a worker of pytest-xdist, pyspark takes the process for one that runs doctests, and ends it.
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -125,15 +125,17 @@ def test_generate_latencies_do_not_depend_on_the_rate() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"count": 0}, "count must be >= 1, got 0"),
+        ({"count": 0}, "count must be from 1 to 22,988,505, as requests have up to 3 keys, got 0"),
         ({"rate": -1.0}, "rate must be > 0"),
         ({"rate": 0.0}, "rate must be > 0"),
+        ({"count": 500_000_000}, "count must be from 1 to"),
+        ({"count": 1_000_000, "workloads": (replace(FEW, key_counts=((1, 0.9), (5_000, 0.1))),)}, "up to 5,000 keys"),
         ({"seed": -1}, "seed must be"),
     ],
 )
-def test_generate_argument_out_of_range_is_refused(change: dict[str, float], message: str) -> None:
+def test_generate_argument_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(TraceError, match=message):
-        generate_table(**{"workloads": (FEW,), "count": 1, "seed": 1, **change})  # type: ignore[arg-type]
+        generate_table(**{"workloads": (FEW,), "count": 1, "seed": 1, **change})
 
 
 def test_command_generate_is_the_trace_of_one_purgatory(tmp_path: Path) -> None:

@@ -69,20 +69,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("simulations", help="folder written by simulate")
     parser.add_argument("out", help="folder for the advice")
-    parser.add_argument(
-        "--max-lateness-ms",
-        type=float,
-        default=20.0,
-        metavar="MS",
-        help="99 %% of expirations must be at most this late (default: 20)",
-    )
-    parser.add_argument(
-        "--fewest",
-        type=int,
-        default=1_000,
-        metavar="N",
-        help="give no advice from a trace of fewer operations (default: 1000)",
-    )
+    about = "99 %% of expirations must be at most this late (default: 20)"
+    parser.add_argument("--max-lateness-ms", type=float, default=20.0, metavar="MS", help=about)
     about = "model.json, written by fit: the advice then says what was recorded"
     parser.add_argument("--model", type=Path, metavar="FILE", help=about)
 
@@ -91,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError, SimulationsError: no advice can be given."""
     workloads = read_model(args.model) if args.model else []
     found = simulations.read(args.simulations)
-    text = advise(found, args.max_lateness_ms, args.fewest, workloads=workloads).markdown()
+    text = advise(found, args.max_lateness_ms, workloads=workloads).markdown()
     write_bytes(f"{args.out}/advice.md", text.encode())
     print(text)
 

@@ -1,6 +1,7 @@
-"""Make a trace of any size from a model, or from one of the two workloads of Kafka's TestPurgatoryPerformance.
+"""Make a trace from a model, or from one of the two workloads of Kafka's TestPurgatoryPerformance.
 
-The same seed gives the same trace on any machine. Memory: about 200 bytes per request.
+The same seed gives the same trace on any machine. Memory: about 150 bytes per request, and 8 for each key that
+one may have. Above 4 GB in all, it is refused.
 
     aiopurgatory pipeline generate --workload few --rows 1000000 OUT
     aiopurgatory pipeline generate --model OUT/model.json --purgatory fetch --rows 1000000 OUT
@@ -28,6 +29,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 HOUR_US: Final = 3_600_000_000
 #: Each part has its own random generator, so that it does not depend on how many numbers another part draws.
 ARRIVALS, KINDS, TIMES, AT_ONCE, TIMEOUTS, KEY_COUNTS, KEYS = range(7)
+_MEMORY: Final = 4_000_000_000
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,8 +76,10 @@ def generate_table(workloads: Sequence[Workload], count: int, *, seed: int = 1, 
     """
     if not workloads:
         raise TraceError("workloads must be at least one, got none")
-    if count < 1:
-        raise TraceError(f"count must be >= 1, got {count}")
+    widest = max(number for workload in workloads for number, _ in workload.key_counts)
+    most = _MEMORY // (150 + 8 * widest)
+    if not 1 <= count <= most:
+        raise TraceError(f"count must be from 1 to {most:,}, as requests have up to {widest:,} keys, got {count:,}")
     if seed < 0:
         raise TraceError(f"seed must be >= 0, got {seed}")
     if rate is not None and not 0 < rate < np.inf:
@@ -85,7 +89,6 @@ def generate_table(workloads: Sequence[Workload], count: int, *, seed: int = 1, 
     arrivals = _arrivals(rates.sum(axis=0), rate, _random(seed, ARRIVALS).standard_exponential(count).cumsum())
     upto = rates.cumsum(axis=0)[:, arrivals // HOUR_US % HOURS]
     picks = (_random(seed, KINDS).random(count) * upto[-1] >= upto[:-1]).sum(axis=0)
-    widest = max(number for workload in workloads for number, _ in workload.key_counts)
     completion, timeouts, key_counts = (np.zeros(count, np.int64) for _ in range(3))
     keys = np.empty((count, widest), np.int64)
     for index, workload in enumerate(workloads):

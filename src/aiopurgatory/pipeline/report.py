@@ -73,7 +73,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last-day", type=date.fromisoformat, help="last day (default: all)")
     about = "report what was published by then, as 2026-11-21 or 2026-11-21T18:00, in UTC (default: the newest)"
     parser.add_argument("--as-of", type=datetime.fromisoformat, metavar="DATE", help=about)
-    parser.add_argument("--top", type=int, default=TOP, help=f"hot keys to list per purgatory (default: {TOP})")
     promises = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
     for name, (kind, about) in _LIMITS.items():
         default = getattr(Limits, name)
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in _LIMITS}
     limits = Limits(**given, expected_shares=expected_shares(read_model(args.model)) if args.model else {})
     with stage_session("report", args) as spark:
-        report(spark, args.clean, args.out, first=args.first_day, last=args.last_day, top=args.top, as_of=args.as_of)
+        report(spark, args.clean, args.out, first=args.first_day, last=args.last_day, as_of=args.as_of)
     write_page(args.out, limits)
     print(f"{args.out}/report.html")
 

@@ -98,16 +98,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, help="folder for all results")
     about = "requests in the trace (default: from 20000 to 100000, as many as show a steady state)"
     parser.add_argument("--rows", type=int, help=about)
-    parser.add_argument(
-        "--ticks", type=milliseconds, default=Options.ticks, metavar="MS,...", help="ticks to simulate (default: 1,10)"
-    )
-    parser.add_argument(
-        "--purge-intervals",
-        type=counts,
-        default=Options.purge_intervals,
-        metavar="N,...",
-        help="purge intervals to simulate (default: 0,1000)",
-    )
+    about = "ticks to simulate (default: 1,10)"
+    parser.add_argument("--ticks", type=milliseconds, default=Options.ticks, metavar="MS,...", help=about)
+    about = "purge intervals to simulate (default: 0,1000)"
+    parser.add_argument("--purge-intervals", type=counts, default=Options.purge_intervals, metavar="N,...", help=about)
     about = "99 %% of expirations must be at most this late (default: 20)"
     parser.add_argument("--max-lateness-ms", type=float, default=Options.max_lateness_ms, metavar="MS", help=about)
     about = "hours to keep a version of the clean table after the next is published, for report --as-of (default: 24)"

@@ -45,30 +45,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("trace", help="folder written by generate")
     parser.add_argument("out", help="folder for the results")
-    parser.add_argument(
-        "--ticks", type=milliseconds, default=(1.0, 10.0), metavar="MS,...", help="ticks (default: 1,10)"
-    )
-    parser.add_argument(
-        "--wheel-sizes",
-        type=counts,
-        default=(20, 64),
-        metavar="N,...",
-        help="buckets per level (default: 20,64)",
-    )
-    parser.add_argument(
-        "--purge-intervals",
-        type=counts,
-        default=(0, 1_000),
-        metavar="N,...",
-        help="purge intervals (default: 0,1000)",
-    )
-    parser.add_argument(
-        "--timeouts",
-        type=milliseconds,
-        default=(),
-        metavar="MS,...",
-        help="also simulate with one timeout for all operations (default: only with each operation's own)",
-    )
+    for name, kind, default, about in (
+        ("ticks", milliseconds, (1.0, 10.0), "ticks (default: 1,10)"),
+        ("wheel-sizes", counts, (20, 64), "buckets per level (default: 20,64)"),
+        ("purge-intervals", counts, (0, 1_000), "purge intervals (default: 0,1000)"),
+        ("timeouts", milliseconds, (), "one timeout for all operations, too (default: only with each operation's own)"),
+    ):
+        unit = "MS,..." if kind is milliseconds else "N,..."
+        parser.add_argument(f"--{name}", type=kind, default=default, metavar=unit, help=about)
     parser.add_argument("--shards", type=int, default=1, help="processes that share the load (default: 1)")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any
 
 from ..minutes.percentiles import ERROR
@@ -16,20 +16,6 @@ from .sections import changed, hot_keys, load, verdicts, work
 from .wording import Markup, count, duration, name, share, table, text
 
 
-@dataclass(frozen=True)
-class _ReportTables:
-    """The report's tables, each by its name."""
-
-    minutes: Frame
-    seconds: Frame
-    days: Frame
-    changes: Frame
-    hot_keys: Frame
-    work: Frame
-    lost: Frame
-    settings: Frame
-
-
 def page(folder: str, *, limits: Limits | None = None, advice: str | None = None) -> str:
     """Return the page of the report in *folder*, as HTML.
 
@@ -38,7 +24,7 @@ def page(folder: str, *, limits: Limits | None = None, advice: str | None = None
         limits: the promises for every minute (default: Limits()).
         advice: Markdown that advise wrote (default: none).
     """
-    found = _ReportTables(**{name: read(folder, name) for name in SCHEMAS})
+    found = SimpleNamespace(**{name: read(folder, name) for name in SCHEMAS})
     stand = promises(found.minutes, found.lost, limits or Limits())
     parts = [
         ("promises", "Promises", "Are we keeping our promises?", verdicts(stand, limits or Limits())),

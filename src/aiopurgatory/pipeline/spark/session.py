@@ -113,15 +113,34 @@ def session(
             builder = builder.config("spark.driver.extraJavaOptions", " ".join(options).strip())
             builder = builder.config("spark.local.dir", str(folder))
             builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-            interrupted = signal.getsignal(signal.SIGINT)
-            spark = builder.config(map=dict(settings or {})).getOrCreate()
-            if threading.current_thread() is threading.main_thread():
-                # Spark's own handler calls Java in the middle of another call of Java: Ctrl-C would print tracebacks.
-                signal.signal(signal.SIGINT, interrupted)
+            held: list[int] = []
+            with _held_signals(held):
+                spark = builder.config(map=dict(settings or {})).getOrCreate()
             with _stopped(spark):
+                for number in held:
+                    signal.raise_signal(number)
                 if not local:
                     _send_package(spark, folder)
                 yield spark
+
+
+@contextmanager
+def _held_signals(held: list[int]) -> Iterator[None]:
+    """Append signals to stop to *held*, for the block. Without it, a Java that just starts would be left behind.
+
+    It also removes Spark's own handler, which calls Java in the middle of another call of Java: Ctrl-C would print
+    tracebacks.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stops = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(stop, lambda number, _: held.append(number)) for stop in stops]
+    try:
+        yield
+    finally:
+        for stop, handler in zip(stops, before, strict=True):
+            signal.signal(stop, handler)
 
 
 @contextmanager
