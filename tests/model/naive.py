@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Any
 
 from aiopurgatory import Outcome, PurgatoryClosedError, PurgatoryFullError
 
@@ -151,7 +153,7 @@ class NaivePurgatory:
         self.ended: Counter[Outcome] = Counter()
         self.nested: list[str | None] = []  # None: every key
         self.walking = False
-        self.soon: list[str] = []
+        self.soon: list[list[str]] = []  # keys of one list come in any order
         self.estimated_total = 0
         self.purge_wanted = False
         self.purges = 0
@@ -229,9 +231,10 @@ class NaivePurgatory:
 
     def try_each(self, key: str | None, ops: list[NaiveOp]) -> int:
         ended = 0
+        together: list[str] | None = [] if key is None else None
         for op in self.in_any_order(ops) if key is None else list(ops):
             if op.outcome is None and op.trying:
-                self.notify(op.keys[0] if key is None else key)
+                self.notify(op.keys[0] if key is None else key, together)
             elif op.outcome is None:
                 op.ends_when_tried()
                 ended += op.outcome in (Outcome.COMPLETED, Outcome.FAILED)
@@ -247,9 +250,12 @@ class NaivePurgatory:
             rest.remove(op)
             yield op
 
-    def notify(self, key: str) -> None:
-        if key in self.under and key not in self.soon:
-            self.soon.append(key)
+    def notify(self, key: str, together: list[str] | None = None) -> None:
+        if key in self.under and not any(key in keys for keys in self.soon):
+            if together is None or together not in self.soon:
+                together = [] if together is None else together
+                self.soon.append(together)
+            together.append(key)
 
     # time
 
@@ -265,13 +271,23 @@ class NaivePurgatory:
         while due := [op for op in self.pending if op.due is not None and op.due <= self.now]:
             self.expire(self.side.next_tried(due))
         while self.soon:
-            key = self.soon.pop(0)
+            key = self.next_soon()
             for op in list(self.under.get(key, [])):
                 self.check(key, [op])
         if self.purge_wanted:
             self.purge()
         for op in self.side.ops:
             op.deliver()
+
+    def next_soon(self) -> str:
+        keys = self.soon[0]
+        key = self.side.next_checked(
+            {key: [op for op in self.under.get(key, []) if op.outcome is None] for key in keys}
+        )
+        keys.remove(key)
+        if not keys:
+            del self.soon[0]
+        return key
 
     def expire(self, op: NaiveOp) -> bool:
         op.due, op.last_try = None, True
@@ -362,6 +378,21 @@ class NaiveSide(Side):
     def next_tried(self, ops: list[NaiveOp]) -> NaiveOp:
         hint = self.real.log[len(self.log)] if len(self.log) < len(self.real.log) else ()
         return next((op for op in ops if hint[1:2] == (op.n,)), ops[0])
+
+    def next_checked(self, keys: dict[str, list[NaiveOp]]) -> str:
+        """The key whose operations the real side tries next, as far as its log tells."""
+        rest: list[Any] = [entry for entry in self.real.log[len(self.log) :] if str(entry[0]).endswith("_try")]
+        empty = [key for key, ops in keys.items() if not ops]
+        if empty and rest and rest[0][4] < self.purgatory.watched:  # the ended ones of a key were dropped before
+            return empty[0]
+        tried = [entry[1] for entry in rest]
+
+        def matches(key: str) -> tuple[bool, int]:
+            pairs = zip(tried, (op.n for op in keys[key]), strict=False)
+            same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+            return same == len(keys[key]), same
+
+        return max(keys, key=matches)
 
     def step(self, actions: Iterable[Action], seconds: float) -> None:
         for action in actions:
