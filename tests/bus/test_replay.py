@@ -467,6 +467,7 @@ async def test_gap_before_the_first_key_checks_only_what_was_missed(redis: Serve
         replaying(redis.url(), [], "early") as one,
         replaying(redis.url(proxy.port), [there], "early") as other,
     ):
+        await asyncio.sleep(0.2)  # until it has read the first probe, which no statistic tells
         proxy.deafen()
         one.publish("missed")
         await one.flush()
