@@ -49,7 +49,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 # The compiler, each check and the docs take one core: two run side by side, the longest first. The make of macOS cannot
 # keep their output apart. -o: a caller's own -o for the environment is not passed on.
 SUBMAKE = $(MAKE) --no-print-directory -o $(READY)
-test: $(READY)  ## run all checks, build the docs, and test both forms: 13 to 15 minutes
+test: $(READY)  ## run all checks, build the docs, and test both forms: 12 minutes
 	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(FASTEST_READY) check docs
 	@$(SUBMAKE) test-forms
 
@@ -57,14 +57,14 @@ test-forms: test-interpreted test-compiled  ## test the interpreted and the comp
 
 # Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
 # minutes: make bench-smoke.
-ATTACKS := tests/web/attacks $(addprefix tests/web/test_,crowds.py events_answer_served.py events_served.py servers.py)
+ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,crowds.py events_answer_served.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
 SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves, start their own processes, or read the sources: once is enough.
 SLOW_AND_NOT_COMPILED := tests/broker tests/bus tests/pipeline tests/streams \
-	$(addprefix tests/test_,conftest.py layering.py release.py) \
-	$(addprefix tests/web/,inspector proxies test_events_browser.py test_logs_browser.py)
+	$(addprefix tests/test_,built_docs.py conftest.py docs.py layering.py release.py) \
+	$(addprefix tests/web/,inspector test_events_browser.py test_logs_browser.py)
 
 test-interpreted: $(READY) programs  ## test the interpreted form
 	AIOPURGATORY_FORM=interpreted $(SUITE) $(ARGS)
@@ -112,7 +112,7 @@ test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: a m
 test-pipeline: $(READY)  ## run the slow pipeline tests: a cluster whose worker is killed, 50 kills, the whole command
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ARGS)
 
-test-attacks: $(READY) programs  ## test long polls and event streams on every real server, under hostile clients and crowds: 5 minutes
+test-attacks: $(READY) programs  ## test long polls and event streams on every real server and proxy, under hostile clients and crowds: 5 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest $(ATTACKS) $(ARGS)
 
 test-examples: $(READY) programs  ## test the examples, the demos and the benchmarks: 2 minutes
