@@ -8,12 +8,13 @@
     parked   1,000 consumers on 50 partitions wait up to 500 ms for 1 byte; 100 acks=all produce requests/s arrive for
              random partitions. Appends complete two thirds of the fetches; a third expires
     many     as parked, but consumers wait up to 30 s for 4,096 bytes, which takes 9 appends
-    idle     as parked, but nothing is produced: each fetch expires after 500 ms
+    idle     as parked, but nothing is produced: each fetch expires after 500 ms. And "grouped": 24 of aiokafka's
+             consumers in 4 groups, with heartbeats every 3 s: percent of a core
 
-The last three measure CPU us of the broker's process, user and system, per request answered. Prints a line of JSON for
-each, round by round, then the targets, and medians with their ranges. Broker and load are processes that share the
-machine. Each line has the load's CPU share, which must stay below one core. Both use uvloop, if it is installed. The
-broker sets the garbage collector as the README advises. Cores are kept awake (buses/awake.py).
+parked, many and idle measure CPU us of the broker's process, user and system, per request answered. Prints a line of
+JSON for each, round by round, then the targets, and medians with their ranges. Broker and load are processes that share
+the machine. Each line has the load's CPU share, which must stay below one core. Both use uvloop, if it is installed.
+The broker sets the garbage collector as the README advises. Cores are kept awake (buses/awake.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tables.results import Results
 
 Line = dict[str, Any]
 
-PACKAGES = ["aiopurgatory", "uvloop", "kio", "confluent-kafka"]
+PACKAGES = ["aiopurgatory", "uvloop", "kio", "confluent-kafka", "aiokafka"]
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,16 @@ class Size:
     paced: float = 5.0
     #: Of the others.
     consumers: int = 1_000
+    grouped: int = 24
     partitions: int = 50
     rate: float = 100.0
     warm_up: float = 2.0
     seconds: float = 9.0
 
 
-SMOKE = Size(rounds=1, records=2_000, paced=0.3, consumers=20, partitions=5, rate=50.0, warm_up=0.2, seconds=0.6)
+SMOKE = Size(
+    rounds=1, records=2_000, paced=0.3, consumers=20, grouped=4, partitions=5, rate=50.0, warm_up=0.2, seconds=0.6
+)
 VARIANTS: dict[str, dict[str, Any]] = {
     "parked": {},
     # Each partition gets 2 batches of 470 bytes per second in the mean, and 9 make it enough.
@@ -105,9 +109,34 @@ def parked(what: str, broker: str, size: Size) -> Iterator[Line]:
     yield {"what": what, "broker": broker, "form": after["form"], "loop": after["loop"], **line}
 
 
+def grouped(broker: str, size: Size) -> Iterator[Line]:
+    with (
+        serving(broker) as (worker, port),
+        started("brokers.grouped", {"port": port, "consumers": size.grouped}) as load,
+    ):
+        load.answer()
+        worker.ask("calm")
+        time.sleep(size.warm_up)
+        start, before, load_before = time.monotonic(), worker.ask("report"), load.ask("report")["cpu"]
+        time.sleep(size.seconds)
+        elapsed, after, load_after = time.monotonic() - start, worker.ask("report"), load.ask("report")["cpu"]
+    line = {
+        "broker_cpu_percent": (after["cpu"] - before["cpu"]) / elapsed * 100,
+        "load_cpu_share": (load_after - load_before) / elapsed,
+        "load_average": os.getloadavg()[0],
+    }
+    yield {"what": "grouped", "broker": broker, "form": after["form"], "loop": after["loop"], **line}
+
+
+def idle(broker: str, size: Size) -> Iterator[Line]:
+    yield from parked("idle", broker, size)
+    yield from grouped(broker, size)
+
+
 MEASURES: dict[str, Callable[[str, Size], Iterator[Line]]] = {
     "clients": clients,
     **{what: lambda broker, size, what=what: parked(what, broker, size) for what in VARIANTS},  # type: ignore[misc]
+    "idle": idle,
 }
 
 

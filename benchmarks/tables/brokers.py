@@ -33,6 +33,7 @@ TITLES = {
     "parked": "1,000 consumers wait for 1 byte, 100 produce requests/s",
     "many": "The same, and they wait for 4,096 bytes",
     "idle": "Nothing comes: each fetch expires after 500 ms",
+    "grouped": "Nothing comes to 24 consumers in 4 groups, with heartbeats every 3 s",
 }
 HIDDEN = {"table", "size", "round", "what", "broker", "form", "loop", "versions"}
 

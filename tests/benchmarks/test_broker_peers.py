@@ -184,11 +184,18 @@ def test_bench_broker_smoke_measures_both(whats: list[str]) -> None:
     assert (run.returncode, run.stderr) == (0, "")
     texts = run.stdout.splitlines()
     lines = [json.loads(line) for line in texts if line.startswith("{")][1:]
-    assert [(line["what"], line["broker"]) for line in lines] == [(what, each) for what in whats for each in BROKERS]
+    assert [(line["what"], line["broker"]) for line in lines] == [
+        (each, broker)
+        for what in whats
+        for broker in BROKERS
+        for each in ([what, "grouped"] if what == "idle" else [what])
+    ]
     for line in lines:
         if line["what"] == "clients":
             assert ("parked" in line) == (line["broker"] == "ours")
             assert line["p50_ms"] > 0
+        elif line["what"] == "grouped":
+            assert line["broker_cpu_percent"] > 0
         else:
             assert line["broker_cpu_us_per_answer"] > 0
             assert (line["expired_share"] == 1.0) == (line["what"] == "idle")
