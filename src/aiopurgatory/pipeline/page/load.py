@@ -92,9 +92,9 @@ class Load:
 def axis_of(minutes: Frame, seconds: Frame) -> Axis:
     """Return the page's time axis: steps of 1 or 10 seconds if *seconds* has rows, else of minutes or longer."""
     if len(seconds):
-        start, end = float(_epoch(seconds.second).min()), float(_epoch(seconds.second).max() + 1)
+        start, end = float(epoch(seconds.second).min()), float(epoch(seconds.second).max() + 1)
         return Axis(start, end, 1 if end - start <= _BY_SECOND else 10)
-    seen = _epoch(minutes.minute)
+    seen = epoch(minutes.minute)
     start, end = float(seen.min()), float(seen.max() + MINUTE)
     step = next((n for n in _MINUTES if (end - start) / (n * MINUTE) <= _MOST_STEPS), 0)
     days = -(-(end - start) // (DAY * _MOST_STEPS))
@@ -103,12 +103,12 @@ def axis_of(minutes: Frame, seconds: Frame) -> Axis:
 
 def load_of(axis: Axis, minutes: Frame, seconds: Frame) -> Load:
     """Return the load of one purgatory from its own rows."""
-    minutes = minutes.assign(epoch=_epoch(minutes.minute), covered_s=_covered(minutes))
+    minutes = minutes.assign(epoch=epoch(minutes.minute), covered_s=_covered(minutes))
     coarse = axis.with_step(max(axis.step, MINUTE))
     times = {name: coarse.highest(minutes.epoch.to_numpy(), minutes[name]) for name in TIMES}
-    kinds = minutes.groupby("kind").operations.sum().sort_values(ascending=False, kind="stable").index
+    kinds = minutes.groupby("kind", observed=True).operations.sum().sort_values(ascending=False, kind="stable").index
     if len(seconds):
-        seconds = seconds.assign(epoch=_epoch(seconds.second))
+        seconds = seconds.assign(epoch=epoch(seconds.second))
         rates, waiting, peak = _by_second(axis, seconds, list(kinds))
     else:
         rates, waiting, peak = _by_minute(axis, minutes, list(kinds))
@@ -120,7 +120,7 @@ def lost_of(axis: Axis, lost: Frame) -> Curves:
     """Count rows dropped and quarantined per step of the axis. Rows without a known minute are left out."""
     coarse = axis.with_step(max(axis.step, MINUTE))
     timed = lost[lost.minute.notna()]
-    timed = timed.assign(epoch=_epoch(timed.minute))
+    timed = timed.assign(epoch=epoch(timed.minute))
     edges = coarse.edges
     timed = timed[(timed.epoch >= edges[0]) & (timed.epoch < edges[-1])]
     dropped = timed.what == "dropped"
@@ -197,6 +197,6 @@ def _covered(minutes: Frame) -> Frame:
     return minutes.covered_s.where(minutes.covered_s > 0, MINUTE)
 
 
-def _epoch(times: Frame) -> Any:
+def epoch(times: Frame) -> Any:
     """Whole seconds since 1970."""
     return pd.DatetimeIndex(times).as_unit("s").asi8

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from .load import DAY, epoch
 from .reading import Frame
 from .wording import count, duration, share
 
@@ -89,11 +90,11 @@ class Promise:
 
 def promises(minutes: Frame, lost: Frame, limits: Limits) -> list[Promise]:
     """Judge all promises by the tables of these names: purgatory by purgatory, the fleet's last."""
-    pooled = minutes.groupby(["purgatory", "minute"], as_index=False).agg(
+    pooled = minutes.groupby(["purgatory", "minute"], as_index=False, observed=True).agg(
         {"operations": "sum", "expired": "sum", "missed_triggers": "sum", "lateness_p99_us": "max"}
     )
     found: list[Promise] = []
-    for purgatory, rows in pooled.groupby("purgatory"):
+    for purgatory, rows in pooled.groupby("purgatory", observed=True):
         found += _of_purgatory(str(purgatory), rows, limits)
     return [*found, _dropped(minutes, lost, limits)]
 
@@ -125,17 +126,16 @@ def _of_purgatory(purgatory: str, rows: Frame, limits: Limits) -> Iterator[Promi
 def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
     """Judge dropped rows. Rows without a known minute count in each minute of their day."""
     dropped = lost[lost.what == "dropped"]
-    timed = dropped[dropped.minute.notna()].groupby("minute").rows.sum()
-    whole = dropped[dropped.minute.isna()].groupby("date").rows.sum()
-    midnights: Any = pd.to_datetime(list(whole.index), utc=True)
-    instants: Any = pd.DatetimeIndex(minutes.minute.unique()).union(pd.DatetimeIndex(timed.index))
-    seen: Any = instants.as_unit("us")
-    silent = midnights[~midnights.isin(seen.floor("D"))]
-    seen = seen.union(silent).sort_values()
-    untimed = pd.Series(whole.to_numpy(), midnights, dtype=float).reindex(seen.floor("D")).fillna(0).to_numpy()
-    values = pd.Series(timed, dtype=float).reindex(seen).fillna(0).to_numpy() + untimed
+    timed, whole = dropped[dropped.minute.notna()], dropped[dropped.minute.isna()]
+    at, midnights = epoch(timed.minute), epoch(pd.to_datetime(whole.date, utc=True))
+    busy = pd.unique(np.concatenate([epoch(minutes.minute), at]))
+    silent = np.setdiff1d(midnights, pd.unique(busy // DAY) * DAY)
+    seen = np.sort(np.concatenate([busy, silent]))
+    values = whole.rows.groupby(midnights).sum().reindex(seen // DAY * DAY).fillna(0).to_numpy(float)
+    np.add.at(values, np.searchsorted(seen, at), timed.rows)
     source = limits.source("max_dropped_rows")
-    return _judged(None, "dropped rows", limits.max_dropped_rows, source, seen, values)
+    times = pd.to_datetime(seen, unit="s", utc=True)
+    return _judged(None, "dropped rows", limits.max_dropped_rows, source, times, values)
 
 
 def _judged(purgatory: str | None, name: str, limit: float, source: str, times: Any, values: _Floats) -> Promise:

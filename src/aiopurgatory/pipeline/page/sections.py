@@ -135,8 +135,10 @@ def load(minutes: Frame, seconds: Frame, days: Frame, lost: Frame) -> Markup:
         return Markup(f"<p>No operation ended on these days.</p>{_lost_table(lost)}")
     axis = axis_of(minutes, seconds)
     parts = [f'<p class="soft">All times are UTC. Each step is {duration(axis.step * 1e6)}.</p>', _lost(axis, lost)]
-    totals = minutes.groupby("purgatory").operations.sum().sort_values(ascending=False, kind="stable")
-    minutes_by_name, seconds_by_name = (dict(iter(rows.groupby("purgatory"))) for rows in (minutes, seconds))
+    totals = minutes.groupby("purgatory", observed=True).operations.sum().sort_values(ascending=False, kind="stable")
+    minutes_by_name, seconds_by_name = (
+        dict(iter(rows.groupby("purgatory", observed=True))) for rows in (minutes, seconds)
+    )
     for purgatory in totals.index[:SHOWN]:
         found = load_of(axis, minutes_by_name[purgatory], seconds_by_name.get(purgatory, seconds[:0]))
         plots = (_rates(found), _waiting(found), _times(found))
@@ -271,8 +273,9 @@ def work(done: Frame, minutes: Frame) -> Markup:
     """The work of the purgatories: in total, per operation that ended, and per second covered."""
     if done.empty:
         return Markup("<p>The journal has no statistics of the purgatories.</p>")
-    covered = minutes.groupby(["purgatory", "minute"]).covered_s.max().groupby("purgatory").sum()
-    operations = minutes.groupby("purgatory").operations.sum()
+    once = minutes.drop_duplicates(["purgatory", "minute"])
+    covered = once.groupby("purgatory", observed=True).covered_s.sum()
+    operations = minutes.groupby("purgatory", observed=True).operations.sum()
     measures = [each for each in done.columns if each not in ("purgatory", "minute")]
     sums = done.groupby("purgatory")[measures].sum()
     shown = [each for each in operations.sort_values(ascending=False, kind="stable").index if each in sums.index][
