@@ -178,7 +178,10 @@ class TableRun:
 
     def _cleaned(self) -> list[TaskReport]:
         groups = [[(file.path, file.day or date.min, list[int]()) for file in group] for group in self._groups()]
-        reports = spread(self._spark, partial(clean, job=self._job), groups)
+        # Spark takes longer to start than a few small tasks take here.
+        small = sum(file.size for file in self._files) <= _LEAST_PER_TASK
+        cleaned = partial(spread, None if small else self._spark, partial(clean, job=self._job))
+        reports: list[TaskReport] = cleaned(groups)
         self._twice = twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
         if not twice:
             return reports
@@ -189,7 +192,7 @@ class TableRun:
         found = copies(among, self._table).toArrow()
         for path, row in zip(found.column("path").to_pylist(), found.column("row").to_pylist(), strict=True):
             known[path][2].append(row)
-        done = spread(self._spark, partial(clean, job=self._job), [groups[number] for number in again])
+        done = cleaned([groups[number] for number in again])
         return [report for number, report in enumerate(reports) if number not in again] + done
 
     def _groups(self) -> list[list[JournalFile]]:

@@ -20,15 +20,17 @@ R = TypeVar("R")
 Spark: TypeAlias = "Callable[[], SparkSession]"
 
 
-def spread(spark: Spark, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+def spread(spark: Spark | None, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
     """Call *work* with each of *tasks*, on any machines that Spark has; return the results in order.
 
     If a machine dies, its tasks are repeated elsewhere. A single task runs in this process, without Spark: a small
     journal does not need a JVM.
 
-    Args: work: a function of a module, or a partial() of one.
+    Args:
+        spark: None: run all tasks in this process.
+        work: a function of a module, or a partial() of one.
     """
-    if len(tasks) < 2:
+    if spark is None or len(tasks) < 2:
         return [work(task) for task in tasks]
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
