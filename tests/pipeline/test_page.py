@@ -17,26 +17,23 @@ import pyarrow.parquet as pq
 import pytest
 from selenium import webdriver
 
+from aiopurgatory.pipeline.advise import Advice, Option
 from aiopurgatory.pipeline.page.load import Load, axis_of, load_of
 from aiopurgatory.pipeline.page.page import page
 from aiopurgatory.pipeline.page.promises import Limits
 from aiopurgatory.pipeline.page.reading import SCHEMAS, read
 from aiopurgatory.pipeline.page.wording import count, duration, share
+from aiopurgatory.replay.settings import Setting
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 EVIL = "<script>alert(1)</script>"
 NAMES = [EVIL, "$x^{$", "{{title}}", "\u202egnp\u0000", "𓂀" * 3, "n" * 1000, "_hidden", "a b\nc & d"]
-ADVICE = """# Advice
-
-Use `Purgatory(tick=0.01)`.
-
-- About **half** of the <CPU>.
-
-| setting | late p99 ms |
-| --- | --- |
-| **tick=0.01** | 10 |
-"""
+ADVICE = Advice(
+    Option(Setting(tick_ms=10.0), 1, {}),
+    ("About half of the <CPU>.", EVIL),
+    ((Option(Setting(tick_ms=10.0), 1, {}).name, *"0123456789"),),
+).html()
 
 
 def put(folder: Path, table: str, rows: Sequence[dict[str, Any]], name: str = "rows") -> None:
@@ -257,7 +254,7 @@ def test_page_sections_in_their_order(whole: Path) -> None:
 
 
 def test_page_loads_nothing_and_hostile_names_are_text(whole: Path) -> None:
-    html = page(str(whole), advice=f"{ADVICE}\n- {EVIL}")
+    html = page(str(whole), advice=ADVICE)
     found = parsed(html)
     assert found.tags["script"] == found.tags["img"] == 0
     assert not {name for name in found.attributes if name.startswith("on")}
@@ -316,11 +313,11 @@ def test_page_work_per_operation_and_per_second(whole: Path) -> None:
 
 def test_page_advice_beside_the_settings_in_use(whole: Path) -> None:
     html = page(str(whole), advice=ADVICE)
-    assert "<code>Purgatory(tick=0.01)</code>" in html
-    assert "<li>About <b>half</b> of the &lt;CPU&gt;.</li>" in html
+    assert "<code>Purgatory(tick=0.01, wheel_size=20, purge_interval=0)</code>" in html
+    assert "<li>About half of the &lt;CPU&gt;.</li>" in html
     text = text_of(html)
     assert f"Settings in use purgatory instances tick wheel_size purge_interval {EVIL} 3 250 ms 20 0" in text
-    assert "setting late p99 ms tick=0.01 10" in text
+    assert "peak MB tick=0.01, wheel_size=20, purge_interval=0 0 1 2" in text
 
 
 def test_page_no_tables_at_all_says_so(tmp_path: Path) -> None:

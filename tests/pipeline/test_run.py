@@ -95,6 +95,31 @@ def test_run_keeps_versions_as_long_as_told(spark: Spark, journal: Path, tmp_pat
     assert versions_after(200, "long") == 2
 
 
+def test_run_new_file_of_a_small_journal_needs_no_session(journal: Path, tmp_path: Path) -> None:
+    run_all(unused, str(journal), tmp_path / "out", SMALL)
+    write(journal, [operation(n) for n in range(3_200, 3_300)], "host-1-2")
+    run_all(unused, str(journal), tmp_path / "out", SMALL)
+    assert "3,300 operations" in (tmp_path / "out" / "report" / "report.html").read_text()
+
+
+def test_run_old_page_stays_until_the_new_one_has_its_advice(
+    spark: Spark, journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "out" / "report" / "report.html"
+    run_all(spark, str(journal), tmp_path / "out", SMALL)
+    assert "A first page" in capsys.readouterr().out
+    write(journal, [operation(n) for n in range(3_200, 9_000)], "host-1-2")
+    run_all(spark, str(journal), tmp_path / "out", SMALL)
+    assert "A first page" not in capsys.readouterr().out
+    assert "9,000 operations" in page.read_text()
+
+    write(journal, [operation(n) for n in range(9_000, 19_000)], "host-1-3")
+    with pytest.raises(AdviceError):
+        run_all(spark, str(journal), tmp_path / "out", replace(SMALL, rows=500))
+    assert "19,000 operations" in page.read_text()
+    assert "There is no advice yet" in page.read_text()
+
+
 def test_run_after_a_failed_stage_goes_on_there(
     spark: Spark, journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,8 @@ import pyarrow as pa
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
-from .page.wording import duration, share
+from .page.wording import Markup, duration, share, text
+from .page.wording import table as table_of
 from .spark.folders import write_bytes
 from .workload import simulations
 from .workload.model import Workload, read_model
@@ -79,9 +80,9 @@ def run(args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError, SimulationsError: no advice can be given."""
     workloads = read_model(args.model) if args.model else []
     found = simulations.read(args.simulations)
-    text = advise(found, args.max_lateness_ms, workloads=workloads).markdown()
-    write_bytes(f"{args.out}/advice.md", text.encode())
-    print(text)
+    advice = advise(found, args.max_lateness_ms, workloads=workloads).markdown()
+    write_bytes(f"{args.out}/advice.md", advice.encode())
+    print(advice)
 
 
 def advise(
@@ -124,13 +125,22 @@ class Advice:
         given = f"tick={setting.tick:g}, wheel_size={setting.wheel_size}, purge_interval={setting.purge_interval}"
         return f"Purgatory({given})"
 
+    @property
+    def _use(self) -> str:
+        return "Keep the defaults:" if self.best.is_default else "Use"
+
+    def html(self) -> tuple[Markup, Markup]:
+        """The text, and the table."""
+        items = "".join(f"<li>{text(sentence)}</li>" for sentence in self.sentences)
+        rows = [(Markup(f"<b>{name}</b>") if name == self.best.name else name, *cells) for name, *cells in self.rows]
+        return Markup(f"<p>{self._use} <code>{text(self.call)}</code>.</p><ul>{items}</ul>"), table_of(COLUMNS, rows)
+
     def markdown(self) -> str:
-        use = "Keep the defaults:" if self.best.is_default else "Use"
         items = "\n".join(f"- {sentence}" for sentence in self.sentences)
         rows = [(f"**{name}**" if name == self.best.name else name, *cells) for name, *cells in self.rows]
         lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        return f"# Advice\n\n{use} `{self.call}`.\n\n{items}\n\n{table}\n"
+        return f"# Advice\n\n{self._use} `{self.call}`.\n\n{items}\n\n{table}\n"
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ from .minutes.units import DAY, EPOCH
 from .minutes.work import LOST, done, dropped, settings, work
 from .page.page import page
 from .page.promises import Limits
+from .page.wording import Markup
 from .spark import folders
 from .spark.session import stage_session
 from .spark.tasks import Spark, spread
@@ -119,8 +120,8 @@ def report(
     made.by_snapshot()
 
 
-def write_page(out: str, limits: Limits | None = None, advice: str | None = None) -> None:
-    """Write the page for the tables in the folder *out*, with the *advice* if there is any."""
+def write_page(out: str, limits: Limits | None = None, advice: tuple[Markup, Markup] | None = None) -> None:
+    """Write the page for the tables in the folder *out*. Arguments as in page()."""
     folders.write_bytes(f"{out}/report.html", page(out, limits=limits, advice=advice).encode())
 
 

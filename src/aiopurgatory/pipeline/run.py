@@ -197,15 +197,25 @@ class _Run:
         self._made("ingest", [journal_state(self._journal)], out / "clean" / "manifests", self._ingest)
         clean = newest_manifest(out / "clean")
         self._made("report", [clean], out / "report" / "report.html", self._report)
-        self._made("fit", [clean], out / "model.json", self._fit)
-        workloads = self._workloads()
-        rows = options.rows or enough(workloads)
-        trace = self._made("generate", [workloads, rows], out / "trace", lambda: self._generate(workloads, rows))
-        found = self._made("simulate", [trace, options.settings()], out / "simulations", self._simulate)
-        self._made("advise", [found, clean, options.max_lateness_ms], out / "advice.md", self._advise)
+        try:
+            self._made("fit", [clean], out / "model.json", self._fit)
+            workloads = self._workloads()
+            rows = options.rows or enough(workloads)
+            trace = self._made("generate", [workloads, rows], out / "trace", lambda: self._generate(workloads, rows))
+            found = self._made("simulate", [trace, options.settings()], out / "simulations", self._simulate)
+            self._made("advise", [found, clean, options.max_lateness_ms], out / "advice.md", self._advise)
+        except PurgatoryError:
+            if "advise" not in self._marks.made_from:  # the page may be older than its tables
+                self._page_without_advice()
+            raise
         if self._incomplete:
             raise self._incomplete
         return next(line for line in (out / "advice.md").read_text().splitlines() if line and not line.startswith("#"))
+
+    def _page_without_advice(self) -> None:
+        from .report import write_page
+
+        write_page(str(self._out / "report"))
 
     def _made(self, name: str, inputs: list[Any], result: Path, make: Callable[[], None]) -> str:
         """Run the stage *name* unless *result* exists and was made from *inputs*; return a digest of these.
@@ -238,10 +248,12 @@ class _Run:
     def _report(self) -> None:
         from . import report
 
-        self._marks.remove("advise")  # it adds to the page, which is replaced here
+        self._marks.remove("advise")  # it makes the page
         report.report(self._spark, str(self._out / "clean"), str(self._out / "report"))
-        report.write_page(str(self._out / "report"))
-        print(f"A first page, without a model and advice: {self._out / 'report' / 'report.html'}", flush=True)
+        page = self._out / "report" / "report.html"
+        if not page.exists():
+            self._page_without_advice()
+            print(f"A first page, without a model and advice: {page}", flush=True)
 
     def _fit(self) -> None:
         from . import fit
@@ -274,12 +286,12 @@ class _Run:
 
         workloads, most = read_model(self._out / "model.json"), self._options.max_lateness_ms
         found = simulations.read(str(self._out / "simulations"))
-        advice = advise.advise(found, most, workloads=workloads).markdown()
-        folders.write_bytes(str(self._out / "advice.md"), advice.encode())
+        advice = advise.advise(found, most, workloads=workloads)
+        folders.write_bytes(str(self._out / "advice.md"), advice.markdown().encode())
         limits = Limits(expected_shares=expected_shares(workloads))
         if most != Options.max_lateness_ms:
             limits = replace(limits, max_lateness_ms=most)
-        write_page(str(self._out / "report"), limits, advice)
+        write_page(str(self._out / "report"), limits, advice.html())
 
 
 def journal_state(journal: str) -> str:

@@ -9,20 +9,19 @@ from typing import Any
 
 from ..minutes.percentiles import ERROR
 from ..minutes.units import OUTCOMES
-from .advice import rendered
 from .promises import Limits, headline, promises
 from .reading import SCHEMAS, Frame, read
 from .sections import changed, hot_keys, load, verdicts, work
 from .wording import Markup, count, duration, name, share, table, text
 
 
-def page(folder: str, *, limits: Limits | None = None, advice: str | None = None) -> str:
+def page(folder: str, *, limits: Limits | None = None, advice: tuple[Markup, Markup] | None = None) -> str:
     """Return the page of the report in *folder*, as HTML.
 
     Args:
         folder: folder of the tables. Any table may be absent.
         limits: the promises for every minute (default: Limits()).
-        advice: Markdown that advise wrote (default: none).
+        advice: the text and the table of an Advice (default: none).
     """
     found = SimpleNamespace(**{name: read(folder, name) for name in SCHEMAS})
     stand = promises(found.minutes, found.lost, limits or Limits())
@@ -80,14 +79,14 @@ def _ended(minutes: Frame) -> Markup:
 
 
 def _busiest(minutes: Frame) -> list[str]:
-    totals = minutes.groupby("purgatory").operations.sum().sort_values(ascending=False, kind="stable")
+    totals = minutes.groupby("purgatory", observed=True).operations.sum().sort_values(ascending=False, kind="stable")
     return [str(each) for each in totals.index]
 
 
-def _advice(advice: str | None, settings: Frame) -> Markup:
-    words, tables = rendered(advice) if advice else (Markup("<p>There is no advice yet.</p>"), Markup(""))
+def _advice(advice: tuple[Markup, Markup] | None, settings: Frame) -> Markup:
+    words, options = advice or ("<p>There is no advice yet.</p>", "")
     return Markup(
-        f'<div class="beside"><div>{words}</div><div><h3>Settings in use</h3>{_settings(settings)}</div></div>{tables}'
+        f'<div class="beside"><div>{words}</div><div><h3>Settings in use</h3>{_settings(settings)}</div></div>{options}'
     )
 
 
