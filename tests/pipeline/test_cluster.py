@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -139,11 +140,13 @@ def wait_until(what: str, true: object, process: subprocess.Popen[bytes] | None 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_cluster_worker_killed_in_the_middle_same_result(spark: Spark, tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
+    journal, noise = tmp_path / "journal", random.Random(1)
     for number in range(24):
         host = f"host-{number % 4}"  # the files of all hosts lie side by side
         rows = [
-            operation(n, instance=host, key=f"key-{n}", watched_at=NOON)
+            operation(
+                n, instance=host, key=noise.randbytes(60).hex(), watched_at=NOON
+            )  # so that it takes several tasks
             for n in range(number * 3000, number * 3000 + 3000)
         ]
         write(journal, rows, f"f-{number:02}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from shutil import copy
@@ -42,12 +44,36 @@ with session("workers", scratch=sys.argv[2], master=sys.argv[1]) as spark:
     print(spread(lambda: spark, math.sqrt, [1.0, 4.0]))
 """
 
+DIES = """
+import logging, sys, time
+logging.getLogger().addHandler(logging.NullHandler())  # as the command does
+from pathlib import Path
+from aiopurgatory.pipeline.spark.session import session
+from aiopurgatory.pipeline.spark.tasks import spread
+
+def long(_):
+    Path(folder, "begun").touch()
+    time.sleep(600)
+
+master, folder = sys.argv[1:]
+try:
+    with session("dies", scratch=folder, master=master) as spark:
+        spread(lambda: spark, long, [1, 2])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Spark Connect server with two cores."""
+    with connect_server(tmp_path_factory.mktemp("server")) as (address, _):
+        yield address
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a Spark Connect server with two cores; yield its address, and its process."""
     pytest.importorskip("grpc_status", reason='needs pip install "pyspark[connect]"')
-    folder = tmp_path_factory.mktemp("server")
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -77,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 return probe.connect_ex(("127.0.0.1", port)) == 0
 
         wait_until("the server listens", listens, process)
-        yield f"sc://127.0.0.1:{port}"
+        yield f"sc://127.0.0.1:{port}", process
     finally:
         kill(process)
 
@@ -85,11 +111,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_connect_same_results_as_classic(server: str, tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
+    journal, noise = tmp_path / "journal", random.Random(1)
     for day in range(2):
         at = NOON + timedelta(days=day)
         first = 10_000 * day
-        keys = [operation(first + n, key=f"k{n % 9}", key_hash=n % 9, watched_at=at) for n in range(3000)]
+        names = (f"k{n % 9}-{noise.randbytes(400).hex()}" for n in range(3000))  # so that it takes several tasks
+        keys = [operation(first + n, key=key, key_hash=n % 9, watched_at=at) for n, key in enumerate(names)]
         path = write(
             journal, [*keys, *(expired(first + 3000 + n, watched_at=at) for n in range(50))], f"f-{day}", at=at
         )
@@ -122,6 +149,24 @@ def test_connect_workers_get_the_library_and_fail_plainly(server: str, tmp_path:
     assert failed == f"JobFailedError math domain error (full traceback: {tmp_path}/error.log)"
     assert later == "[1.0, 2.0]"  # a session that ends does not stop the server, nor other sessions
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_connect_server_that_dies_in_a_job_says_so(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    with connect_server(tmp_path) as (master, process):
+        command = [sys.executable, "-c", DIES, master, str(tmp_path)]
+        client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            wait_until("the job has begun", begun.exists, client)
+            kill(process)
+            said, errors = client.communicate()
+        finally:
+            client.kill()
+    assert said.startswith(b"JobFailedError the Spark Connect server cannot be reached any more: start it again, and ")
+    assert said.count(b"\n") == 1
+    assert errors == b""
 
 
 def test_connect_server_that_is_not_there_says_so_soon(tmp_path: Path) -> None:

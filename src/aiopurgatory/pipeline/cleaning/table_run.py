@@ -268,13 +268,8 @@ class TableRun:
                 state = self._states[file.path]
                 known = Known(size=state.size, changed=state.changed, days=list(file.days), ranges=file.ranges)
                 day.add(self._name(file.path), known)
-            day.add_bad(
-                file.path,
-                file.rows_in,
-                torn=file.torn,
-                unreadable=file.unreadable,
-                quarantined=file.quarantined,
-            )
+            bad = {"torn": file.torn, "unreadable": file.unreadable}
+            day.add_bad(file.path, file.rows_in, quarantined=file.quarantined, **bad)
         for report in reports:
             for written in report.written:
                 if written.what not in _file_names(self._table):

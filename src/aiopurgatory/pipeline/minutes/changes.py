@@ -47,10 +47,8 @@ def changes(days: pa.Table) -> pa.Table:
         for name in now.keys() | before.keys():
             pair = before.get(name, {}), now.get(name, {})
             if max(each.get("operations", 0.0) for each in pair) >= FEWEST_COMPARED:
-                rows += [
-                    {"date": day, "purgatory": name[0], "kind": name[1], **difference}
-                    for difference in _differences(*pair)
-                ]
+                named: dict[str, Any] = {"date": day, "purgatory": name[0], "kind": name[1]}
+                rows += [named | difference for difference in _differences(*pair)]
     order = [("date", "descending"), ("size", "descending"), *((name, "ascending") for name in (*KEYS, "measure"))]
     table = pa.Table.from_pylist(rows, CHANGES)
     sizes = pa.array([abs(row["change"]) for row in rows], pa.float64())

@@ -18,6 +18,7 @@ _LOG_BYTES: Final = 1_000_000
 _HEAP: Final = r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit|Total memory usage .* exceeds"
 _WORKER: Final = r"Python worker exited unexpectedly|ExecutorLostFailure|^MemoryError|: MemoryError|ArrowMemoryError"
 _GONE: Final = r"Answer from Java side is empty|Error while obtaining a new communication channel|Connection refused"
+_NO_SERVER: Final = r"StatusCode\.UNAVAILABLE"
 _OWN: Final = r"^aiopurgatory\.[\w.]*\.(\w+Error): (.+)$"
 _PYTHON: Final = r"^(?:\w+\.)*((?!Py4J)\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
 _JAVA: Final = r"^(?:: |Caused by: )?((?:\w+\.)+\w*(?:Exception|Error|Failure)\w*): (.+)$"
@@ -66,6 +67,8 @@ def explain(error: BaseException, out: Path) -> str:
             "a Python worker died, probably because memory ran out: free some, use fewer cores, as in "
             "--master local[1], or leave more to Python with a smaller --memory"
         )
+    if re.search(_NO_SERVER, text):
+        return "the Spark Connect server cannot be reached any more: start it again, and run this again"
     if re.search(_GONE, text):
         return "Java died, probably because memory ran out: free some, or give Java less with --memory"
     if own := re.findall(_OWN, text, re.MULTILINE):

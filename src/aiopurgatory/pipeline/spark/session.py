@@ -51,6 +51,8 @@ _MASTER_TIMEOUT: Final = 5.0
 _STANDALONE: Final = "spark://"
 _CONNECT: Final = "sc://"
 _CONNECT_PORT: Final = 15002
+# Of a call of a Connect server, within 17 s. By default it is ten minutes, but a server that died has lost the session.
+_RETRIES: Final = 5
 # The first Java without the package sun.security.action.
 _NO_SECURITY_ACTION: Final = 24
 
@@ -165,9 +167,8 @@ def _require_master(master: str) -> None:
     for each in master.partition("://")[2].partition("/")[0].split(","):
         host, colon, port = each.rpartition(":")
         try:
-            socket.create_connection(
-                (host if colon else each, int(port if colon else _CONNECT_PORT)), timeout=_MASTER_TIMEOUT
-            ).close()
+            address = host if colon else each, int(port if colon else _CONNECT_PORT)
+            socket.create_connection(address, timeout=_MASTER_TIMEOUT).close()
         except (OSError, ValueError) as error:
             why = error
         else:
@@ -179,10 +180,14 @@ def _connected(name: str, server: str) -> SparkSession:
     """Return a session on a Spark Connect server. It has the server's settings."""
     _require_master(server)
     try:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as Session
     except ImportError as error:
         raise PurgatoryError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from None
-    return cast("SparkSession", Session.builder.remote(server).appName(name).create())
+    spark = Session.builder.remote(server).appName(name).create()
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # an error says it
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+    return cast("SparkSession", spark)
 
 
 def _send_package(spark: SparkSession, folder: Path) -> None:
