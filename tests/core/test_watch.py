@@ -50,7 +50,7 @@ async def test_watch_bad_keys_are_refused(purgatory: Purgatory, keys: Any, error
 
 async def test_watch_not_started_is_refused(purgatory: Purgatory) -> None:
     op = Op(1.0)
-    with pytest.raises(RuntimeError, match="not started"):
+    with pytest.raises(RuntimeError, match=r"not started; use .*; in a web app, in its lifespan"):
         Purgatory().watch(op, ["key"])
     assert op.tries == 0
     await assert_untouched(op, purgatory)

@@ -179,7 +179,9 @@ async def test_leadership_lost_ends_waits_with_error(purgatory: Purgatory) -> No
 
 async def test_replica_that_is_not_in_sync_is_refused(purgatory: Purgatory) -> None:
     orders = partition(purgatory, start=5)
-    with pytest.raises(ValueError, match=r"7 is not in sync; call add\(\) once it has caught up"):
+    with pytest.raises(
+        ValueError, match=r"7 is not in sync; in sync are \['leader', 0, 1\]; call add\(\) once it has caught up"
+    ):
         orders.update(7, 9)
     with pytest.raises(ValueError, match=r"cannot drop 7, which is not in sync; in sync are \['leader', 0, 1\]"):
         orders.drop(7)
@@ -235,6 +237,7 @@ async def test_replicas_repr_shows_counts(purgatory: Purgatory) -> None:
 @pytest.mark.parametrize(
     ("replicas", "options", "error", "message"),
     [
+        (3, {}, TypeError, "replicas must be an iterable of names, the leader first, got 3"),
         ([], {}, ValueError, "replicas must name at least one replica, got none"),
         ("leader", {}, TypeError, "replicas must be an iterable of names"),
         ({"leader", "follower"}, {}, TypeError, "replicas must have an order, the leader first, got the set"),

@@ -80,6 +80,13 @@ async def test_advance_never_moves_back(log: Thresholds) -> None:
     assert log.watch(5, timeout=None).done()
 
 
+async def test_thresholds_without_a_purgatory_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"purgatory must have a method watch\(\), as a Purgatory has, got None"):
+        Thresholds(None, "log")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="purgatory must be an instance of a Purgatory, got the class Purgatory; make"):
+        Thresholds(Purgatory, "log")  # type: ignore[arg-type]
+
+
 async def test_advance_before_start_keeps_the_value(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock)
     log = Thresholds(purgatory, "log")

@@ -16,7 +16,7 @@ from typing import Final, Self
 from ..arguments import require_seconds
 from ..core.kit import Observer, checked_observers
 from ..handover import Handover
-from .engine import CHANNEL, BusClosedError, BusConnectError, Engine, require_channel
+from .engine import CHANNEL, NOT_STARTED, BusClosedError, BusConnectError, Engine, require_channel
 from .keys import encode
 from .outbox import Outbox
 from .reconnecting import Reconnecting
@@ -336,9 +336,7 @@ class Bus:
     def _why_closed(self) -> str:
         if self._died is not None:
             return self._died
-        return (
-            "the bus is closed" if self._reconnecting else "the bus is not started: use `async with`, or await start()"
-        )
+        return "the bus is closed" if self._reconnecting else NOT_STARTED
 
     def _why_not_connected(self) -> str | None:
         if self._is_open and self._pid != os.getpid():

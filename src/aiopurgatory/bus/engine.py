@@ -18,6 +18,10 @@ class BusConnectError(PurgatoryError):
     """The bus could not start. The message has the reason and the remedy; ``__cause__`` the client library's error."""
 
 
+#: Why a bus cannot be used yet.
+NOT_STARTED: Final = "the bus is not started: use 'async with' or await start(); in a web app, in its lifespan"
+
+
 class BusClosedError(PurgatoryError):
     """The bus is closed, so a key published now would reach no other process."""
 

@@ -12,7 +12,7 @@ from typing import Final, Self, final
 from ..core.kit import Observer, checked_observers
 from ..handover import Handover
 from .bus import BusStatistics
-from .engine import CHANNEL, BusClosedError, require_channel
+from .engine import CHANNEL, NOT_STARTED, BusClosedError, require_channel
 from .keys import EVERY_KEY, encode
 from .targets import Target, Targets
 
@@ -273,7 +273,7 @@ class LocalBus:
     def _why_closed(self) -> str | None:
         member = self._member
         if member is None:
-            return "the bus is not started: use `async with`, or await start()"
+            return NOT_STARTED
         if not member.is_open:
             return "the bus is closed"
         if member.pid != os.getpid():

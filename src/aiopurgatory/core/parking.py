@@ -208,7 +208,9 @@ class Parking(Owner):
         if self.state == FORKED:
             return RuntimeError(f"purgatory {name!r} was started before a fork; start another one in this process")
         if self.state == NEW:
-            return RuntimeError(f"purgatory {name!r} is not started; use 'async with' or await start()")
+            return RuntimeError(
+                f"purgatory {name!r} is not started; use 'async with' or await start(); in a web app, in its lifespan"
+            )
         if self.loop.is_foreign_thread():
             return RuntimeError(self.loop.wrong_thread())
         return RuntimeError(f"purgatory {name!r} belongs to another event loop; start one in each loop")

@@ -60,7 +60,7 @@ class Position:
         """Raises: NotFoundError: there is no such topic; StoreDownError: the server has not said so either."""
         if self._tail is not None and self._tail.state is None:
             if self._tail.is_absent:
-                raise NotFoundError("there is no such topic")
+                raise NotFoundError(f"there is no such topic: {self._tail.topic!r}")
             raise StoreDownError("the log has not answered in time")
 
     def has_news(self) -> bool:
@@ -123,9 +123,9 @@ class Position:
     def _require_patience(self, tail: Tail) -> None:
         """Raises: NotFoundError: the unknown topic was waited for long enough (S9), or was deleted."""
         if self._lineage is not None:
-            raise NotFoundError("the topic is not there any more")
+            raise NotFoundError(f"the topic is not there any more: {tail.topic!r}")
         if self._is_late(tail):
-            raise NotFoundError("there is no such topic")
+            raise NotFoundError(f"there is no such topic: {tail.topic!r}")
 
     def _is_late(self, tail: Tail) -> bool:
         """Whether the unknown topic was waited for long enough (S9)."""
@@ -140,7 +140,7 @@ class Position:
     async def _older(self, topic: str) -> tuple[State, list[Event]]:
         read = await self._tails.older(topic, self._number)
         if read is None:
-            raise NotFoundError("the topic is not there any more")
+            raise NotFoundError(f"the topic is not there any more: {topic!r}")
         # The topic may have changed since: compare again (S2).
         self._settle(read.state)
         if read.first != self._number + 1:

@@ -105,7 +105,7 @@ class Run:
         require_event(data, name)
         self._require_begun()
         if self._is_over:
-            raise EndedError("the run has ended, or its block was left")
+            raise EndedError(f"topic {self.topic!r}: the run has ended, or its block was left")
         self._count += 1
         appending = Appending(data, name, self._keep, self._producer, self._count)
         self._last_id = await self._write(appending)
@@ -134,7 +134,7 @@ class Run:
 
     def _require_begun(self) -> None:
         if self._renewing is None:
-            raise RuntimeError("the run was not entered; use 'async with'")
+            raise RuntimeError(f"the run of topic {self.topic!r} was not entered; use 'async with'")
 
     async def _end(self, reason: str) -> None:
         self._count += 1

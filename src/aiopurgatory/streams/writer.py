@@ -104,9 +104,9 @@ class Writer:
         """Decide. Returns: None: there is nothing to change, as far as is known, but the server has to be asked."""
         try:
             write = decide(page, self._state)
-        except PurgatoryError:
+        except PurgatoryError as exc:
             if is_fresh:
-                raise
+                raise type(exc)(f"topic {self._topic!r}: {exc}") from None
         else:
             if is_fresh or write.commit is not None:
                 return write

@@ -50,7 +50,7 @@ class Write:
     state: State
 
 
-#: Decides on the change, given the topic as it is. Raises: EndedError, TopicExistsError.
+#: Decides on the change, given the topic as it is. Raises: EndedError, TopicExistsError; Writer adds the topic's name.
 Decide = Callable[[Page, State | None], Write]
 
 
@@ -83,7 +83,7 @@ class Appending:
         elif self.producer or state is None or state.end is not None:
             state = held(state, self.producer)
         elif state.producer and not self.is_end:
-            raise TopicExistsError("the topic has a run: only its producer appends")
+            raise TopicExistsError("it has a run: only the run's producer appends")
         changed = self._appended(next_generation(page, state), page.now)
         row = (changed.last, f"{END if self.is_end else self.name or ''}\n{self.data}")
         is_plain = bool(page.version) and changed.generations is state.generations
@@ -138,10 +138,10 @@ class Beginning:
         elif state.producer == self.producer:
             return Write(None, state.id_of(state.last), state)
         elif state.end is not None:
-            raise EndedError(f"the run has ended: {state.end}; a topic has one run, for ever")
+            raise EndedError(f"its run has ended ({state.end}); a topic has one run, for ever: begin another topic")
         elif not (self.resume and state.producer):
             remedy = "resume=True takes it over" if state.producer else "many write to it"
-            raise TopicExistsError(f"the topic exists: {remedy}, or begin another topic")
+            raise TopicExistsError(f"it exists: {remedy}, or begin another topic")
         changed = replace(next_generation(page, state), producer=self.producer, lease=self.lease, count=0)
         return Write(commit(page, changed, []), changed.id_of(changed.last), changed)
 
@@ -161,9 +161,9 @@ class Renewing:
 def held(state: State | None, producer: str) -> State:
     """Return *state*. Raises: EndedError: the topic has ended, or *producer* has no run there any more (S4)."""
     if state is None:
-        raise EndedError("the topic of this run is not there any more")
+        raise EndedError("it is not there any more")
     if state.end is not None:
-        raise EndedError(f"the topic has ended: {state.end}")
+        raise EndedError(f"it has ended ({state.end})")
     if state.producer != producer:
         raise EndedError("another producer has taken this run over")
     return state

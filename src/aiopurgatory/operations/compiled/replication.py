@@ -57,6 +57,8 @@ class SyncReplicas:
             raise TypeError(f"replicas must be an iterable of names, got the single name {replicas!r}; pass [name]")
         if isinstance(replicas, (set, frozenset)):
             raise TypeError(f"replicas must have an order, the leader first, got the set {replicas!r}")
+        if not hasattr(replicas, "__iter__"):
+            raise TypeError(f"replicas must be an iterable of names, the leader first, got {replicas!r}")
         names = list(replicas)
         if not names:
             raise ValueError("replicas must name at least one replica, got none")
@@ -109,7 +111,9 @@ class SyncReplicas:
             RuntimeError: called from another thread, while something waits for it.
         """
         if replica not in self._offsets:
-            raise ValueError(f"{replica!r} is not in sync; call add() once it has caught up")
+            raise ValueError(
+                f"{replica!r} is not in sync; in sync are {list(self._offsets)!r}; call add() once it has caught up"
+            )
         move(self, replica, as_int("offset", offset))
         return recount(self)
 

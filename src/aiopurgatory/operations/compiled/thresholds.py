@@ -7,6 +7,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
+from ...arguments import require_methods
 from ...core.kit import Failure, expire_only_try, is_pending, loop_of, require_error
 from ...errors import DeadlineError
 from ...purgatory import Purgatory
@@ -26,6 +27,7 @@ class SyncThresholds:
     __slots__ = ("_failure", "_key", "_obstacle", "_purgatory", "_queue", "_reached", "_round")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
+        require_methods("purgatory", purgatory, ("watch",), "Purgatory")
         hash(key)
         self._purgatory: Final = purgatory
         self._key: Final = key

@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
-from ...arguments import require_int, require_seconds
+from ...arguments import require_int, require_methods, require_seconds
 from ...core.kit import Outcome, loop_of
 from ...errors import PurgatoryClosedError
 from ...purgatory import Purgatory
@@ -80,12 +80,15 @@ class JoinBarrier(Group[M]):
         expected: Iterable[M] = (),
         max_members: int | None = None,
     ) -> None:
+        require_methods("purgatory", purgatory, ("watch",), "Purgatory")
         self.rebalance_timeout = rebalance_timeout
         require_seconds("initial_delay", initial_delay)
         if max_members is not None:
             require_int("max_members", max_members, 1)
         if isinstance(expected, (str, bytes)):
             raise TypeError(f"expected must be an iterable of members, got the one member {expected!r}; pass [member]")
+        if not hasattr(expected, "__iter__"):
+            raise TypeError(f"expected must be an iterable of members, got {expected!r}; pass their names")
         hash(key)
         super().__init__(Members(expected))
         self._purgatory = purgatory
