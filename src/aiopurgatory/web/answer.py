@@ -20,7 +20,7 @@ PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, to be handed to the framework.
+    """An HTTP answer. Make a response of your framework from it: FastAPI would encode it as a JSON list.
 
     Attributes:
         status: 200; 304 or 204 for nothing new; 400, 404, 409, 410, 413 or 503 for a refusal; 499: the client has left.
