@@ -2,7 +2,7 @@
 
     python examples/demo_streams.py [--store redis|postgres] [--seconds 24] [--listeners 200]
 
-demo_streams_server.py starts a private Redis, which loses nothing that it has acknowledged, or a PostgreSQL, and
+demo_streams_server.py starts a private Redis, which keeps all acknowledged data, or a PostgreSQL, and
 ``uvicorn --workers 3``. Ten runs at a time have 20 tokens a second. This process listens to them over HTTP. It closes
 connections and resumes, kills a worker by SIGKILL, and has the server killed and started again. At the end, it compares
 each listener's events with those stored. It exits with 0 if every figure is as expected.

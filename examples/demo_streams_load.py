@@ -1,4 +1,4 @@
-"""The load of demo_streams.py: runs one after the other, and listeners that resume in whichever worker they reach."""
+"""The load of demo_streams.py: runs one after the other, and listeners that resume in any worker."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ URL = "DEMO_URL"
 
 
 class DurableRedis(Redis):
-    """It loses nothing that it has acknowledged."""
+    """It keeps all acknowledged data."""
 
     settings = ("appendonly yes", "appendfsync always")
 

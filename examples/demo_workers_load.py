@@ -1,4 +1,4 @@
-"""The load of demo_workers.py: clients that resume by ETag from whichever worker they reach, and publishers."""
+"""The load of demo_workers.py: clients that resume by ETag from any worker, and publishers."""
 
 from __future__ import annotations
 

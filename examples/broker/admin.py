@@ -1,4 +1,4 @@
-"""Handlers that change topics. Each waits until the replicas know, and answers for those that do at its deadline."""
+"""Handlers that change topics. Each waits until the replicas know, and at its deadline answers for the ones that do."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Log:
         return batch and max(self._times(batch.data), key=lambda pair: pair[1], default=None)
 
     def _times(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Yield the offset and the timestamp of each record in a batch, without those that were deleted."""
+        """Yield the offset and the timestamp of each record in a batch, without the deleted ones."""
         base, _, _, _, _, attributes, _, timestamp, *_, records = _HEAD.unpack_from(data)
         found = offsets_and_times(data[_HEAD.size :], base, attributes, timestamp, records)
         return ((offset, time) for offset, time in found if offset >= self.start)

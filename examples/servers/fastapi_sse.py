@@ -5,7 +5,7 @@
     curl -N localhost:8000/orders/7/events
     curl -X PUT 'localhost:8000/orders/7?state=shipped'
 
-Each stream is one operation, and a wake-up reads its order once, however often it has changed meanwhile. `EventRoute`
+Each stream is one operation, and a wake-up reads its order once, even if it has changed several times. `EventRoute`
 does more: limits, clients that do not read, shared reads. This is for handlers that must be FastAPI's. As a script, it
 starts a Redis, changes an order twice, and shows the events.
 """
