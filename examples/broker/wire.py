@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import struct
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
+from .frames import Frame
 from .old_commit import as_version_2
 
 #: The oldest and the newest supported version of each request. Later ones use topic ids or need more fields.
@@ -88,9 +89,9 @@ def parse(frame: bytes) -> Request:
         if (api, version) == ("offset_commit", 1):
             frame, version = as_version_2(frame), 2  # the answers of both are the same
         schema = _request_schema(key, version)
+        Frame(frame).check(schema)
         header, begin = entity_reader(schema.__header_schema__)(frame, 0)
         body, size = entity_reader(schema)(frame, begin)
-        _refuse_null_arrays(body)
     except Exception as error:  # malformed bytes can make kio raise anything
         raise WireError(f"{api} version {version} cannot be read: {type(error).__name__}: {error}") from None
     # In a request for all topics, librdkafka writes 3 bytes too many from version 9 on. Kafka ignores them, too.
@@ -98,31 +99,6 @@ def parse(frame: bytes) -> Request:
     if has_more and not (api == "metadata" and schema.__flexible__):
         raise WireError(f"{api} version {version} has {len(frame) - begin - size} bytes after its end")
     return Request(api, version, correlation_id, header.client_id or "", body)
-
-
-def _refuse_null_arrays(entity: Any) -> None:
-    """Raises: ValueError: an array is null, and must not be. kio does not check that."""
-    kind: Any = type(entity)
-    for name, may_be_null, has_arrays in _arrays(kind):
-        array = getattr(entity, name)
-        if array is None and not may_be_null:
-            raise ValueError(f"{name} must not be null")
-        if array and has_arrays:
-            for each in array:
-                _refuse_null_arrays(each)
-
-
-@cache
-def _arrays(kind: Any) -> tuple[tuple[str, bool, bool], ...]:
-    """Return the arrays of kio's class: name, whether it may be null, and whether its items have arrays."""
-    found = []
-    for name, hint in get_type_hints(kind).items():
-        options: dict[Any, Any] = {get_origin(each): each for each in (hint, *get_args(hint))}
-        if tuple in options:
-            item: Any = get_args(options[tuple])[0]
-            is_entity = is_dataclass(item)
-            found.append((name, type(None) in get_args(hint), is_entity and bool(_arrays(item))))
-    return tuple(found)
 
 
 def answer(request: Request, values: Any) -> bytes:

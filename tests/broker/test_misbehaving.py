@@ -40,6 +40,21 @@ NULL: dict[str, dict[str, Any]] = {
     "list_offsets": {"topics": None},
     "produce": {"acks": 0, "topic_data": None},
 }
+# Lengths for which kio would take gigabytes, which may end the process, or read for seconds.
+HEAD = encoded("describe_groups", {}).removesuffix(b"\x00\x01\x00\x00")
+OLD_HEAD = encoded("describe_groups", {}, version=4).removesuffix(b"\x00\x00\x00\x00\x00")
+OLD_COMMIT = encoded("offset_commit", {}, version=2)[:2] + b"\x00\x01" + bytes(4 + 2 + 2 + 4 + 2)
+LENGTHS = {
+    "largest compact array": HEAD + b"\x00" + b"\xff\xff\xff\xff\x0f",
+    "largest array": OLD_HEAD + b"\x7f\xff\xff\xff",
+    "array below null": OLD_HEAD + b"\xff\xff\xff\xfe" + b"\x00",
+    "number without an end": HEAD + b"\x00" + b"\xff" * 100_000 + b"\x01",
+    "more items than allowed": HEAD + b"\x00" + b"\x82\x80\x01" + b"\x01" * (1 + (1 << 14)) + bytes(2),
+    "more tags than allowed": HEAD + b"\x82\x80\x01" + bytes(2 + (2 << 14)) + b"\x01\x00\x00",
+    "more topics than allowed": OLD_COMMIT + (1 + (1 << 14)).to_bytes(4) + bytes(6 + (6 << 14)),
+    "string of 32 KiB": HEAD + b"\x00" + b"\x02\x81\x80\x02" + b"g" * (1 << 15) + bytes(2),
+}
+BAD |= {name: framed(request) for name, request in LENGTHS.items()}
 BAD |= {f"null array in {api}": framed(encoded(api, values)) for api, values in NULL.items()}
 
 
@@ -107,3 +122,9 @@ async def test_api_versions_of_the_future_is_told_what_is_spoken(wire: Wire) -> 
     answer = await wire.reader.readexactly(size)
     assert int.from_bytes(answer[4:6], signed=True) == ErrorCode.unsupported_version
     assert int.from_bytes(answer[6:10]) >= 15
+
+
+async def test_request_with_the_most_items_is_answered(broker: Broker, wire: Wire) -> None:
+    names = ["g" * 32_767] + ["g"] * ((1 << 14) - 1)
+    answer = await wire.call("describe_groups", groups=names)
+    assert [each.group_id for each in answer.groups] == names
