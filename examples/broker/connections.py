@@ -14,8 +14,9 @@ from .room import Room
 _LENGTH: Final = 4
 #: Smaller requests need no room: a connection's buffer may have as many bytes anyway.
 _SMALL: Final = 64 << 10
-#: Seconds that a large request may take to arrive. It has room that others may wait for.
-_PATIENCE: Final = 60.0
+#: A large request has room that others may wait for. It must arrive at this rate, after so many seconds.
+_BYTES_PER_SECOND: Final = 1 << 20
+_GRACE: Final = 5.0
 #: Seconds that waiting requests have to be answered when the broker stops.
 _DRAIN: Final = 5.0
 
@@ -39,7 +40,7 @@ class Connections:
         self.answer = answer
         self.max_request = max_request
         self.room = room
-        self.patience = _PATIENCE
+        self.grace = _GRACE
         self.is_stopping = False
         self._server: asyncio.Server | None = None
         self._open: set[_Connection] = set()
@@ -127,12 +128,19 @@ class _Connection(asyncio.StreamReaderProtocol):
             return wire.parse(await self._large(reader, size))
 
     async def _large(self, reader: asyncio.StreamReader, size: int) -> bytes:
-        patience = self._connections.patience
+        end = asyncio.get_running_loop().time() + self._connections.grace
+        found = bytearray()
         try:
-            async with asyncio.timeout(patience):
-                return await reader.readexactly(size)
+            async with asyncio.timeout_at(end) as deadline:
+                while len(found) < size:
+                    part = await reader.read(size - len(found))
+                    if not part:
+                        raise asyncio.IncompleteReadError(b"", size)
+                    found += part
+                    deadline.reschedule(end + len(found) / _BYTES_PER_SECOND)
         except TimeoutError:
-            raise wire.WireError(f"a request of {size} bytes must arrive within {patience} s") from None
+            raise wire.WireError(f"a request of {size} bytes arrives too slowly, got {len(found)}") from None
+        return bytes(found)
 
 
 def _name(writer: asyncio.StreamWriter) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import aiokafka
@@ -170,16 +171,33 @@ async def test_client_that_leaves_its_place_in_the_queue_lets_others_go_on(narro
         await answered(third)
 
 
-async def test_slow_sender_loses_its_room(narrow: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    narrow.connections.patience = 0.3
-    async with await Wire.open(narrow.port) as slow, await Wire.open(narrow.port) as second:
+@pytest.mark.parametrize("sent", [4, 600 << 10], ids=["its length alone", "all but one byte"])
+async def test_sender_that_stops_loses_its_room_soon(
+    narrow: Broker, caplog: pytest.LogCaptureFixture, sent: int
+) -> None:
+    data = request(800 << 10)
+    async with await Wire.open(narrow.port) as stops, await Wire.open(narrow.port) as second:
         await create(second, "t")
-        slow.writer.write(request(600 << 10)[:-1])
+        stops.writer.write(data[:sent])
         await asyncio.sleep(0.05)
-        second.writer.write(request(600 << 10))
-        assert await slow.rest() == b""
+        second.writer.write(data)
+        assert await stops.rest() == b""
         await answered(second)
-    assert "must arrive within 0.3 s" in caplog.text
+    assert "arrives too slowly" in caplog.text
+
+
+async def test_sender_that_goes_on_keeps_its_room(narrow: Broker) -> None:
+    narrow.connections.grace = 0.5
+    data = request(1_000 << 10)
+    async with await Wire.open(narrow.port) as wire:
+        await create(wire, "t")
+        begin = time.monotonic()
+        for part in range(0, len(data), 1 << 15):
+            wire.writer.write(data[part : part + (1 << 15)])
+            await wire.writer.drain()
+            await asyncio.sleep(max(begin + part / 1.5e6 - time.monotonic(), 0.0))
+        assert time.monotonic() - begin > narrow.connections.grace
+        await answered(wire)
 
 
 async def test_many_large_requests_at_once_are_all_answered(narrow: Broker) -> None:
