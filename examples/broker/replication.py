@@ -109,6 +109,7 @@ class Partition:
         self.log.delete_before(committed if offset == -1 else offset)
         self._note_start()
         self._fetches.complete_for_key(self.key("end"))  # without records, but the followers learn the new start
+        self.tell("committed")  # a fetch of deleted records is out of range
         return committed if offset == -1 else offset
 
     def note(self, replica: int, offset: int, start: int = 0) -> None:

@@ -290,6 +290,21 @@ async def test_delete_records_waits_for_every_live_replica(wire: Wire, broker: B
     assert (await produce(wire, "t", batch(b"5"))).base_offset == 5
 
 
+async def test_delete_records_answers_the_fetch_that_waits_there(wire: Wire, broker: Broker) -> None:
+    await create(wire, "t")
+    for number in range(3):
+        await produce(wire, "t", batch(b"%d" % number))
+    async with await Wire.open(broker.port) as before, await Wire.open(broker.port) as behind:
+        parked = broker.fetches.statistics().pending
+        for each, offset in ((before, 0), (behind, 2)):
+            await each.send("fetch", **fetch_values("t", offset, wait=60.0, min_bytes=10_000))
+        await until(lambda: broker.fetches.statistics().pending == parked + 2, "both wait")
+        assert await delete_records(wire, 2) == (ErrorCode.none, 2)
+        answer = (await before.receive()).responses[0].partitions[0]
+        assert answer.error_code == ErrorCode.offset_out_of_range
+        assert broker.fetches.statistics().pending == parked + 1
+
+
 async def test_search_by_time_finds_no_deleted_record_of_a_batch(wire: Wire, broker: Broker) -> None:
     await create(wire, "t")
     await produce(wire, "t", batch(b"0", b"1", b"2", timestamp=1_000))
