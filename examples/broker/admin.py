@@ -102,7 +102,10 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
     ids = {name: broker.topics[name].id for name in names if name in broker.topics}
 
     def removed(name: str) -> Condition:
-        return broker.topics.remove(name).removed
+        topic = broker.topics.remove(name)
+        for group in broker.groups.values():
+            group.forget_topic(name)
+        return topic.removed
 
     codes = await _answers(broker, {name: _step(partial(removed, name)) for name in names}, body)
     answers = [

@@ -39,7 +39,9 @@ class Topic(list[Partition]):
         self.configs = dict(configs)
 
     def created(self) -> ErrorCode | None:
-        """The answer to its creation: once every follower knows every partition."""
+        """The answer to its creation: once every follower knows every partition, or it is deleted meanwhile."""
+        if any(partition.is_gone for partition in self):
+            return ErrorCode.unknown_topic_or_partition
         return ErrorCode.none if all(partition.is_known for partition in self) else None
 
     def removed(self) -> ErrorCode | None:

@@ -253,6 +253,10 @@ class Group:
             raise KafkaError(ErrorCode.unknown_member_id)
         self.offsets.update(offsets)
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget the offsets of a deleted topic: one of the same name begins anew."""
+        self.offsets = {key: offset for key, offset in self.offsets.items() if key[0] != topic}
+
     def close(self) -> None:
         """Answer every waiting member: the broker is stopping."""
         for key in (("join", self.name), self._sync_key):

@@ -235,6 +235,35 @@ async def test_stop_answers_a_create_that_waits(stalling: Broker) -> None:
         assert await task == {"quick": ErrorCode.none, "slow": ErrorCode.request_timed_out}
 
 
+def test_group_reads_a_topic_anew_that_was_deleted_and_created(admin: AdminClient, served: Served) -> None:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": served.address,
+        "group.id": "anew",
+        "auto.offset.reset": "earliest",
+    }
+    producer = confluent_kafka.Producer({"bootstrap.servers": served.address})
+    for life in (b"old", b"new"):
+        assert codes(admin.create_topics([NewTopic("anew", 1)])) == {"anew": None}
+        for _ in range(3):
+            producer.produce("anew", life, partition=0)
+            assert producer.flush(PATIENCE) == 0
+        consumer = confluent_kafka.Consumer(settings | {"enable.auto.commit": False})
+        consumer.subscribe(["anew"])
+        assert [message.value() for message in consumer.consume(3, PATIENCE)] == [life] * 3
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        assert codes(admin.delete_topics(["anew"])) == {"anew": None}
+
+
+async def test_create_whose_topic_is_deleted_meanwhile_is_answered(stalling: Broker) -> None:
+    async with await Wire.open(stalling.port) as wire, await Wire.open(stalling.port) as other:
+        task = asyncio.create_task(create_both(wire, 30.0))
+        await until(lambda: stalling.admin.num_delayed, "the request waits")
+        await other.call("delete_topics", topic_names=["slow"], timeout=timedelta(seconds=5))
+        async with asyncio.timeout(5):
+            assert await task == {"quick": ErrorCode.none, "slow": ErrorCode.unknown_topic_or_partition}
+
+
 def test_elect_leaders_is_not_needed(admin: AdminClient) -> None:
     assert codes(admin.create_topics([NewTopic("led", 1)])) == {"led": None}
     asked = [TopicPartition("led", 0), TopicPartition("led", 7)]
