@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from . import wire
@@ -17,7 +18,7 @@ _SMALL: Final = 64 << 10
 #: A large request has room that others may wait for. It must arrive at this rate, after so many seconds.
 _BYTES_PER_SECOND: Final = 1 << 20
 _GRACE: Final = 5.0
-#: Seconds that waiting requests have to be answered when the broker stops.
+#: Seconds that waiting requests have to be answered, and the answers to be read, when the broker stops.
 _DRAIN: Final = 5.0
 
 logger = logging.getLogger("broker")
@@ -60,12 +61,12 @@ class Connections:
             connection.close_if_idle()
 
     async def drain(self) -> None:
-        """Wait until all requests are answered and all connections closed."""
+        """Wait until all requests are answered, the answers read, and all connections closed."""
         tasks = [connection.task for connection in self._open if connection.task]
         if tasks:
             await asyncio.wait(tasks, timeout=_DRAIN)
-        for task in tasks:
-            task.cancel()
+        for connection in list(self._open):  # its client does not read its answer
+            connection.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -81,6 +82,7 @@ class _Connection(asyncio.StreamReaderProtocol):
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._all.add(self)
+        self.abort = writer.transport.abort
         self.task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
 
     def eof_received(self) -> bool:
@@ -117,6 +119,8 @@ class _Connection(asyncio.StreamReaderProtocol):
             logger.exception("%s: the connection is closed", _name(writer))
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()  # until the client has read its answer
 
     async def _next(self, reader: asyncio.StreamReader) -> wire.Request:
         size = int.from_bytes(await reader.readexactly(_LENGTH), signed=True)

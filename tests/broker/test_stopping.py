@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import confluent_kafka
 import pytest
 from kio.schema.errors import ErrorCode
 
+from .asks import batch, create, fetch_values, produce
 from .clients import write_confluent
+from .inside import Broker
 from .parking import LONG, PREPARED, code_in
-from .served import Served, wait_until
-from .wires import Wire
+from .served import PATIENCE, Served, wait_until
+from .wires import Wire, encoded, framed
 
 #: How each is answered: a fetch with the records there are, and the others so that the client tries again.
 ANSWERS = {
@@ -47,6 +50,43 @@ async def test_stop_answers_all_that_waits_and_exits() -> None:
             assert [await wire.rest() for wire in (*wires.values(), helper)] == [b""] * 5
         assert served.stop() == (0, "")
         assert time.monotonic() - begin < LONG / 2
+
+
+async def ask_for_much(port: int) -> tuple[socket.socket, int]:
+    """Ask for more than fits into the buffers of sockets. Returns: the connection, and the bytes of the answer."""
+    async with await Wire.open(port) as wire:
+        await create(wire, "much")
+        for _ in range(14):
+            await produce(wire, "much", batch(bytes(1 << 20)[:-100]))
+    client = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port), PATIENCE)
+    client.sendall(framed(encoded("fetch", fetch_values("much", 0, wait=0.0, max_bytes=1 << 30))))
+    size = await asyncio.to_thread(client.recv, 4, socket.MSG_WAITALL)
+    return client, int.from_bytes(size)
+
+
+def read_rest(client: socket.socket) -> int:
+    """How many bytes come until the broker closes the connection."""
+    count = 0
+    with client, suppress(ConnectionError):
+        while part := client.recv(1 << 16):
+            count += len(part)
+    return count
+
+
+async def test_stop_lets_a_slow_reader_read_its_answer(own_served: Served) -> None:
+    client, size = await ask_for_much(own_served.port)
+    own_served.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.5)
+    assert await asyncio.to_thread(read_rest, client) == size
+    assert own_served.wait() == (0, "")
+
+
+async def test_stop_drops_a_client_that_does_not_read(broker: Broker) -> None:
+    client, size = await ask_for_much(broker.port)
+    begin = time.monotonic()
+    await broker.close()
+    assert time.monotonic() - begin < 10
+    assert await asyncio.to_thread(read_rest, client) < size
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
