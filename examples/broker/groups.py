@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from kio.schema.errors import ErrorCode
@@ -30,6 +30,9 @@ from aiopurgatory.operations import (
 )
 
 from .errors import KafkaError
+
+#: The most letters of a client's or an instance's own name in that of a member.
+_LONGEST_PREFIX: Final = 255
 
 
 @dataclass
@@ -99,11 +102,17 @@ class Group:
         self._plan: dict[str, bytes] = {}
         self._members: dict[str, Member] = {}
         self._instances: dict[str, str] = {}  # the names of static members
-        self._sessions: dict[float, Heartbeats[str]] = {}
+        self._sessions: dict[str, Heartbeats[str]] = {}  # one for each member, which may change its timeout
+        self._syncing: set[str] = set()  # members that wait for the plan
 
     @property
     def members(self) -> tuple[str, ...]:
         return self._barrier.members
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it has neither members nor offsets."""
+        return not self._barrier.members and not self.offsets
 
     @property
     def generation(self) -> int:
@@ -138,9 +147,9 @@ class Group:
         Raises: KafkaError: the group is full, or *session_timeout* (seconds) is too short or too long.
         """
         self._check_session(session_timeout)
-        name = f"{client_id}-{uuid4()}"
+        name = _new_name(client_id)
         self._expect(name)
-        self._sessions_of(session_timeout).beat(name)
+        self._begin_session(name, session_timeout)
         return name
 
     async def join_static(self, instance: str, member: Member) -> tuple[str, Joined]:
@@ -153,7 +162,7 @@ class Group:
         """
         older = self._instances.get(instance, "")
         self._refuse(older, member)
-        name = f"{instance}-{uuid4()}"
+        name = _new_name(instance)
         keeps_place = self._may_keep_place(older, member)
         if not self._barrier.replace(older, name):
             self._expect(name)
@@ -163,7 +172,7 @@ class Group:
             return name, await self.join(name, member)
         self._members[name] = member
         self._plan[name] = self._plan.pop(older, b"")
-        self._beat(name)
+        self._begin_session(name, member.session_timeout)
         return name, self._joined(name, self._barrier.generation)._replace(older=older)
 
     async def join(self, name: str, member: Member) -> Joined:
@@ -179,10 +188,9 @@ class Group:
                 self._remove(name)
             raise
         before = self._members.get(name)
-        self._stop_session(name)  # its timeout may have changed
         self._members[name] = member
         self.protocol_type = member.protocol_type
-        self._beat(name)
+        self._begin_session(name, member.session_timeout)
         generation = self._barrier.generation
         is_leader = name == self._leader(generation)
         if self._barrier.is_closed or name not in generation.members or is_leader or before != member:
@@ -199,7 +207,7 @@ class Group:
             for each in generation.dropped:
                 self._forget(each)
             self._check_name(name, member.instance, self._members)  # it may have left after the barrier opened
-            self._beat(name)
+            self._sessions[name].beat(name)
         return self._joined(name, generation)
 
     async def sync(self, sender: Sender, generation: int, plan: Mapping[str, bytes]) -> bytes:
@@ -211,24 +219,28 @@ class Group:
         name = self.check(sender, generation)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
-        self._beat(name)
+        self._sessions[name].beat(name)
         if name == self._leader(self._barrier.generation) and self._synced.value < generation:
             self._plan = dict(plan)
             self._synced.value = generation
             self._purgatory.check_and_complete(self._sync_key)
-        wait = WatermarkWait(self._synced, generation, self._members[name].rebalance_timeout)
+        wait = WatermarkWait(self._synced, generation, self._barrier.rebalance_timeout)
+        self._syncing.add(name)
         try:
             await self._purgatory.watch(wait, [self._sync_key])
         except TimeoutError:  # the leader is alive, but has sent no plan
             self._remove(self._leader(self._barrier.generation))
             raise KafkaError(ErrorCode.rebalance_in_progress) from None
+        finally:
+            self._syncing.discard(name)
         self.check(sender, generation)  # it may have left meanwhile
-        self._beat(name)
+        self._sessions[name].beat(name)
         return self._plan.get(name, b"")
 
     def heartbeat(self, sender: Sender, generation: int) -> None:
         """Note a heartbeat. Raises: KafkaError: as for check(), or all members must rejoin."""
-        self._beat(self.check(sender, generation))
+        name = self.check(sender, generation)
+        self._sessions[name].beat(name)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
 
@@ -246,9 +258,15 @@ class Group:
         return sender.name
 
     def commit(self, sender: Sender, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
-        """Store *offsets*. Raises: KafkaError: as for check(), or a non-member commits to a group with members."""
+        """Store *offsets*.
+
+        Raises: KafkaError: as for check(), there is no plan yet, or a non-member commits to a group with members.
+        """
         if generation >= 0:
-            self._beat(self.check(sender, generation))
+            name = self.check(sender, generation)
+            self._sessions[name].beat(name)
+            if self.state == "CompletingRebalance":  # its partitions may be another's now
+                raise KafkaError(ErrorCode.rebalance_in_progress)
         elif self._barrier.members:
             raise KafkaError(ErrorCode.unknown_member_id)
         self.offsets.update(offsets)
@@ -312,16 +330,16 @@ class Group:
     def _leader(self, generation: Generation[str]) -> str:
         return generation.members[0] if generation.members else ""
 
-    def _beat(self, name: str) -> None:
-        self._sessions_of(self._members[name].session_timeout).beat(name)
+    def _begin_session(self, name: str, timeout: float) -> None:
+        self._stop_session(name)
+        self._sessions[name] = Heartbeats[str](
+            self._purgatory, ("session", self.name), timeout=timeout, on_missed=self._remove, excused=self._is_waiting
+        )
+        self._sessions[name].beat(name)
 
-    def _sessions_of(self, timeout: float) -> Heartbeats[str]:
-        if timeout not in self._sessions:
-            key = ("session", self.name, timeout)
-            self._sessions[timeout] = Heartbeats[str](
-                self._purgatory, key, timeout=timeout, on_missed=self._remove, excused=self._barrier.is_waiting
-            )
-        return self._sessions[timeout]
+    def _is_waiting(self, name: str) -> bool:
+        """Whether a member waits for an answer, and sends no heartbeats meanwhile."""
+        return self._barrier.is_waiting(name) or name in self._syncing
 
     def _interrupt_sync(self) -> None:
         """Fail the waits for the old plan: a rebalance begins, and members must rejoin."""
@@ -342,8 +360,13 @@ class Group:
         self._stop_session(name)
 
     def _stop_session(self, name: str) -> None:
-        for sessions in self._sessions.values():
-            sessions.stop(name)
+        session = self._sessions.pop(name, None)
+        if session:
+            session.stop(name)
+
+
+def _new_name(prefix: str) -> str:
+    return f"{prefix[:_LONGEST_PREFIX]}-{uuid4()}"
 
 
 def _elected(members: Mapping[str, Member]) -> str:

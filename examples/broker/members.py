@@ -27,7 +27,8 @@ async def join_group(broker: Broker, request: Request) -> Values:
     body, (name, instance) = request.body, _sender(request.body)
     session = body.session_timeout.total_seconds()
     protocols = {each.name: bytes(each.metadata) for each in body.protocols}
-    member = Member(body.protocol_type, protocols, session, body.rebalance_timeout.total_seconds(), instance)
+    rebalance = max(body.rebalance_timeout.total_seconds(), 0.0)
+    member = Member(body.protocol_type, protocols, session, rebalance, instance)
     try:
         group = broker.group(body.group_id, makes=True)
         if not name and instance is not None:

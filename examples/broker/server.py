@@ -158,6 +158,8 @@ class Broker:
             if not name:
                 raise KafkaError(ErrorCode.invalid_group_id)
             if len(self.groups) >= self.settings.most_groups:
+                self.groups = {name: group for name, group in self.groups.items() if not group.is_unused}
+            if len(self.groups) >= self.settings.most_groups:
                 raise KafkaError(ErrorCode.policy_violation)
             self.groups[name] = Group(self.rebalances, name, self.settings.group)
         return self.groups[name]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import aiokafka
 import confluent_kafka
 import pytest
 from kio.schema.errors import ErrorCode
+
+from aiopurgatory.operations import Heartbeats
 
 from .asks import batch, create, join_values, named, produce
 from .conftest import Start
@@ -156,6 +161,8 @@ async def test_group_refuses_another_generation(wire: Wire) -> None:
         assert await beaten(wire, "g", name, other) == ErrorCode.illegal_generation
         assert (await synced(wire, "g", name, other)).error_code == ErrorCode.illegal_generation
     assert await committed(wire, "g", name, generation + 1) == ErrorCode.illegal_generation
+    assert await committed(wire, "g", name, generation) == ErrorCode.rebalance_in_progress  # there is no plan yet
+    await synced(wire, "g", name, generation)
     assert await committed(wire, "g", name, generation) == ErrorCode.none
     found = await wire.call("offset_fetch", group_id="g", topics=None)
     part = found.topics[0].partitions[0]
@@ -225,3 +232,102 @@ async def test_group_names_nobody_with_a_strange_session_timeout(
     assert answer.error_code == ErrorCode.invalid_session_timeout
     assert broker.rebalances.statistics().pending == 0
     assert caplog.records == []
+
+
+class Two:
+    """Two members of a group, each on a connection of its own. The first leads; it has made no plan yet."""
+
+    def __init__(self, leads: Wire, follows: Wire) -> None:
+        self.leads = leads
+        self.follows = follows
+        self.names: list[str] = []
+        self.values: dict[str, Any] = {"group_id": "g"}
+
+    async def begin(self, *, session: float, **of_follower: Any) -> None:
+        wires = (self.leads, self.follows)
+        self.names = [await named(wire, "g", session=session) for wire in wires]
+        for wire, name, more in zip(wires, self.names, ({}, of_follower), strict=True):
+            await wire.send("join_group", **join_values("g", name, session=session) | more)
+        answers = [await wire.receive() for wire in wires]
+        assert [each.leader for each in answers] == self.names[:1] * 2
+        self.values["generation_id"] = answers[0].generation_id
+        await self.follows.send("sync_group", member_id=self.names[1], assignments=[], **self.values)
+
+    async def plan(self) -> Any:
+        """The answer to the follower."""
+        plan = [{"member_id": name, "assignment": b"plan"} for name in self.names]
+        answer = await self.leads.call("sync_group", member_id=self.names[0], assignments=plan, **self.values)
+        assert answer.error_code == ErrorCode.none
+        return await self.follows.receive()
+
+
+@pytest.fixture
+async def two(broker: Broker) -> AsyncIterator[Two]:
+    async with await Wire.open(broker.port) as leads, await Wire.open(broker.port) as follows:
+        yield Two(leads, follows)
+
+
+async def test_group_member_may_wait_for_a_plan_longer_than_its_session(two: Two, wire: Wire) -> None:
+    await two.begin(session=0.5)
+    for _ in range(12):
+        await asyncio.sleep(0.1)
+        beat = await wire.call("heartbeat", member_id=two.names[0], **two.values)
+        assert beat.error_code == ErrorCode.none
+    assert (await two.plan()).assignment == b"plan"
+
+
+async def test_group_member_that_is_gone_while_it_waits_for_a_plan_is_removed(two: Two, broker: Broker) -> None:
+    await two.begin(session=0.5)
+    two.follows.writer.transport.abort()
+    await until(lambda: two.names[1] not in broker.groups["g"].members, "it is removed")
+
+
+async def test_group_waits_for_a_plan_as_long_as_its_most_patient_member(two: Two) -> None:
+    await two.begin(session=10.0, rebalance_timeout=timedelta())
+    await asyncio.sleep(0.1)
+    assert (await two.plan()).assignment == b"plan"
+
+
+async def test_group_member_with_a_negative_rebalance_timeout_has_none(wire: Wire) -> None:
+    name = await named(wire, "g")
+    values = join_values("g", name) | {"rebalance_timeout": timedelta(seconds=-1)}
+    assert (await wire.call("join_group", **values)).error_code == ErrorCode.none
+
+
+async def test_group_forgets_older_session_timeouts(wire: Wire) -> None:
+    name, generation = await joined(wire, "g")
+
+    async def rejoined(session: float) -> int:
+        answer = await wire.call("join_group", **join_values("g", name, session=session))
+        assert answer.error_code == ErrorCode.none
+        return sum(isinstance(each, Heartbeats) for each in gc.get_objects())
+
+    before = await rejoined(10.0)
+    for number in range(20):
+        after = await rejoined(10.0 + number / 10)
+    assert after == before
+    assert await beaten(wire, "g", name, generation + 21) == ErrorCode.none
+
+
+async def test_groups_without_members_and_offsets_make_room(start: Start) -> None:
+    broker = await start(BrokerSettings(most_groups=3))
+    async with await Wire.open(broker.port) as wire:
+        await create(wire, "t")
+        name, generation = await joined(wire, "offsets")
+        await synced(wire, "offsets", name, generation)
+        assert await committed(wire, "offsets", name, generation) == ErrorCode.none
+        await wire.call("leave_group", group_id="offsets", members=[{"member_id": name}])
+        left, _ = await joined(wire, "left")
+        await joined(wire, "members")
+        refused = await wire.call("join_group", **join_values("new"))
+        assert refused.error_code == ErrorCode.policy_violation
+        await wire.call("leave_group", group_id="left", members=[{"member_id": left}])
+        await joined(wire, "new")
+        assert set(broker.groups) == {"offsets", "members", "new"}
+
+
+@pytest.mark.parametrize("version", [5, 7])
+async def test_group_names_a_member_within_the_length_of_strings(wire: Wire, version: int) -> None:
+    values = join_values("g") | {"group_instance_id": "i" * 32_767}
+    answer = await wire.call("join_group", version=version, **values)
+    assert answer.error_code == ErrorCode.none
