@@ -230,7 +230,10 @@ async def test_delete_by_name_and_id_waits_for_the_followers(wire: Wire, broker:
 async def test_stop_answers_a_create_that_waits(stalling: Broker) -> None:
     async with await Wire.open(stalling.port) as wire:
         task = asyncio.create_task(create_both(wire, 30.0))
-        await until(lambda: stalling.admin.num_delayed, "the request waits")
+        await until(
+            lambda: "quick" in stalling.topics and stalling.topics["quick"].created() is not None, "it is there"
+        )
+        assert stalling.admin.num_delayed == 1
         await stalling.close()
         assert await task == {"quick": ErrorCode.none, "slow": ErrorCode.request_timed_out}
 
