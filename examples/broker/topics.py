@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -13,6 +13,9 @@ from .wire import KEYS, VERSIONS, Request
 
 if TYPE_CHECKING:
     from .server import Broker
+
+# The first version of Metadata that may ask for a topic by its id alone. Older ones have the field.
+_ASKS_BY_ID: Final = 12
 
 
 def api_versions(broker: Broker, request: Request) -> Values:
@@ -28,6 +31,8 @@ def metadata(broker: Broker, request: Request) -> Values:
     wanted: list[tuple[str | None, UUID | None]] = [(name, None) for name in broker.topics]
     if not wants_all:
         wanted = [(topic.name, getattr(topic, "topic_id", None)) for topic in body.topics or ()]
+        if request.version < _ASKS_BY_ID:  # its answer has a name for each topic
+            wanted = [(name or "", None) for name, _ in wanted]
     makes = getattr(body, "allow_auto_topic_creation", True)
     return Values(
         brokers=[Values(node_id=LEADER, host=broker.host, port=broker.port)],

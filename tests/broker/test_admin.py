@@ -168,6 +168,16 @@ async def test_metadata_by_id_and_fetch_by_id(wire: Wire, broker: Broker) -> Non
     assert (answer.topic_id, values_in(answer.partitions[0].records)) == (topic_id, [b"x"])
 
 
+@pytest.mark.parametrize("version", [10, 11])
+async def test_metadata_by_id_in_a_version_without_is_answered(wire: Wire, version: int) -> None:
+    await create(wire, "t")
+    answer = await wire.call("metadata", version=version, topics=[{"topic_id": uuid4(), "name": None}, {"name": "t"}])
+    assert [(each.name, each.error_code) for each in answer.topics] == [
+        ("", ErrorCode.invalid_topic_exception),
+        ("t", ErrorCode.none),
+    ]
+
+
 # each waits until the replicas know
 
 
