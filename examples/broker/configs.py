@@ -111,6 +111,7 @@ def _configs_of_broker(broker: Broker) -> list[Values]:
         "auto.create.topics.enable": (_BOOLEAN, "true"),
         "broker.id": (_INT, "0"),
         "default.replication.factor": (_INT, "1"),
+        "fetch.max.bytes": (_INT, str(settings.max_answer)),
         "group.initial.rebalance.delay.ms": (_INT, _in_ms(settings.group.initial_delay)),
         "group.min.session.timeout.ms": (_INT, _in_ms(settings.group.sessions[0])),
         "group.max.session.timeout.ms": (_INT, _in_ms(settings.group.sessions[1])),

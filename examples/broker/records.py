@@ -83,7 +83,8 @@ async def fetch(broker: Broker, request: Request) -> Values:
     }
     found: dict[Key, Read | SourceError] = {}
     if views:
-        found = await broker.read(views, body.max_wait.total_seconds(), max(body.min_bytes, 0), max(body.max_bytes, 0))
+        most = max(min(body.max_bytes, broker.settings.max_answer), 0)
+        found = await broker.read(views, body.max_wait.total_seconds(), max(body.min_bytes, 0), most)
     answers = {key: _fetched(key[1], read) for key, read in found.items()}
     responses = by_topic(answers, name="topic")
     ids = {name: getattr(topic, "topic_id", None) for name, topic in zip(names, body.topics, strict=True)}

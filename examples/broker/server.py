@@ -63,6 +63,8 @@ class BrokerSettings:
     #: The most bytes of a request, and of all requests above 64 KiB that are being read.
     max_request: int = 100 << 20
     max_reading: int = 256 << 20
+    #: The most bytes of records in an answer. A slow reader keeps an answer in memory until it has read it.
+    max_answer: int = 55 << 20
     partition: Settings = field(default_factory=Settings)
     group: GroupSettings = field(default_factory=GroupSettings)
 

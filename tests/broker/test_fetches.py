@@ -10,7 +10,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from .asks import batch, create, fetch, fetch_values, produce, values_in
-from .inside import Broker
+from .conftest import Start
+from .inside import Broker, BrokerSettings
 from .waits import until
 from .wires import Wire
 
@@ -57,6 +58,21 @@ async def test_fetch_takes_one_batch_larger_than_its_limit(wire: Wire) -> None:
     await produce(wire, "t", batch(b"y"))
     found = await fetch(wire, "t", 0, wait=0.0, max_bytes=100)
     assert values_in(found.records) == [b"x" * 5_000]
+
+
+async def test_fetch_of_everything_is_limited_by_the_broker(start: Start) -> None:
+    data = batch(b"x" * 5_000)
+    broker = await start(BrokerSettings(max_answer=2 * len(data)))
+    async with await Wire.open(broker.port) as wire:
+        for topic in ("t", "other"):
+            await create(wire, topic)
+            for _ in range(3):
+                await produce(wire, topic, data)
+        values = fetch_values("t", 0, wait=60.0, min_bytes=(1 << 31) - 1, max_bytes=(1 << 31) - 1)
+        values["topics"] += fetch_values("other", 0, wait=60.0)["topics"]
+        answer = await wire.call("fetch", **values)
+        assert [len(each.partitions[0].records or b"") for each in answer.responses] == [2 * len(data), 0]
+        assert len(values_in((await fetch(wire, "t", 2, wait=0.0)).records)) == 1
 
 
 async def test_consumer_of_aiokafka_waits_as_it_says(broker: Broker, wire: Wire) -> None:
