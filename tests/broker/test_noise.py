@@ -5,18 +5,23 @@ from __future__ import annotations
 import random
 import re
 import socket
+import threading
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
+import confluent_kafka
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from .asks import batch, create, fetch_values, join_values, produce, produce_values
+from .inside import VERSIONS
 from .served import Served, wait_until
-from .wires import VERSIONS, Wire, encoded, framed
+from .wires import Wire, encoded, framed
 
 pytestmark = pytest.mark.broker
 
@@ -50,7 +55,21 @@ REQUESTS: Final[dict[str, dict[str, Any]]] = {
     "delete_groups": {"groups_names": ["noise"]},
     "api_versions": {"client_software_name": "noise", "client_software_version": "1"},
 }
+#: Lengths and numbers that no client sends: the lowest and the highest of 32 and 64 bits, and compact ones.
+EXTREMES: Final = [
+    *(sign + filler * size for sign, filler in ((b"\x80", b"\0"), (b"\x7f", b"\xff")) for size in (1, 3, 7)),
+    *(b"\xff" * size for size in (2, 4, 8)),
+    b"\xff\xff\xff\xff\x07",
+    b"\xff\xff\xff\xff\x0f",
+    b"\x80\x80\x80\x80\x10",
+]
 REAL: Final = [encoded(api, REQUESTS[api]) for api in VERSIONS]
+ALL_VERSIONS: Final = [
+    encoded(api, REQUESTS[api], version=version)
+    for api, (oldest, newest) in VERSIONS.items()
+    for version in range(oldest, newest + 1)
+    if (api, version) != ("offset_commit", 1)
+]
 
 
 @st.composite
@@ -88,9 +107,14 @@ def waits_nothing(served: Served, purgatory: str) -> bool:
     return served.pending(purgatory) == 0
 
 
-async def check_nothing_left(served: Served, sockets: int, memory: int) -> None:
+async def check_nothing_left(
+    served: Served,
+    sockets: int,
+    memory: int,
+    purgatories: Sequence[str] = ("fetch", "produce", "group", "admin", "read"),
+) -> None:
     await still_serves(served)
-    for purgatory in ("fetch", "produce", "group", "admin", "read"):
+    for purgatory in purgatories:
         wait_until(partial(waits_nothing, served, purgatory), f"nothing waits in {purgatory}")
     wait_until(lambda: served.sockets() <= sockets, "all connections are closed")
     assert served.memory() < memory + GROWTH
@@ -130,3 +154,75 @@ async def test_noise_of_changed_requests_leaves_nothing(own_served: Served) -> N
 
     each()
     await check_nothing_left(own_served, sockets, memory)
+
+
+# a client at work meanwhile
+
+
+class Attacker:
+    """Sends requests with extreme values, several on one connection with the same number, until it is stopped."""
+
+    def __init__(self, port: int, seed: int) -> None:
+        self.sent = 0
+        self._port = port
+        self._chosen = random.Random(seed)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._attack, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Returns: how many it has sent."""
+        self._stopped.set()
+        self._thread.join()
+        return self.sent
+
+    def _attack(self) -> None:
+        while not self._stopped.is_set():
+            with socket.create_connection(("127.0.0.1", self._port), timeout=0.1) as client, suppress(OSError):
+                for _ in range(self._chosen.randint(1, 5)):
+                    client.sendall(framed(self._request()))
+                    self.sent += 1
+                while client.recv(1 << 16):
+                    pass
+
+    def _request(self) -> bytes:
+        data = bytearray(self._chosen.choice(ALL_VERSIONS))
+        for _ in range(self._chosen.randint(1, 3)):
+            extreme, place = self._chosen.choice(EXTREMES), self._chosen.randint(8, len(data))
+            data[place : place + len(extreme) * self._chosen.randint(0, 1)] = extreme
+        return bytes(data)
+
+
+async def test_noise_of_extreme_values_leaves_a_client_alone(own_served: Served) -> None:
+    await still_serves(own_served)
+    client = {"bootstrap.servers": own_served.address, "log_level": 0}
+    producer = confluent_kafka.Producer(client | {"enable.idempotence": True})
+    consumer = confluent_kafka.Consumer(client | {"group.id": "normal", "auto.offset.reset": "earliest"})
+    sockets, memory = own_served.sockets(), own_served.memory()
+    attackers = [Attacker(own_served.port, seed) for seed in range(4)]
+    consumer.subscribe(["normal"])
+    failures: list[object] = []
+    slowest, written, read = 0.0, 0, list[int]()
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        producer.produce("normal", b"%d" % written, partition=0, on_delivery=lambda error, _: failures.append(error))
+        assert producer.flush(10) == 0
+        slowest, written = max(slowest, time.monotonic() - begin), written + 1
+        read += numbers_in(consumer.consume(100, 0.01))
+    assert min([attacker.stop() for attacker in attackers]) > 100
+    while len(read) < written:
+        read += (more := numbers_in(consumer.consume(100, 10.0)))
+        assert more
+    consumer.close()
+    del producer
+    assert read == list(range(written))
+    assert set(failures) == {None}
+    assert slowest < 5.0
+    # A member's session may take up to half an hour.
+    await check_nothing_left(own_served, sockets, memory, ("fetch", "produce", "admin", "read"))
+
+
+def numbers_in(messages: list[confluent_kafka.Message]) -> list[int]:
+    assert [message.error() for message in messages] == [None] * len(messages)
+    return [int(message.value() or b"") for message in messages]
