@@ -24,14 +24,16 @@ def _load(name: str) -> None:
 
 if TYPE_CHECKING:  # mypy has examples/ on its path
     from broker.groups import GroupSettings
+    from broker.records import shared
     from broker.replication import Partition, Settings
     from broker.server import Broker, BrokerSettings
     from broker.wire import VERSIONS
 else:
     _load("broker_example")
     from broker_example.groups import GroupSettings
+    from broker_example.records import shared
     from broker_example.replication import Partition, Settings
     from broker_example.server import Broker, BrokerSettings
     from broker_example.wire import VERSIONS
 
-__all__ = ["ROOT", "VERSIONS", "Broker", "BrokerSettings", "GroupSettings", "Partition", "Settings"]
+__all__ = ["ROOT", "VERSIONS", "Broker", "BrokerSettings", "GroupSettings", "Partition", "Settings", "shared"]

@@ -7,11 +7,13 @@ import time
 
 import aiokafka
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from .asks import batch, create, fetch, fetch_values, produce, values_in
 from .conftest import Start
-from .inside import Broker, BrokerSettings
+from .inside import Broker, BrokerSettings, shared
 from .waits import until
 from .wires import Wire
 
@@ -34,6 +36,20 @@ async def test_fetch_is_answered_when_min_bytes_are_there(broker: Broker, wire: 
         await produce(wire, "t", batch(b"y" * 100))
         found = (await consumer.receive()).responses[0].partitions[0]
         assert values_in(found.records) == [b"x" * 100, b"y" * 100]
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**9), st.floats(0, 0.09))
+def test_fetches_that_begin_at_nearly_the_same_time_end_together(wait_ms: int, now: int, later: float) -> None:
+    wait, begins = wait_ms / 1000, (now, now + later * wait_ms / 1000)
+    first, second = (begin + shared(wait, begin) for begin in begins)
+    step = wait / 10
+    assert second - first == pytest.approx(0, abs=1e-6) or second - first == pytest.approx(step, abs=1e-6)
+    assert all(wait <= shared(wait, begin) <= wait + step + 1e-6 for begin in begins)
+
+
+@pytest.mark.parametrize("wait", [0.0, -1.0])
+def test_fetch_that_must_not_wait_does_not(wait: float) -> None:
+    assert shared(wait, 1.0) == wait
 
 
 async def test_fetch_with_too_few_bytes_is_answered_at_its_deadline(wire: Wire) -> None:
