@@ -128,9 +128,9 @@ def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
     dropped = lost[lost.what == "dropped"]
     timed, whole = dropped[dropped.minute.notna()], dropped[dropped.minute.isna()]
     at, midnights = epoch(timed.minute), epoch(pd.to_datetime(whole.date, utc=True))
-    busy = pd.unique(np.concatenate([epoch(minutes.minute), at]))
-    silent = np.setdiff1d(midnights, pd.unique(busy // DAY) * DAY)
-    seen = np.sort(np.concatenate([busy, silent]))
+    busy: Any = pd.unique(np.concatenate([epoch(minutes.minute), at]))
+    days: Any = pd.unique(busy // DAY) * DAY
+    seen = np.sort(np.concatenate([busy, np.setdiff1d(midnights, days)]))
     values = whole.rows.groupby(midnights).sum().reindex(seen // DAY * DAY).fillna(0).to_numpy(float)
     np.add.at(values, np.searchsorted(seen, at), timed.rows)
     source = limits.source("max_dropped_rows")
