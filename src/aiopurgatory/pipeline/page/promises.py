@@ -128,8 +128,8 @@ def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
     dropped = lost[lost.what == "dropped"]
     timed, whole = dropped[dropped.minute.notna()], dropped[dropped.minute.isna()]
     at, midnights = epoch(timed.minute), epoch(pd.to_datetime(whole.date, utc=True))
-    busy: Any = pd.unique(np.concatenate([epoch(minutes.minute), at]))
-    days = pd.unique(busy // DAY * DAY)
+    busy = np.asarray(pd.unique(np.concatenate([epoch(minutes.minute), at])))
+    days = np.unique(busy // DAY * DAY)
     seen = np.sort(np.concatenate([busy, np.setdiff1d(midnights, days)]))
     values = whole.rows.groupby(midnights).sum().reindex(seen // DAY * DAY).fillna(0).to_numpy(float)
     np.add.at(values, np.searchsorted(seen, at), timed.rows)
