@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.spark.failures import TRACE, JobFailedError, plain_errors
@@ -74,6 +75,14 @@ def test_java_fails_says_the_deepest_cause(spark: Spark, tmp_path: Path) -> None
     line = failed(tmp_path, lambda: spark().sql("SELECT id / 0 FROM range(1)").collect())
     assert "DIVIDE_BY_ZERO" in line
     assert "\tat" not in line
+
+
+@pytest.mark.parametrize("call", ["sending", "receiving", "sending or receiving"])  # it depends on when Java dies
+def test_java_dies_in_a_call_says_so(tmp_path: Path, call: str) -> None:
+    def job() -> None:
+        raise Py4JNetworkError(f"Error while {call}", ConnectionResetError(104, "Connection reset by peer"))
+
+    assert failed(tmp_path, job).startswith("Java died, probably because memory ran out: ")
 
 
 @pytest.fixture

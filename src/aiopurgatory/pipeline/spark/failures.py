@@ -17,7 +17,10 @@ _LONGEST: Final = 300
 _LOG_BYTES: Final = 1_000_000
 _HEAP: Final = r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit|Total memory usage .* exceeds"
 _WORKER: Final = r"Python worker exited unexpectedly|ExecutorLostFailure|^MemoryError|: MemoryError|ArrowMemoryError"
-_GONE: Final = r"Answer from Java side is empty|Error while obtaining a new communication channel|Connection refused"
+_GONE: Final = (
+    r"Answer from Java side is empty|Error while (?:sending|receiving)|"
+    r"Error while obtaining a new communication channel|Connection refused"
+)
 _NO_SERVER: Final = r"StatusCode\.UNAVAILABLE"
 _OWN: Final = r"^aiopurgatory\.[\w.]*\.(\w+Error): (.+)$"
 _PYTHON: Final = r"^(?:\w+\.)*((?!Py4J)\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
