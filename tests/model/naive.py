@@ -302,8 +302,10 @@ class NaivePurgatory:
         self.expiring, ended = True, 0
         while self.expire_again:
             self.expire_again = False
+            asked = [op for op in self.pending if op.last_try]
             for op in self.in_any_order(self.pending):
-                if not op.last_try:  # else it is being asked further up, and expires then
+                # One in its last try further up expires then. If it is rescheduled meanwhile, its turn may have passed.
+                if not op.last_try and (op not in asked or self.side.tries_next(op)):
                     ended += self.expire(op)
         self.expiring = False
         return ended
@@ -376,8 +378,11 @@ class NaiveSide(Side):
         """It has no structures that could be wrong."""
 
     def next_tried(self, ops: list[NaiveOp]) -> NaiveOp:
-        hint = self.real.log[len(self.log)] if len(self.log) < len(self.real.log) else ()
-        return next((op for op in ops if hint[1:2] == (op.n,)), ops[0])
+        return next(filter(self.tries_next, ops), ops[0])
+
+    def tries_next(self, op: NaiveOp) -> bool:
+        entry = next(iter(self.real.log[len(self.log) :]), ("",))
+        return str(entry[0]).endswith("_try") and entry[1] == op.n
 
     def next_checked(self, keys: dict[str, list[NaiveOp]]) -> str:
         """The key whose operations the real side tries next, as far as its log tells."""
