@@ -14,10 +14,11 @@ from typing import Any
 
 from broker.answers import Key
 from broker.errors import KafkaError
+from broker.fetches import Fetched
 from broker.replication import Partition, Read, Settings, View, What
 from broker.server import Broker
 
-from aiopurgatory.operations import Readable, Replicas, SourceError
+from aiopurgatory.operations import Replicas, SourceError
 
 Waiters = set[asyncio.Event]
 
@@ -55,9 +56,12 @@ class EventPartition(Partition):
             event.set()
 
     async def read(self, what: What, offset: int, max_bytes: int, timeout: float) -> Read | SourceError:
-        views = {(self.topic, self.number): (View(self, what, max_bytes), offset)}
-        await wait_until(lambda: is_enough(views, 1), [self.waiters[what]], timeout)
-        return read_all(views, max_bytes)[self.topic, self.number]
+        view = View(self, what, max_bytes)
+        try:
+            await wait_until(lambda: view.readable(offset) > 0, [self.waiters[what]], timeout)
+            return view.read(offset, max_bytes)
+        except SourceError as error:
+            return error.with_traceback(None)
 
     def _drop(self, follower: int) -> None:
         super()._drop(follower)
@@ -100,12 +104,10 @@ class EventBroker(Broker):
             answers[key] = TimeoutError()
         return {key: answers[key] for key in required}
 
-    async def read(
-        self, views: Mapping[Key, tuple[Readable[Read], int]], timeout: float, min_bytes: int, max_bytes: int
-    ) -> dict[Key, Read | SourceError]:
-        least = min(min_bytes, max_bytes)
-        await wait_until(lambda: is_enough(views, least) or self.connections.is_stopping, self._waiters(views), timeout)
-        return read_all(views, max_bytes)
+    async def read(self, fetched: Fetched, min_bytes: int, timeout: float) -> Fetched:
+        waiters = self._waiters(fetched.partitions)
+        await wait_until(lambda: fetched.has(min_bytes) or self.connections.is_stopping, waiters, timeout)
+        return fetched
 
     def _waiters(self, keys: Iterable[Key]) -> list[Waiters]:
         """Those of the partitions that there are; a request for others does not wait."""
@@ -118,24 +120,3 @@ class EventBroker(Broker):
             assert isinstance(partition, EventPartition)
             found.append(partition.waiters["committed"])
         return found
-
-
-def is_enough(views: Mapping[Key, tuple[Readable[Read], int]], min_bytes: int) -> bool:
-    """Whether *min_bytes* can be read, or a source has an error to report."""
-    try:
-        return sum(view.readable(offset) for view, offset in views.values()) >= min_bytes
-    except SourceError:
-        return True
-
-
-def read_all(views: Mapping[Key, tuple[Readable[Read], int]], max_bytes: int) -> dict[Key, Read | SourceError]:
-    """The records of each, or its error: *max_bytes* in all."""
-    answers: dict[Key, Read | SourceError] = {}
-    for key, (view, offset) in views.items():
-        try:
-            size = min(view.readable(offset), max_bytes)
-            answers[key] = view.read(offset, size)
-            max_bytes -= size
-        except SourceError as error:
-            answers[key] = error.with_traceback(None)
-    return answers

@@ -1,46 +1,67 @@
-"""Connections: frames in, frames out. As in Kafka, a connection's requests are handled in order."""
+"""Connections: frames in, frames out. As in Kafka, a connection's requests are handled in order.
+
+A request that waits takes no task of its own: its operation has a callback, which writes the answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Final
+from typing import Any, Final, cast
+
+from aiopurgatory import DeadlineError, Purgatory
 
 from . import wire
 from .answers import Values
-from .room import Room
+from .room import Room, Unread
 
 _LENGTH: Final = 4
 #: Smaller requests need no room: a connection's buffer may have as many bytes anyway.
 _SMALL: Final = 64 << 10
-#: A large request has room that others may wait for. It must arrive at this rate, after so many seconds.
+#: A large request has room that others may wait for. It must arrive at this rate, after so many seconds. A large
+#: answer must be read at the same rate, once there is no room for others.
 _BYTES_PER_SECOND: Final = 1 << 20
 _GRACE: Final = 5.0
 #: Seconds that waiting requests have to be answered, and the answers to be read, when the broker stops.
 _DRAIN: Final = 5.0
+#: Requests of one client that are handled before others have a turn.
+_MOST_AT_ONCE: Final = 16
+_ALL_CLOSED: Final = "all closed"
 
 logger = logging.getLogger("broker")
 
-Answer = Callable[[wire.Request], Awaitable[Values | None]]
+#: The values of an answer, or a wait for them. None: the client expects no answer.
+Answered = Values | Awaitable[Values | None] | None
 
 
 class Connections:
     """All connections of a broker.
 
     Args:
-        answer: returns the values of each answer.
+        purgatory: holds the waits of connections: for room, bytes and the end.
+        answer: handles a request.
         max_request: the most bytes of a request. A larger one closes its connection.
-        room: the bytes of large requests that are being read.
+        max_reading: the most bytes of large requests that are read at the same time.
+        max_unread: the most bytes of answers that clients have not read. Above it, fetches get no records.
     """
 
-    def __init__(self, answer: Answer, max_request: int, room: Room) -> None:
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        answer: Callable[[wire.Request], Answered],
+        *,
+        max_request: int,
+        max_reading: int,
+        max_unread: int,
+    ) -> None:
         self.host = ""
         self.port = 0
+        self.purgatory = purgatory
         self.answer = answer
         self.max_request = max_request
-        self.room = room
+        self.room = Room(purgatory, max(max_reading, max_request))
+        self.unread = Unread(max_unread)
         self.grace = _GRACE
         self.is_stopping = False
         self._server: asyncio.Server | None = None
@@ -49,8 +70,20 @@ class Connections:
     async def listen(self, host: str, port: int) -> None:
         """Start listening. Raises: OSError: the port is taken."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self, self._open), host, port)
+        self._server = await loop.create_server(lambda: _Connection(self, loop), host, port)
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
+
+    def opened(self, connection: _Connection) -> None:
+        self._open.add(connection)
+
+    def closed(self, connection: _Connection) -> None:
+        self.unread.discard(connection)
+        self._open.discard(connection)
+        self.purgatory.check_and_complete(_ALL_CLOSED)
+
+    def seconds_for(self, size: int) -> float:
+        """Return the seconds in which *size* bytes must come or be read."""
+        return self.grace + size / _BYTES_PER_SECOND
 
     def stop_listening(self) -> None:
         """Accept no more connections, and close each one after its current answer."""
@@ -58,95 +91,173 @@ class Connections:
         if self._server:
             self._server.close()
         for connection in list(self._open):
-            connection.close_if_idle()
+            connection.stop()
 
     async def drain(self) -> None:
         """Wait until all requests are answered, the answers read, and all connections closed."""
-        tasks = [connection.task for connection in self._open if connection.task]
-        if tasks:
-            await asyncio.wait(tasks, timeout=_DRAIN)
-        for connection in list(self._open):  # its client does not read its answer
-            connection.abort()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for timeout in (_DRAIN, None):
+            if self._open:
+                await self.purgatory.wait_for(lambda: not self._open, [_ALL_CLOSED], timeout=timeout, default=None)
+            for connection in list(self._open):
+                connection.abort("does not read its answer")
 
 
-class _Connection(asyncio.StreamReaderProtocol):
+class _Connection(asyncio.Protocol):
     """One client. When it disconnects, its waiting request is cancelled."""
 
-    def __init__(self, connections: Connections, all_open: set[_Connection]) -> None:
-        super().__init__(asyncio.StreamReader(), self._begin)
-        self.task: asyncio.Task[None] | None = None
+    def __init__(self, connections: Connections, loop: asyncio.AbstractEventLoop) -> None:
         self._connections = connections
-        self._all = all_open
-        self._is_idle = True
+        self._loop = loop
+        self._received = bytearray()
+        self._request: wire.Request | None = None  # is being answered
+        self._waiting: asyncio.Future[Any] | None = None  # for the values of the answer, or for a large request
+        self._has_room = False  # for a large request, of which more bytes are to come
+        #: The bytes of the answer that the client had to read at first; 0: it has read.
+        self.unread = 0
+        self._unread_since = 0.0
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._all.add(self)
-        self.abort = writer.transport.abort
-        self.task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+    # for the transport
 
-    def eof_received(self) -> bool:
-        """Close the transport: a client that stops sending counts as disconnected."""
-        super().eof_received()
-        return False
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._all.discard(self)
-        if self.task:
-            self.task.cancel()
+        self._connections.closed(self)
+        if self._waiting:
+            self._waiting.cancel()
 
-    def close_if_idle(self) -> None:
-        """End the connection if no request of it waits for an answer."""
-        if self._is_idle and self.task:
-            self.task.cancel()
+    def pause_writing(self) -> None:
+        self.unread, self._unread_since = self._transport.get_write_buffer_size(), self._loop.time()
+        self._connections.unread.add(self)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def resume_writing(self) -> None:
+        self._connections.unread.discard(self)
+        self.unread = 0
+        self._go_on()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if self._has_room:
+            self._connections.purgatory.check_and_complete(self)
+        elif self._waiting is None:
+            self._go_on()
+        if len(self._received) > _SMALL and not self._has_room:
+            self._transport.pause_reading()
+
+    # for the broker
+
+    def stop(self) -> None:
+        """Close the connection once the current request is answered."""
+        if self._request is None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection at once."""
+        logger.warning("%s: %s; the connection is closed", self._name(), reason)
+        self._transport.abort()
+
+    def reads_too_slowly(self) -> bool:
+        """Return True if the client takes longer for its answer than a large request may take."""
+        was_read = self.unread - self._transport.get_write_buffer_size()
+        return self._loop.time() > self._unread_since + self._connections.seconds_for(was_read)
+
+    # requests
+
+    def _go_on(self) -> None:
+        """Handle the requests that have arrived, until one has to wait, or its answer to be read."""
         try:
-            while not self._connections.is_stopping:
-                request = await self._next(reader)
-                self._is_idle = False
-                values = await self._connections.answer(request)
-                if values is not None:
-                    writer.write(wire.answer(request, values))
-                    await writer.drain()
-                self._is_idle = True
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has disconnected
-        except wire.WireError as error:
-            logger.warning("%s: %s; the connection is closed", _name(writer), error)
-        except Exception:
-            logger.exception("%s: the connection is closed", _name(writer))
-        finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()  # until the client has read its answer
+            for _ in range(_MOST_AT_ONCE):
+                if self._connections.is_stopping:
+                    self.stop()
+                if self._waiting or self.unread or self._transport.is_closing() or not self._begin():
+                    return
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._loop.call_soon(self._go_on)
 
-    async def _next(self, reader: asyncio.StreamReader) -> wire.Request:
-        size = int.from_bytes(await reader.readexactly(_LENGTH), signed=True)
+    def _begin(self) -> bool:
+        """Handle the next request. Returns: False if it has not arrived yet."""
+        if len(self._received) < _LENGTH:
+            return False
+        size = int.from_bytes(self._received[:_LENGTH], signed=True)
         if not 0 <= size <= self._connections.max_request:
             raise wire.WireError(f"a request must have 0 to {self._connections.max_request} bytes, got {size}")
-        if size <= _SMALL:
-            return wire.parse(await reader.readexactly(size))
+        if size > _SMALL:
+            self._wait(self._arrived(size))
+            return True
+        if len(self._received) < _LENGTH + size:
+            return False
+        self._handle(self._taken(size))
+        return True
+
+    def _taken(self, size: int) -> bytes:
+        """Take the next request out of what was received."""
+        frame = bytes(self._received[_LENGTH : _LENGTH + size])
+        del self._received[: _LENGTH + size]
+        self._transport.resume_reading()
+        return frame
+
+    async def _arrived(self, size: int) -> bytes:
+        """Wait for room, and then until a large request has arrived."""
         async with self._connections.room.taken(size):
-            return wire.parse(await self._large(reader, size))
+            self._has_room = True
+            self._transport.resume_reading()
+            try:
+                await self._all_bytes(size)
+            finally:
+                self._has_room = False
+            return self._taken(size)
 
-    async def _large(self, reader: asyncio.StreamReader, size: int) -> bytes:
-        end = asyncio.get_running_loop().time() + self._connections.grace
-        found = bytearray()
+    async def _all_bytes(self, size: int) -> None:
+        begin, data = self._loop.time(), self._received
+        while (found := len(data)) < _LENGTH + size:
+            left = begin + self._connections.seconds_for(found) - self._loop.time()
+            try:
+                await self._connections.purgatory.wait_for(lambda: len(data) > found, [self], timeout=left)
+            except DeadlineError:
+                raise wire.WireError(f"a request of {size} bytes arrives too slowly, got {found}") from None
+
+    def _handle(self, frame: bytes) -> None:
+        self._request = wire.parse(frame)
+        values = self._connections.answer(self._request)
+        if values is None or isinstance(values, Values):
+            self._write(values)
+        else:
+            self._wait(values)
+
+    def _wait(self, wait: Awaitable[Any]) -> None:
+        # An operation is a future already. A coroutine becomes a task.
+        self._waiting = asyncio.ensure_future(wait, loop=self._loop)
+        self._waiting.add_done_callback(self._ended)
+
+    def _ended(self, waiting: asyncio.Future[Any]) -> None:
+        """Go on after a wait."""
+        self._waiting = None
+        if waiting.cancelled():  # the client has disconnected
+            return
         try:
-            async with asyncio.timeout_at(end) as deadline:
-                while len(found) < size:
-                    part = await reader.read(size - len(found))
-                    if not part:
-                        raise asyncio.IncompleteReadError(b"", size)
-                    found += part
-                    deadline.reschedule(end + len(found) / _BYTES_PER_SECOND)
-        except TimeoutError:
-            raise wire.WireError(f"a request of {size} bytes arrives too slowly, got {len(found)}") from None
-        return bytes(found)
+            if self._request is None:
+                self._handle(waiting.result())
+            else:
+                self._write(waiting.result())
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._go_on()
 
+    def _write(self, values: Values | None) -> None:
+        request, self._request = self._request, None
+        if request and values is not None and not self._transport.is_closing():
+            self._transport.write(wire.answer(request, values))
 
-def _name(writer: asyncio.StreamWriter) -> str:
-    host, port, *_ = writer.get_extra_info("peername") or ("a client", 0)
-    return f"{host}:{port}"
+    def _fail(self, error: Exception) -> None:
+        """Close the connection: the request cannot be answered."""
+        is_known = isinstance(error, wire.WireError)
+        logger.warning("%s: %s; the connection is closed", self._name(), error, exc_info=None if is_known else error)
+        self._transport.close()
+
+    def _name(self) -> str:
+        host, port, *_ = self._transport.get_extra_info("peername") or ("a client", 0)
+        return f"{host}:{port}"

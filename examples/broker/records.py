@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from aiopurgatory.operations import Replicas, SourceError
+from aiopurgatory.operations import Replicas
 
 from .answers import OK, Key, Values, by_topic, partitions
 from .errors import KafkaError, code_of
+from .fetches import Fetched
 from .replication import Partition, Read, View
 from .wire import Request, WireError
 
@@ -27,24 +30,30 @@ _SLACK: Final = 0.1
 # The first version of ListOffsets that may ask for the record with the highest timestamp.
 _ASKS_HIGHEST: Final = 7
 
+#: For each partition that was appended to, its replicas and the offset that they must reach; or the error.
+Required = dict[Key, tuple[Replicas[int], int] | Exception]
 
-async def produce(broker: Broker, request: Request) -> Values | None:
+
+def produce(broker: Broker, request: Request) -> Values | Awaitable[Values] | None:
     acks, timeout = request.body.acks, request.body.timeout.total_seconds()
     bases, required = _appended(broker, request.body)
     request.body = None  # the log has the records; a wait needs no second copy of them
-    is_for_all = acks == -1 and bool(required)
-    errors = await broker.acked(required, timeout) if is_for_all else _refused(required)
+    if acks == -1 and required:
+        return _acked(broker, bases, required, timeout)
+    errors = {key: need if isinstance(need, Exception) else None for key, need in required.items()}
     if acks == 0:
         _close_if_refused(errors)
         return None
-    answers = {key: _produced(key[1], code_of(error), bases.get(key, -1)) for key, error in errors.items()}
-    return Values(responses=by_topic(answers, parts="partition_responses"))
+    return _produced(bases, errors)
 
 
-def _appended(broker: Broker, body: Any) -> tuple[dict[Key, int], dict[Key, tuple[Replicas[int], int] | Exception]]:
+async def _acked(broker: Broker, bases: Mapping[Key, int], required: Required, timeout: float) -> Values:
+    return _produced(bases, await broker.acked(required, timeout))
+
+
+def _appended(broker: Broker, body: Any) -> tuple[dict[Key, int], Required]:
     """Append the batches. Returns: the offset of each, and the argument of broker.acked()."""
-    bases = dict[Key, int]()
-    required: dict[Key, tuple[Replicas[int], int] | Exception] = {}
+    bases, required = dict[Key, int](), Required()
     for topic, part in partitions(body.topic_data, parts="partition_data"):
         key = topic, part.index
         try:
@@ -58,10 +67,6 @@ def _appended(broker: Broker, body: Any) -> tuple[dict[Key, int], dict[Key, tupl
     return bases, required
 
 
-def _refused(required: Mapping[Key, object]) -> dict[Key, Exception | None]:
-    return {key: need if isinstance(need, Exception) else None for key, need in required.items()}
-
-
 def _close_if_refused(errors: Mapping[Key, Exception | None]) -> None:
     """Raises: WireError: there is an error, and this is the only way to tell the client, as in Kafka."""
     for (topic, number), error in errors.items():
@@ -69,31 +74,28 @@ def _close_if_refused(errors: Mapping[Key, Exception | None]) -> None:
             raise WireError(f"a batch for {topic}-{number} was refused with {error}, and acks=0 expects no answer")
 
 
-def _produced(number: int, code: ErrorCode, base: int) -> Values:
-    return Values(index=number, error_code=code, base_offset=base if code == OK else -1)
+def _produced(bases: Mapping[Key, int], errors: Mapping[Key, Exception | None]) -> Values:
+    answers = {}
+    for key, error in errors.items():
+        code = code_of(error)
+        answers[key] = Values(index=key[1], error_code=code, base_offset=bases[key] if code == OK else -1)
+    return Values(responses=by_topic(answers, parts="partition_responses"))
 
 
-async def fetch(broker: Broker, request: Request) -> Values:
+def fetch(broker: Broker, request: Request) -> Values | Awaitable[Values]:
     body = request.body
     if getattr(body, "session_id", 0):  # no sessions: the client retries with a full request
         return Values(error_code=ErrorCode.fetch_session_id_not_found, session_id=0, responses=())
-    names = [_name(broker, topic) for topic in body.topics]
-    views = {
-        (name, part.partition): (_view(broker, name, part), part.fetch_offset)
-        for name, topic in zip(names, body.topics, strict=True)
-        for part in topic.partitions
-    }
-    found: dict[Key, Read | SourceError] = {}
-    if views:
-        timeout = shared(body.max_wait.total_seconds(), asyncio.get_running_loop().time())
-        most = max(min(body.max_bytes, broker.settings.max_answer), 0)
-        found = await broker.read(views, timeout, max(body.min_bytes, 0), most)
-    answers = {key: _fetched(key[1], read) for key, read in found.items()}
-    responses = by_topic(answers, name="topic")
-    ids = {name: getattr(topic, "topic_id", None) for name, topic in zip(names, body.topics, strict=True)}
-    for each in responses:
-        each.topic_id = ids[each.topic]
-    return Values(error_code=OK, session_id=0, responses=responses)
+    parts, ids = dict[Key, tuple[View | _Nothing, int]](), dict[str, UUID]()
+    for topic in body.topics:
+        name = _name(broker, topic, ids)
+        for part in topic.partitions:
+            parts[name, part.partition] = _view(broker, name, part), part.fetch_offset
+    most = max(min(body.max_bytes, broker.settings.max_answer), 0)
+    fetched = Fetched(parts, ids, most, broker.connections.unread.room)
+    if not parts:
+        return fetched
+    return broker.read(fetched, max(body.min_bytes, 0), shared(body.max_wait.total_seconds(), time.monotonic()))
 
 
 def shared(timeout: float, now: float) -> float:
@@ -105,11 +107,13 @@ def shared(timeout: float, now: float) -> float:
     return max(timeout, -(-(now + timeout) // step) * step - now) if step > 0 else timeout
 
 
-def _name(broker: Broker, topic: Any) -> str:
+def _name(broker: Broker, topic: Any, ids: dict[str, UUID]) -> str:
     """Return the name of a topic in a fetch; of an unknown id, one that no topic has."""
     if hasattr(topic, "topic"):
         return str(topic.topic)
-    return broker.topics.name_of(topic.topic_id) or f"id {topic.topic_id}"
+    name = broker.topics.name_of(topic.topic_id) or f"id {topic.topic_id}"
+    ids[name] = topic.topic_id
+    return name
 
 
 class _Nothing:
@@ -130,21 +134,6 @@ def _view(broker: Broker, topic: str, part: Any) -> View | _Nothing:
         return View(broker.partition(topic, part.partition), "committed", max(part.partition_max_bytes, 0))
     except KafkaError as error:
         return _Nothing(error)
-
-
-def _fetched(number: int, read: Read | SourceError) -> Values:
-    if isinstance(read, SourceError):
-        code, read = code_of(read), Read(b"", -1, -1)
-    else:
-        code = OK
-    return Values(
-        partition_index=number,
-        error_code=code,
-        high_watermark=read.high_watermark,
-        last_stable_offset=read.high_watermark,
-        log_start_offset=read.start,
-        records=read.records,
-    )
 
 
 async def list_offsets(broker: Broker, request: Request) -> Values:

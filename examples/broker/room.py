@@ -1,11 +1,11 @@
-"""A bound on the bytes of large requests in all connections. A request that has to wait is not read meanwhile."""
+"""Bounds on the bytes that all connections together keep: of large requests, and of answers that were not read."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from aiopurgatory import Purgatory
 
@@ -13,7 +13,10 @@ _KEY: Final = "room"
 
 
 class Room:
-    """Bytes that requests take while they are read: *most* in all, first come, first served."""
+    """Bytes that requests take while they are read: *most* in all, first come, first served.
+
+    A request that has to wait is not read meanwhile.
+    """
 
     def __init__(self, purgatory: Purgatory, most: int) -> None:
         self._purgatory = purgatory
@@ -31,3 +34,39 @@ class Room:
         finally:
             self._free += size
             self._purgatory.check_and_complete(_KEY)
+
+
+class Writer(Protocol):
+    """A connection, as Unread sees it."""
+
+    unread: int
+
+    def reads_too_slowly(self) -> bool: ...
+
+    def abort(self, reason: str) -> None: ...
+
+
+class Unread:
+    """Answers that clients have not read: records for more than *most* bytes are not sent."""
+
+    def __init__(self, most: int) -> None:
+        self._room = most
+        self._writers: set[Writer] = set()
+
+    def add(self, writer: Writer) -> None:
+        """Note that a client has *writer.unread* bytes to read."""
+        self._writers.add(writer)
+        self._room -= writer.unread
+
+    def discard(self, writer: Writer) -> None:
+        """Note that a client has read its answer, or has left."""
+        if writer in self._writers:
+            self._writers.remove(writer)
+            self._room += writer.unread
+
+    def room(self) -> int:
+        """Return how many bytes may be sent. If there is no room, disconnect the clients that read too slowly."""
+        if self._room <= 0:
+            for writer in [each for each in self._writers if each.reads_too_slowly()]:
+                writer.abort("reads its answer too slowly")
+        return max(self._room, 0)

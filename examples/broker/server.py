@@ -11,19 +11,19 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from aiopurgatory import Observer, Purgatory
-from aiopurgatory.operations import Readable, Replicas, SourceError, fetch, produce
+from aiopurgatory.operations import Replicas, produce
 
 from . import admin, configs, listing, members, records, topics
-from .answers import Key, Values
+from .answers import Key
 from .catalog import Catalog
-from .connections import Connections
+from .connections import Answered, Connections
 from .errors import KafkaError
+from .fetches import DelayedFetch, Fetched
 from .groups import Group, GroupSettings
-from .replication import Partition, Read, Settings
-from .room import Room
+from .replication import Partition, Settings
 from .wire import Request
 
-Handler = Callable[["Broker", Request], Values | Awaitable[Values | None]]
+Handler = Callable[["Broker", Request], Answered]
 
 HANDLERS: Final[Mapping[str, Handler]] = {
     "api_versions": topics.api_versions,
@@ -63,8 +63,9 @@ class BrokerSettings:
     #: The most bytes of a request, and of all requests above 64 KiB that are being read.
     max_request: int = 100 << 20
     max_reading: int = 256 << 20
-    #: The most bytes of records in an answer. A slow reader keeps an answer in memory until it has read it.
+    #: The most bytes of records in an answer, and of all answers that clients have not read.
     max_answer: int = 55 << 20
+    max_unread: int = 256 << 20
     partition: Settings = field(default_factory=Settings)
     group: GroupSettings = field(default_factory=GroupSettings)
 
@@ -87,8 +88,13 @@ class Broker:
         self.groups: dict[str, Group] = {}
         # A producer that outlives a broker keeps its id, which the next broker must not give to another one.
         self.producer_ids = itertools.count(secrets.randbits(62))
-        room = Room(self.reads, max(chosen.max_reading, chosen.max_request))
-        self.connections = Connections(self._answer, chosen.max_request, room)
+        self.connections = Connections(
+            self.reads,
+            lambda request: HANDLERS[request.api](self, request),
+            max_request=chosen.max_request,
+            max_reading=chosen.max_reading,
+            max_unread=chosen.max_unread,
+        )
 
     @property
     def host(self) -> str:
@@ -120,11 +126,6 @@ class Broker:
         for purgatory in self.purgatories:
             await purgatory.aclose()
 
-    async def _answer(self, request: Request) -> Values | None:
-        """Return the values of the answer; None: the client expects no answer."""
-        found = HANDLERS[request.api](self, request)
-        return found if isinstance(found, Values) else await found
-
     # waits
 
     async def acked(
@@ -133,13 +134,9 @@ class Broker:
         """Wait until all in-sync replicas have the *required* offsets. Returns: the error of each partition."""
         return await produce(self.acks, required, timeout=timeout)
 
-    async def read(
-        self, views: Mapping[Key, tuple[Readable[Read], int]], timeout: float, min_bytes: int, max_bytes: int
-    ) -> dict[Key, Read | SourceError]:
-        """Wait until *views* together have *min_bytes* to read. Returns: the records or the error of each."""
-        positions = {("committed", *key): position for key, position in views.items()}
-        found = await fetch(self.fetches, positions, timeout=timeout, min_bytes=min_bytes, max_bytes=max_bytes)
-        return {(topic, number): read for (_, topic, number), read in found.items()}
+    def read(self, fetched: Fetched, min_bytes: int, timeout: float) -> Awaitable[Fetched]:
+        """Wait until *min_bytes* can be read."""
+        return self.fetches.watch(DelayedFetch(fetched, min_bytes, timeout), fetched.keys)
 
     # topics
 

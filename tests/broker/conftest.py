@@ -68,5 +68,5 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
     """Connections are tested on both loops, if the broker runs on the test's; for the rest, once is enough."""
-    is_about_connections = item.path.stem in ("test_leaving", "test_misbehaving")
+    is_about_connections = item.path.stem in ("test_large_requests", "test_leaving", "test_misbehaving", "test_unread")
     return None if is_about_connections else {"asyncio": asyncio.new_event_loop}

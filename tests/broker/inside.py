@@ -23,6 +23,8 @@ def _load(name: str) -> None:
 
 
 if TYPE_CHECKING:  # mypy has examples/ on its path
+    from broker.answers import Values
+    from broker.fetches import DelayedFetch, Fetched
     from broker.groups import GroupSettings
     from broker.records import shared
     from broker.replication import Partition, Settings
@@ -30,10 +32,24 @@ if TYPE_CHECKING:  # mypy has examples/ on its path
     from broker.wire import VERSIONS
 else:
     _load("broker_example")
+    from broker_example.answers import Values
+    from broker_example.fetches import DelayedFetch, Fetched
     from broker_example.groups import GroupSettings
     from broker_example.records import shared
     from broker_example.replication import Partition, Settings
     from broker_example.server import Broker, BrokerSettings
     from broker_example.wire import VERSIONS
 
-__all__ = ["ROOT", "VERSIONS", "Broker", "BrokerSettings", "GroupSettings", "Partition", "Settings", "shared"]
+__all__ = [
+    "ROOT",
+    "VERSIONS",
+    "Broker",
+    "BrokerSettings",
+    "DelayedFetch",
+    "Fetched",
+    "GroupSettings",
+    "Partition",
+    "Settings",
+    "Values",
+    "shared",
+]

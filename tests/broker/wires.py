@@ -46,13 +46,15 @@ VERSIONS: Final = {
 _DEFAULTS: Final = {bool: False, str: "", bytes: b"", timedelta: timedelta(), tuple: ()}
 
 
-def encoded(api: str, values: Mapping[str, Any], *, version: int | None = None, correlation_id: int = 1) -> bytes:
+def encoded(
+    api: str, values: Mapping[str, Any], *, version: int | None = None, correlation_id: int = 1, client_id: str = "raw"
+) -> bytes:
     """A request, without its length. A field that *values* does not have gets its default, or is empty."""
     schema: Any = load_request_schema(KEYS[api], VERSIONS[api] if version is None else version)
     head: Any = schema.__header_schema__
     names = ("request_api_key", "request_api_version", "correlation_id", "client_id")
     out = io.BytesIO()
-    start = zip(names, (schema.__api_key__, schema.__version__, correlation_id, "raw"), strict=True)
+    start = zip(names, (schema.__api_key__, schema.__version__, correlation_id, client_id), strict=True)
     known = {field.name for field in fields(head)}
     entity_writer(head)(out, head(**{name: value for name, value in start if name in known}))
     entity_writer(schema)(out, _entity(schema, values))

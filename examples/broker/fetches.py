@@ -1,0 +1,113 @@
+"""Fetches of consumers: the operation that waits until there is enough to read, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from datetime import timedelta
+from typing import ClassVar, Final
+from uuid import UUID
+
+from aiopurgatory import DelayedOperation
+from aiopurgatory.operations import Readable
+
+from .answers import OK, Key, Values, by_topic
+from .errors import KafkaError
+from .replication import Read
+
+_THROTTLE: Final = timedelta(seconds=0.1)
+
+
+class Fetched(Values):
+    """The answer to a fetch. It reads the records when it is written: until then, it takes no memory for them.
+
+    Args:
+        parts: for each partition, what to read and from which offset on.
+        ids: of topics that are fetched by id.
+        max_bytes: the most bytes to read in all.
+        room: returns how many bytes there is room for.
+    """
+
+    error_code: ClassVar = OK
+    session_id: ClassVar = 0
+
+    def __init__(
+        self,
+        parts: Mapping[Key, tuple[Readable[Read], int]],
+        ids: Mapping[str, UUID],
+        max_bytes: int,
+        room: Callable[[], int],
+    ) -> None:
+        super().__init__()
+        self._room = room
+        self._parts = parts
+        self._ids = ids
+        self._max_bytes = max_bytes
+
+    @property
+    def partitions(self) -> list[Key]:
+        return list(self._parts)
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The watch keys: records are committed."""
+        return [("committed", topic, number) for topic, number in self._parts]
+
+    def has(self, min_bytes: int) -> bool:
+        """Return True if as many bytes can be read, or all that fit in, or if a partition has an error."""
+        readable = 0
+        for view, offset in self._parts.values():
+            try:
+                readable += view.readable(offset)
+            except KafkaError:
+                return True
+        return readable >= min(min_bytes, self._max_bytes)
+
+    @property
+    def throttle_time(self) -> timedelta:  # type: ignore[override]
+        """How long the client shall wait before its next request: there is no room for records."""
+        return timedelta() if self._room() else _THROTTLE
+
+    @property
+    def responses(self) -> list[Values]:
+        """The records and errors by topic, as they are now."""
+        answers, left = dict[Key, Values](), min(self._max_bytes, self._room())
+        for key, (view, offset) in self._parts.items():
+            try:
+                size = min(view.readable(offset), left)
+                answers[key] = _read(key[1], view.read(offset, size))
+                left -= size
+            except KafkaError as error:
+                answers[key] = _read(key[1], Read(b"", -1, -1), error.code)
+        topics = by_topic(answers, name="topic")
+        for topic in topics:
+            topic.topic_id = self._ids.get(topic.topic)
+        return topics
+
+
+def _read(number: int, read: Read, code: int = OK) -> Values:
+    return Values(
+        partition_index=number,
+        error_code=code,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.high_watermark,
+        log_start_offset=read.start,
+        records=read.records,
+    )
+
+
+class DelayedFetch(DelayedOperation[Fetched]):
+    """Waits until *min_bytes* can be read. With a timeout of 0 it does not wait.
+
+    Source: Kafka DelayedFetch.
+    """
+
+    def __init__(self, fetched: Fetched, min_bytes: int, timeout: float) -> None:
+        super().__init__(timeout)
+        self._fetched = fetched
+        self._min_bytes = min_bytes if timeout > 0 else 0
+
+    def try_complete(self) -> bool:
+        return self._fetched.has(self._min_bytes) and self.force_complete()
+
+    def on_complete(self) -> Fetched:
+        return self._fetched
