@@ -1,7 +1,8 @@
 """python benchmarks/bench_broker.py --compiled build/compiled --json broker.json: a broker with our waits or Events.
 
-*ours* is examples/broker. *event* is the same broker, but its requests wait with asyncio.Event and asyncio.timeout
-(brokers/with_event.py). Everything else is the same: kio reads and writes requests, asyncio's streams carry them.
+*ours* is examples/broker. *event* is the same broker, but each request waits in a task, with asyncio.Event and
+asyncio.timeout (brokers/with_event.py). Everything else is the same: connections, and kio, which reads and writes
+requests.
 
     clients  confluent-kafka: records/s produced with acks=all and consumed, 100 bytes each; latency from produce() to
              the consumer at 200 records/s without linger, and the operations that waited meanwhile

@@ -1,7 +1,8 @@
 """The broker of examples/broker, but its requests wait as one would write it without this library.
 
-Each waiting request has an asyncio.Event in a set of every partition that it waits for. A change of a partition sets
-all Events of its set, and each request then checks its own condition. asyncio.timeout() ends the wait.
+Each waiting request has a task, and an asyncio.Event in a set of every partition that it waits for. A change of a
+partition sets all Events of its set, and each request then checks its own condition. asyncio.timeout() ends the wait.
+(One task for each connection, with asyncio's streams, takes as much CPU time.)
 
 Everything else is the same in both: logs, the replicas' offsets, the sessions of followers, and groups.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import ClassVar, Final
 from uuid import UUID
@@ -10,18 +10,23 @@ from uuid import UUID
 from aiopurgatory import DelayedOperation
 from aiopurgatory.operations import Readable
 
-from .answers import OK, Key, Values, by_topic
+from .answers import OK, Key, Values
 from .errors import KafkaError
 from .replication import Read
 
+_NONE: Final = timedelta()
 _THROTTLE: Final = timedelta(seconds=0.1)
+_NOTHING: Final = Read(b"", -1, -1)
+
+
+Parts = Mapping[int, tuple[Readable[Read], int]]
 
 
 class Fetched(Values):
     """The answer to a fetch. It reads the records when it is written: until then, it takes no memory for them.
 
     Args:
-        parts: for each partition, what to read and from which offset on.
+        topics: for each partition of each topic, what to read and from which offset on.
         ids: of topics that are fetched by id.
         max_bytes: the most bytes to read in all.
         room: returns how many bytes there is room for.
@@ -31,57 +36,49 @@ class Fetched(Values):
     session_id: ClassVar = 0
 
     def __init__(
-        self,
-        parts: Mapping[Key, tuple[Readable[Read], int]],
-        ids: Mapping[str, UUID],
-        max_bytes: int,
-        room: Callable[[], int],
+        self, topics: Mapping[str, Parts], ids: Mapping[str, UUID], max_bytes: int, room: Callable[[], int]
     ) -> None:
-        super().__init__()
-        self._room = room
-        self._parts = parts
+        self._topics = topics
         self._ids = ids
         self._max_bytes = max_bytes
+        self._room = room
 
     @property
     def partitions(self) -> list[Key]:
-        return list(self._parts)
-
-    @property
-    def keys(self) -> list[Hashable]:
-        """The watch keys: records are committed."""
-        return [("committed", topic, number) for topic, number in self._parts]
+        return [(topic, number) for topic, parts in self._topics.items() for number in parts]
 
     def has(self, min_bytes: int) -> bool:
         """Return True if as many bytes can be read, or all that fit in, or if a partition has an error."""
         readable = 0
-        for view, offset in self._parts.values():
-            try:
-                readable += view.readable(offset)
-            except KafkaError:
-                return True
+        for parts in self._topics.values():
+            for view, offset in parts.values():
+                try:
+                    readable += view.readable(offset)
+                except KafkaError:
+                    return True
         return readable >= min(min_bytes, self._max_bytes)
 
     @property
     def throttle_time(self) -> timedelta:  # type: ignore[override]
         """How long the client shall wait before its next request: there is no room for records."""
-        return timedelta() if self._room() else _THROTTLE
+        return _NONE if self._room() else _THROTTLE
 
     @property
     def responses(self) -> list[Values]:
-        """The records and errors by topic, as they are now."""
-        answers, left = dict[Key, Values](), min(self._max_bytes, self._room())
-        for key, (view, offset) in self._parts.items():
-            try:
-                size = min(view.readable(offset), left)
-                answers[key] = _read(key[1], view.read(offset, size))
-                left -= size
-            except KafkaError as error:
-                answers[key] = _read(key[1], Read(b"", -1, -1), error.code)
-        topics = by_topic(answers, name="topic")
-        for topic in topics:
-            topic.topic_id = self._ids.get(topic.topic)
-        return topics
+        """The records and errors of each topic, as they are now."""
+        left = min(self._max_bytes, self._room())
+        answers = []
+        for topic, parts in self._topics.items():
+            found = []
+            for number, (view, offset) in parts.items():
+                try:
+                    size = min(view.readable(offset), left)
+                    found.append(_read(number, view.read(offset, size)))
+                    left -= size
+                except KafkaError as error:
+                    found.append(_read(number, _NOTHING, error.code))
+            answers.append(Values(topic=topic, topic_id=self._ids.get(topic), partitions=found))
+        return answers
 
 
 def _read(number: int, read: Read, code: int = OK) -> Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -86,14 +87,14 @@ def fetch(broker: Broker, request: Request) -> Values | Awaitable[Values]:
     body = request.body
     if getattr(body, "session_id", 0):  # no sessions: the client retries with a full request
         return Values(error_code=ErrorCode.fetch_session_id_not_found, session_id=0, responses=())
-    parts, ids = dict[Key, tuple[View | _Nothing, int]](), dict[str, UUID]()
+    topics, ids = defaultdict[str, dict[int, tuple[View | _Nothing, int]]](dict), dict[str, UUID]()
     for topic in body.topics:
         name = _name(broker, topic, ids)
         for part in topic.partitions:
-            parts[name, part.partition] = _view(broker, name, part), part.fetch_offset
+            topics[name][part.partition] = _view(broker, name, part), part.fetch_offset
     most = max(min(body.max_bytes, broker.settings.max_answer), 0)
-    fetched = Fetched(parts, ids, most, broker.connections.unread.room)
-    if not parts:
+    fetched = Fetched(topics, ids, most, broker.connections.unread.room)
+    if not fetched.partitions:
         return fetched
     return broker.read(fetched, max(body.min_bytes, 0), shared(body.max_wait.total_seconds(), time.monotonic()))
 

@@ -136,7 +136,8 @@ class Broker:
 
     def read(self, fetched: Fetched, min_bytes: int, timeout: float) -> Awaitable[Fetched]:
         """Wait until *min_bytes* can be read."""
-        return self.fetches.watch(DelayedFetch(fetched, min_bytes, timeout), fetched.keys)
+        keys = [("committed", topic, number) for topic, number in fetched.partitions]
+        return self.fetches.watch(DelayedFetch(fetched, min_bytes, timeout), keys)
 
     # topics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
@@ -42,7 +42,11 @@ VERSIONS: Final = {
 }
 KEYS: Final = {name: key for key, name in api_key_map.items() if name in VERSIONS}
 _NAMES: Final = {key: name for name, key in KEYS.items()}
+_LENGTH: Final = 4
 _START: Final = struct.Struct(">hhi")
+#: A consumer repeats these with another correlation id. Of the latest ones, up to so many bytes, the bodies are kept.
+_REPEATED: Final = ("fetch", "heartbeat")
+_MOST_KEPT: Final = 2_048
 _request_schema: Final = cache(load_request_schema)  # each call of kio's function imports a module again
 _response_schema: Final = cache(load_response_schema)
 
@@ -85,29 +89,44 @@ def parse(frame: bytes) -> Request:
         if api == "api_versions":
             return Request(api, 0, correlation_id, "", None)
         raise WireError(f"{api} is supported in versions {oldest} to {newest}, got {version}")
+    read: Any = _read
+    if api in _REPEATED and len(frame) <= _MOST_KEPT:
+        read, frame = _read_repeated, _START.pack(key, version, 0) + frame[_START.size :]
     try:
         if (api, version) == ("offset_commit", 1):
             frame, version = as_version_2(frame), 2  # the answers of both are the same
-        schema = _request_schema(key, version)
-        Frame(frame).check(schema)
-        header, begin = entity_reader(schema.__header_schema__)(frame, 0)
-        body, size = entity_reader(schema)(frame, begin)
+        client_id, body = read(frame, api, version)
     except Exception as error:  # malformed bytes can make kio raise anything
         raise WireError(f"{api} version {version} cannot be read: {type(error).__name__}: {error}") from None
+    return Request(api, version, correlation_id, client_id, body)
+
+
+def _read(frame: bytes, api: str, version: int) -> tuple[str, Any]:
+    """Return the client id and the body."""
+    schema = _request_schema(KEYS[api], version)
+    Frame(frame).check(schema)
+    header, begin = entity_reader(schema.__header_schema__)(frame, 0)
+    body, size = entity_reader(schema)(frame, begin)
     # In a request for all topics, librdkafka writes 3 bytes too many from version 9 on. Kafka ignores them, too.
     has_more = begin + size != len(frame)
     if has_more and not (api == "metadata" and schema.__flexible__):
-        raise WireError(f"{api} version {version} has {len(frame) - begin - size} bytes after its end")
-    return Request(api, version, correlation_id, header.client_id or "", body)
+        raise ValueError(f"there are {len(frame) - begin - size} bytes after its end")
+    return header.client_id or "", body
+
+
+_read_repeated: Final = lru_cache(1 << 10)(_read)
 
 
 def answer(request: Request, values: Any) -> bytes:
     """Return the frame of an answer with its length. Attributes of *values* that the version lacks are ignored."""
     # kio writes any object that has the attributes. To create its own entity would take as long as writing it.
     schema: Any = _response_schema(KEYS[request.api], request.version)
-    header_schema = schema.__header_schema__
-    out = io.BytesIO()
-    entity_writer(header_schema)(out, header_schema(correlation_id=request.correlation_id))
+    out = io.BytesIO(bytes(_LENGTH))
+    out.seek(_LENGTH)
+    out.write(request.correlation_id.to_bytes(4, signed=True))
+    if schema.__header_schema__.__flexible__:
+        out.write(b"\x00")  # no tagged fields
     entity_writer(schema)(out, values)
-    frame = out.getvalue()
-    return len(frame).to_bytes(4) + frame
+    with out.getbuffer() as frame:
+        frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH)
+    return out.getvalue()
