@@ -160,7 +160,8 @@ class _Connection(asyncio.Protocol):
     def reads_too_slowly(self) -> bool:
         """Return True if the client takes longer for its answer than a large request may take."""
         was_read = self.unread - self._transport.get_write_buffer_size()
-        return self._loop.time() > self._unread_since + self._connections.seconds_for(was_read)
+        is_late = self._loop.time() > self._unread_since + self._connections.seconds_for(was_read)
+        return is_late and not self._transport.is_closing()
 
     # requests
 
@@ -194,7 +195,8 @@ class _Connection(asyncio.Protocol):
 
     def _taken(self, size: int) -> bytes:
         """Take the next request out of what was received."""
-        frame = bytes(self._received[_LENGTH : _LENGTH + size])
+        with memoryview(self._received) as received:
+            frame = received[_LENGTH : _LENGTH + size].tobytes()
         del self._received[: _LENGTH + size]
         self._transport.resume_reading()
         return frame
