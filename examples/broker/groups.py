@@ -30,9 +30,13 @@ from aiopurgatory.operations import (
 )
 
 from .errors import KafkaError
+from .kept import Budget, Kept, bytes_of
 
-#: The most letters of a client's or an instance's own name in that of a member.
+#: The most letters of a client's or an instance's own name in that of a member, and of a type of protocols.
 _LONGEST_PREFIX: Final = 255
+_LONGEST_TYPE: Final = 255
+#: Bytes of a session with its timer.
+_SESSION: Final = 2_000
 
 
 @dataclass
@@ -58,6 +62,11 @@ class Member:
     #: Of a static member.
     instance: str | None = None
 
+    @property
+    def size(self) -> int:
+        """Its bytes in memory."""
+        return bytes_of(self.protocol_type, self.instance, *self.protocols, *self.protocols.values())
+
 
 class Sender(NamedTuple):
     """The sender of a request: the name of a member, and the instance id of a static one."""
@@ -82,10 +91,12 @@ class Joined(NamedTuple):
 class Group:
     """One group."""
 
-    def __init__(self, purgatory: Purgatory, name: str, settings: GroupSettings) -> None:
+    def __init__(self, purgatory: Purgatory, name: str, settings: GroupSettings, budget: Budget) -> None:
         self.name = name
         #: (topic, partition) -> committed offset and metadata.
-        self.offsets: dict[tuple[str, int], tuple[int, str]] = {}
+        self.offsets = Kept[tuple[str, int], tuple[int, str]](
+            budget, lambda key, offset: bytes_of(key[0], offset[1]), ErrorCode.invalid_commit_offset_size
+        )
         #: That of the members that joined last.
         self.protocol_type = ""
         self._purgatory = purgatory
@@ -99,10 +110,12 @@ class Group:
         )
         self._sync_key = ("sync", name)
         self._synced = Watermark()  # the latest generation that has a plan
-        self._plan: dict[str, bytes] = {}
-        self._members: dict[str, Member] = {}
+        full = ErrorCode.group_max_size_reached
+        self._plan = Kept[str, bytes](budget, bytes_of, full)
+        self._members = Kept[str, Member](budget, lambda _, member: member.size, full)
         self._instances: dict[str, str] = {}  # the names of static members
-        self._sessions: dict[str, Heartbeats[str]] = {}  # one for each member, which may change its timeout
+        # One for each member, which may change its timeout.
+        self._sessions = Kept[str, Heartbeats[str]](budget, lambda name, _: _SESSION + bytes_of(name), full)
         self._syncing: set[str] = set()  # members that wait for the plan
 
     @property
@@ -148,8 +161,8 @@ class Group:
         """
         self._check_session(session_timeout)
         name = _new_name(client_id)
-        self._expect(name)
         self._begin_session(name, session_timeout)
+        self._expect(name)
         return name
 
     async def join_static(self, instance: str, member: Member) -> tuple[str, Joined]:
@@ -164,15 +177,19 @@ class Group:
         self._refuse(older, member)
         name = _new_name(instance)
         keeps_place = self._may_keep_place(older, member)
+        try:
+            self._keep(name, member)
+        except KafkaError:
+            self._forget(name)
+            raise
         if not self._barrier.replace(older, name):
             self._expect(name)
         self._instances[instance] = name
+        part = self._plan.get(older, b"")
         self._forget(older)
         if not keeps_place:
-            return name, await self.join(name, member)
-        self._members[name] = member
-        self._plan[name] = self._plan.pop(older, b"")
-        self._begin_session(name, member.session_timeout)
+            return name, self._joined(name, await self._wait(name))
+        self._plan[name] = part
         return name, self._joined(name, self._barrier.generation)._replace(older=older)
 
     async def join(self, name: str, member: Member) -> Joined:
@@ -181,47 +198,34 @@ class Group:
         Raises: KafkaError: the member is unknown or fenced, is refused, or was removed meanwhile.
         """
         self._check_name(name, member.instance, self._barrier.members)
+        before = self._members.get(name)
         try:
             self._refuse(name, member)
+            self._keep(name, member)
         except KafkaError:
-            if name not in self._members:  # it has only a name, and no one must wait for it
+            if before is None:  # it has only a name, and no one must wait for it
                 self._remove(name)
             raise
-        before = self._members.get(name)
-        self._members[name] = member
-        self.protocol_type = member.protocol_type
-        self._begin_session(name, member.session_timeout)
         generation = self._barrier.generation
         is_leader = name == self._leader(generation)
         if self._barrier.is_closed or name not in generation.members or is_leader or before != member:
-            self._barrier.rebalance_timeout = max(each.rebalance_timeout for each in self._members.values())
-            self._interrupt_sync()
-            try:
-                generation = await self._barrier.join(name)
-            except GroupFullError:
-                self._forget(name)
-                raise KafkaError(ErrorCode.group_max_size_reached) from None
-            except JoinError:
-                self._check_name(name, member.instance, self._members)
-                raise KafkaError(ErrorCode.unknown_member_id) from None
-            for each in generation.dropped:
-                self._forget(each)
-            self._check_name(name, member.instance, self._members)  # it may have left after the barrier opened
-            self._sessions[name].beat(name)
+            generation = await self._wait(name)
         return self._joined(name, generation)
 
     async def sync(self, sender: Sender, generation: int, plan: Mapping[str, bytes]) -> bytes:
         """Wait for the leader's plan. Returns: the assignment of *sender*.
 
         Args: plan: assignments by member, from the leader; empty from others.
-        Raises: KafkaError: as for check(), or a rebalance began meanwhile.
+        Raises: KafkaError: as for check(), or a rebalance began meanwhile, or there is no room for the plan.
         """
         name = self.check(sender, generation)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
         self._sessions[name].beat(name)
         if name == self._leader(self._barrier.generation) and self._synced.value < generation:
-            self._plan = dict(plan)
+            members = set(self._barrier.generation.members)
+            self._plan.clear()
+            self._plan.put({each: part for each, part in plan.items() if each in members})
             self._synced.value = generation
             self._purgatory.check_and_complete(self._sync_key)
         wait = WatermarkWait(self._synced, generation, self._barrier.rebalance_timeout)
@@ -260,7 +264,8 @@ class Group:
     def commit(self, sender: Sender, generation: int, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
         """Store *offsets*.
 
-        Raises: KafkaError: as for check(), there is no plan yet, or a non-member commits to a group with members.
+        Raises: KafkaError: as for check(), there is no plan yet, a non-member commits to a group with members, or there
+            is no room for them.
         """
         if generation >= 0:
             name = self.check(sender, generation)
@@ -269,11 +274,12 @@ class Group:
                 raise KafkaError(ErrorCode.rebalance_in_progress)
         elif self._barrier.members:
             raise KafkaError(ErrorCode.unknown_member_id)
-        self.offsets.update(offsets)
+        self.offsets.put(offsets)
 
     def forget_topic(self, topic: str) -> None:
         """Forget the offsets of a deleted topic: one of the same name begins anew."""
-        self.offsets = {key: offset for key, offset in self.offsets.items() if key[0] != topic}
+        for key in [key for key in self.offsets if key[0] == topic]:
+            del self.offsets[key]
 
     def close(self) -> None:
         """Answer every waiting member: the broker is stopping."""
@@ -296,7 +302,33 @@ class Group:
         try:
             self._barrier.expect(name)
         except GroupFullError:
+            self._forget(name)
             raise KafkaError(ErrorCode.group_max_size_reached) from None
+
+    def _keep(self, name: str, member: Member) -> None:
+        """Keep what a member says of itself, and begin its session. Raises: KafkaError: there is no room."""
+        self._begin_session(name, member.session_timeout)
+        self._members[name] = member
+        self.protocol_type = member.protocol_type
+
+    async def _wait(self, name: str) -> Generation[str]:
+        """Wait at the barrier. Raises: KafkaError: as for join()."""
+        member = self._members[name]
+        self._barrier.rebalance_timeout = max(each.rebalance_timeout for each in self._members.values())
+        self._interrupt_sync()
+        try:
+            generation = await self._barrier.join(name)
+        except GroupFullError:
+            self._forget(name)
+            raise KafkaError(ErrorCode.group_max_size_reached) from None
+        except JoinError:
+            self._check_name(name, member.instance, self._members)
+            raise KafkaError(ErrorCode.unknown_member_id) from None
+        for each in generation.dropped:
+            self._forget(each)
+        self._check_name(name, member.instance, self._members)  # it may have left after the barrier opened
+        self._sessions[name].beat(name)
+        return generation
 
     def _may_keep_place(self, older: str, member: Member) -> bool:
         """Whether *member* may have the place of *older* at once: the group is at work, and has the same protocol then.
@@ -314,7 +346,7 @@ class Group:
         others = [each for other, each in self._members.items() if other != name]
         is_alike = all(each.protocol_type == member.protocol_type for each in others)
         common = set(member.protocols).intersection(*(each.protocols for each in others))
-        if not common or not is_alike:
+        if not common or not is_alike or not 1 <= len(member.protocol_type) <= _LONGEST_TYPE:
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
 
     def _joined(self, name: str, generation: Generation[str]) -> Joined:
@@ -357,6 +389,7 @@ class Group:
         member = self._members.pop(name, None)
         if member and member.instance is not None and self._instances.get(member.instance) == name:
             del self._instances[member.instance]
+        self._plan.pop(name, None)
         self._stop_session(name)
 
     def _stop_session(self, name: str) -> None:

@@ -61,7 +61,7 @@ def delete_groups(broker: Broker, request: Request) -> Values:
             raise KafkaError(ErrorCode.group_id_not_found)
         if broker.groups[name].members:
             raise KafkaError(ErrorCode.non_empty_group)
-        del broker.groups[name]
+        broker.groups.pop(name).offsets.clear()
 
     names = request.body.groups_names
     return Values(results=[Values(group_id=name, error_code=code_of_step(delete, name)) for name in names])

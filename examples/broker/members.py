@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from .answers import OK, Values, by_topic, code_of_step, partitions
+from .answers import OK, Key, Values, by_topic, code_of_step, partitions
 from .errors import KafkaError
 from .groups import Joined, Member, Sender
 from .wire import Request
@@ -102,10 +102,16 @@ def leave_group(broker: Broker, request: Request) -> Values:
 def offset_commit(broker: Broker, request: Request) -> Values:
     body = request.body
     offsets = {
-        (topic, part.partition_index): (part.committed_offset, (part.committed_metadata or "")[:_LONGEST_METADATA])
+        (topic, part.partition_index): (part.committed_offset, part.committed_metadata or "")
         for topic, part in partitions(body.topics)
     }
-    codes = {key: code_of_step(broker.partition, *key) for key in offsets}
+
+    def check(topic: str, number: int) -> None:
+        broker.partition(topic, number)
+        if len(offsets[topic, number][1]) > _LONGEST_METADATA:
+            raise KafkaError(ErrorCode.offset_metadata_too_large)
+
+    codes = {key: code_of_step(check, *key) for key in offsets}
     known = {key: offset for key, offset in offsets.items() if codes[key] == OK}
 
     def commit() -> None:

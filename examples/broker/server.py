@@ -20,8 +20,12 @@ from .connections import Answered, Connections
 from .errors import KafkaError
 from .fetches import DelayedFetch, Fetched
 from .groups import Group, GroupSettings
+from .kept import Budget
 from .replication import Partition, Settings
 from .wire import Request
+
+#: The most characters in the name of a group. Kafka has no bound but that of strings.
+_LONGEST_GROUP: Final = 255
 
 Handler = Callable[["Broker", Request], Answered]
 
@@ -66,6 +70,8 @@ class BrokerSettings:
     #: The most bytes of records in an answer, and of all answers that clients have not read.
     max_answer: int = 55 << 20
     max_unread: int = 256 << 20
+    #: The most bytes that are kept for all groups: members, plans, offsets.
+    max_kept: int = 64 << 20
     partition: Settings = field(default_factory=Settings)
     group: GroupSettings = field(default_factory=GroupSettings)
 
@@ -85,6 +91,7 @@ class Broker:
         )
         chosen = self.settings
         self.topics = Catalog(self.make_partition, chosen.partition, chosen.partitions, chosen.most_partitions)
+        self.budget = Budget(chosen.max_kept)
         self.groups: dict[str, Group] = {}
         # A producer that outlives a broker keeps its id, which the next broker must not give to another one.
         self.producer_ids = itertools.count(secrets.randbits(62))
@@ -155,11 +162,11 @@ class Broker:
         if name not in self.groups:
             if not makes:
                 raise KafkaError(ErrorCode.unknown_member_id)
-            if not name:
+            if not 1 <= len(name) <= _LONGEST_GROUP:
                 raise KafkaError(ErrorCode.invalid_group_id)
             if len(self.groups) >= self.settings.most_groups:
                 self.groups = {name: group for name, group in self.groups.items() if not group.is_unused}
             if len(self.groups) >= self.settings.most_groups:
                 raise KafkaError(ErrorCode.policy_violation)
-            self.groups[name] = Group(self.rebalances, name, self.settings.group)
+            self.groups[name] = Group(self.rebalances, name, self.settings.group, self.budget)
         return self.groups[name]

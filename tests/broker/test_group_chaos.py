@@ -159,6 +159,7 @@ async def test_group_goes_on_whatever_happens_to_its_members(start: Start, is_st
     broker = await start(BrokerSettings(group=GroupSettings(initial_delay=0.1)))
     async with await Wire.open(broker.port) as wire:
         await create(wire, "t", PARTITIONS)
+    free = broker.budget.free
     chosen = random.Random(seed)
     world = World(broker, chosen, is_static)
     members = [Member(world, instance) for instance in INSTANCES]
@@ -188,3 +189,5 @@ async def test_group_goes_on_whatever_happens_to_its_members(start: Start, is_st
         assert len({name.partition("-")[0] for name in names} if is_static else set(names)) == 1
     await until(lambda: broker.rebalances.statistics().pending == 0, "no session is left")
     assert broker.groups["g"].members == ()
+    broker.groups["g"].offsets.clear()
+    assert broker.budget.free == free

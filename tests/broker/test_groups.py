@@ -197,8 +197,9 @@ async def test_group_refuses_a_strange_session_timeout(wire: Wire, session: floa
     assert refused.error_code == ErrorCode.invalid_session_timeout
 
 
-async def test_group_without_a_name_is_refused(wire: Wire) -> None:
-    assert (await wire.call("join_group", **join_values(""))).error_code == ErrorCode.invalid_group_id
+@pytest.mark.parametrize("name", ["", "g" * 256], ids=["none", "long"])
+async def test_group_with_a_strange_name_is_refused(wire: Wire, name: str) -> None:
+    assert (await wire.call("join_group", **join_values(name))).error_code == ErrorCode.invalid_group_id
 
 
 async def test_group_member_waits_for_the_plan_of_its_leader(broker: Broker, wire: Wire) -> None:
