@@ -147,7 +147,8 @@ def _config(name: str, value: str, kind: int, source: int, *, read_only: bool) -
 
 def describe_configs(broker: Broker, request: Request) -> Values:
     results = []
-    for resource in request.body.resources:
+    resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
+    for resource in resources.values():  # each once: its answer may be long
         code, configs = OK, list[Values]()
         try:
             configs = _described(broker, resource.resource_type, resource.resource_name, resource.configuration_keys)

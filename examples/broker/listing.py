@@ -29,7 +29,8 @@ def list_groups(broker: Broker, request: Request) -> Values:
 
 
 def describe_groups(broker: Broker, request: Request) -> Values:
-    return Values(groups=[_described(name, broker.groups.get(name)) for name in request.body.groups])
+    names = dict.fromkeys(request.body.groups)  # each once: its answer may be long
+    return Values(groups=[_described(name, broker.groups.get(name)) for name in names])
 
 
 def _described(name: str, group: Group | None) -> Values:

@@ -126,12 +126,13 @@ def offset_commit(broker: Broker, request: Request) -> Values:
 def offset_fetch(broker: Broker, request: Request) -> Values:
     body = request.body
     if hasattr(body, "groups"):
-        return Values(groups=[_fetched(broker, each.group_id, each.topics) for each in body.groups])
+        groups = {each.group_id: each.topics for each in body.groups}  # each once: its answer may be long
+        return Values(groups=[_fetched(broker, group, topics) for group, topics in groups.items()])
     return _fetched(broker, body.group_id, body.topics)
 
 
 def _fetched(broker: Broker, group: str, topics: Iterable[Any] | None) -> Values:
-    known = broker.groups[group].offsets if group in broker.groups else {}
+    known: Mapping[Key, tuple[int, str]] = broker.groups[group].offsets if group in broker.groups else {}
     wanted = list(known)
     if topics is not None:
         wanted = list(partitions(topics, parts="partition_indexes"))

@@ -38,7 +38,8 @@ def metadata(broker: Broker, request: Request) -> Values:
         brokers=[Values(node_id=LEADER, host=broker.host, port=broker.port)],
         cluster_id="aiopurgatory",
         controller_id=LEADER,
-        topics=[_described(broker, name, topic_id, makes=makes) for name, topic_id in wanted],
+        # Each once, as in Kafka: its answer may be long.
+        topics=[_described(broker, name, topic_id, makes=makes) for name, topic_id in dict.fromkeys(wanted)],
     )
 
 

@@ -189,3 +189,23 @@ async def test_members_with_much_metadata_leave_the_memory_alone(own_served: Ser
             codes |= {each.error_code for each in answers}
         assert own_served.memory() < memory + 150 * MIB
     assert codes == {ErrorCode.none, FULL}
+
+
+# answers
+
+
+async def test_group_named_again_and_again_is_described_once(wire: Wire) -> None:
+    await join(wire, "g", 10 * KIB)
+    await commit(wire, "h", "x" * KIB)
+    described = await wire.call("describe_groups", groups=("g", "h") * 1_000)
+    assert [each.group_id for each in described.groups] == ["g", "h"]
+    groups = [{"group_id": "h", "topics": None}] * 1_000
+    fetched = await wire.call("offset_fetch", version=8, groups=groups)
+    assert [(each.group_id, len(each.topics)) for each in fetched.groups] == [("h", 1)]
+
+
+async def test_topic_named_again_and_again_is_described_once(wire: Wire) -> None:
+    answer = await wire.call("metadata", topics=[{"name": "t"}] * 1_000)
+    assert [each.name for each in answer.topics] == ["t"]
+    asked = [{"resource_type": 2, "resource_name": "t", "configuration_keys": None}] * 1_000
+    assert len((await wire.call("describe_configs", resources=asked)).results) == 1
