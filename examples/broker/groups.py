@@ -212,22 +212,28 @@ class Group:
             generation = await self._wait(name)
         return self._joined(name, generation)
 
-    async def sync(self, sender: Sender, generation: int, plan: Mapping[str, bytes]) -> bytes:
-        """Wait for the leader's plan. Returns: the assignment of *sender*.
+    def plan(self, sender: Sender, generation: int, plan: Mapping[str, bytes]) -> None:
+        """Take the assignments by member, if *sender* leads and there are none yet.
 
-        Args: plan: assignments by member, from the leader; empty from others.
-        Raises: KafkaError: as for check(), or a rebalance began meanwhile, or there is no room for the plan.
+        Raises: KafkaError: as for check(), or a rebalance has begun, or there is no room for the plan.
         """
         name = self.check(sender, generation)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
-        self._sessions[name].beat(name)
         if name == self._leader(self._barrier.generation) and self._synced.value < generation:
             members = set(self._barrier.generation.members)
             self._plan.clear()
             self._plan.put({each: part for each, part in plan.items() if each in members})
             self._synced.value = generation
             self._purgatory.check_and_complete(self._sync_key)
+
+    async def sync(self, sender: Sender, generation: int) -> bytes:
+        """Wait for the leader's plan. Returns: the assignment of *sender*.
+
+        Raises: KafkaError: as for check(), or a rebalance began meanwhile.
+        """
+        name = self.check(sender, generation)
+        self._sessions[name].beat(name)
         wait = WatermarkWait(self._synced, generation, self._barrier.rebalance_timeout)
         self._syncing.add(name)
         try:

@@ -24,13 +24,15 @@ _LONGEST_METADATA: Final = 4096
 
 
 async def join_group(broker: Broker, request: Request) -> Values:
-    body, (name, instance) = request.body, _sender(request.body)
+    body, request.body = request.body, None  # the wait needs no second copy of what the group keeps
+    (name, instance), group_id = _sender(body), body.group_id
     session = body.session_timeout.total_seconds()
     protocols = {each.name: bytes(each.metadata) for each in body.protocols}
     rebalance = max(body.rebalance_timeout.total_seconds(), 0.0)
     member = Member(body.protocol_type, protocols, session, rebalance, instance)
+    del body
     try:
-        group = broker.group(body.group_id, makes=True)
+        group = broker.group(group_id, makes=True)
         if not name and instance is not None:
             name, joined = await group.join_static(instance, member)
         else:
@@ -65,13 +67,16 @@ def _joined(name: str, joined: Joined, version: int) -> Values:
 
 
 async def sync_group(broker: Broker, request: Request) -> Values:
-    body = request.body
-    plan = {each.member_id: bytes(each.assignment) for each in body.assignments}
+    body, request.body = request.body, None  # as in join_group()
+    sender, generation = _sender(body), body.generation_id
+    names = {name: getattr(body, name, None) for name in ("protocol_type", "protocol_name")}
     try:
-        part = await broker.group(body.group_id).sync(_sender(body), body.generation_id, plan)
+        group = broker.group(body.group_id)
+        group.plan(sender, generation, {each.member_id: bytes(each.assignment) for each in body.assignments})
+        del body
+        part = await group.sync(sender, generation)
     except KafkaError as error:
         return Values(error_code=error.code, assignment=b"")
-    names = {name: getattr(body, name, None) for name in ("protocol_type", "protocol_name")}
     return Values(error_code=OK, assignment=part, **names)
 
 

@@ -84,7 +84,7 @@ def _produced(bases: Mapping[Key, int], errors: Mapping[Key, Exception | None]) 
 
 
 def fetch(broker: Broker, request: Request) -> Values | Awaitable[Values]:
-    body = request.body
+    body, request.body = request.body, None  # it may have 100 MiB that the wait does not need
     if getattr(body, "session_id", 0):  # no sessions: the client retries with a full request
         return Values(error_code=ErrorCode.fetch_session_id_not_found, session_id=0, responses=())
     topics, ids = defaultdict[str, dict[int, tuple[View | _Nothing, int]]](dict), dict[str, UUID]()

@@ -1,21 +1,24 @@
-"""What a broker keeps for groups is bounded in all: members, plans, offsets. So are the answers that describe them."""
+"""What a broker keeps for groups is bounded in all: members, plans, offsets. So are answers, and requests that wait."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import pytest
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from .asks import create, join_values, named
 from .conftest import Start
-from .inside import Broker, BrokerSettings, GroupSettings
+from .inside import Broker, BrokerSettings, GroupSettings, Settings
+from .parking import LONG, PREPARED
 from .served import Served
 from .waits import until
-from .wires import Wire
+from .wires import KEYS, VERSIONS, Wire
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -209,3 +212,23 @@ async def test_topic_named_again_and_again_is_described_once(wire: Wire) -> None
     assert [each.name for each in answer.topics] == ["t"]
     asked = [{"resource_type": 2, "resource_name": "t", "configuration_keys": None}] * 1_000
     assert len((await wire.call("describe_configs", resources=asked)).results) == 1
+
+
+# requests
+
+
+@pytest.mark.parametrize("api", PREPARED)
+async def test_request_that_waits_is_not_kept(start: Start, api: str) -> None:
+    broker = await start(BrokerSettings(partition=Settings(lag=LONG)))
+    purgatory, prepare = next(each for each in broker.purgatories if each.name == PREPARED[api][0]), PREPARED[api][1]
+    async with await Wire.open(broker.port) as wire, await Wire.open(broker.port) as helper:
+        values = await prepare(wire, helper)
+        before = purgatory.statistics().pending
+        await wire.send(api, **values | {"assignments": [{"member_id": "a stranger"}]})
+        await until(lambda: purgatory.statistics().pending > before, "it waits")
+        gc.collect()
+        kind = load_request_schema(KEYS[api], VERSIONS[api])
+        left = [
+            each for each in gc.get_objects() if isinstance(each, kind) or (type(each) is dict and "a stranger" in each)
+        ]
+        assert left == []
