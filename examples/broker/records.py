@@ -28,6 +28,8 @@ _EARLIEST: Final = -2
 _HIGHEST: Final = -3
 #: The share of its timeout by which a fetch may end later.
 _SLACK: Final = 0.1
+# Begins the name of a topic with an unknown id. No topic's name has a space.
+_UNKNOWN_ID: Final = "id "
 # The first version of ListOffsets that may ask for the record with the highest timestamp.
 _ASKS_HIGHEST: Final = 7
 
@@ -112,7 +114,7 @@ def _name(broker: Broker, topic: Any, ids: dict[str, UUID]) -> str:
     """Return the name of a topic in a fetch; of an unknown id, one that no topic has."""
     if hasattr(topic, "topic"):
         return str(topic.topic)
-    name = broker.topics.name_of(topic.topic_id) or f"id {topic.topic_id}"
+    name = broker.topics.name_of(topic.topic_id) or f"{_UNKNOWN_ID}{topic.topic_id}"
     ids[name] = topic.topic_id
     return name
 
@@ -132,6 +134,8 @@ class _Nothing:
 
 def _view(broker: Broker, topic: str, part: Any) -> View | _Nothing:
     try:
+        if topic.startswith(_UNKNOWN_ID):
+            raise KafkaError(ErrorCode.unknown_topic_id)
         return View(broker.partition(topic, part.partition), "committed", max(part.partition_max_bytes, 0))
     except KafkaError as error:
         return _Nothing(error)

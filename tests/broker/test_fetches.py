@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from uuid import uuid4
 
 import aiokafka
 import pytest
@@ -127,3 +128,15 @@ async def test_fetch_of_what_is_not_there_is_refused_at_once(wire: Wire, topic: 
     values["topics"][0]["partitions"][0]["partition"] = 7
     found = (await wire.call("fetch", **values)).responses[0].partitions[0]
     assert found.error_code == ErrorCode.unknown_topic_or_partition
+
+
+async def test_fetch_by_an_unknown_id_is_told_so(broker: Broker, wire: Wire) -> None:
+    await create(wire, "t")
+    known, unknown = broker.topics["t"].id, uuid4()
+    parts = fetch_values("t", 0, wait=60.0)["topics"][0]["partitions"]
+    topics = [{"topic_id": topic_id, "partitions": parts} for topic_id in (known, unknown)]
+    answer = await wire.call("fetch", version=13, **fetch_values("t", 0, wait=60.0) | {"topics": topics})
+    assert {each.topic_id: each.partitions[0].error_code for each in answer.responses} == {
+        known: ErrorCode.none,
+        unknown: ErrorCode.unknown_topic_id,
+    }
