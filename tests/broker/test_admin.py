@@ -237,6 +237,27 @@ async def test_delete_by_name_and_id_waits_for_the_followers(wire: Wire, broker:
     assert not broker.topics
 
 
+async def test_delete_waits_until_the_followers_have_stopped(
+    stalling: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await Wire.open(stalling.port) as wire:
+        for timeout, code in ((0.2, ErrorCode.request_timed_out), (30.0, ErrorCode.none)):
+            await create_both(wire, 0.1)
+            followers = [follower for part in stalling.topics["slow"] for follower in part.followers]
+            stops = [follower.stop for follower in followers]
+            for follower in followers:
+                monkeypatch.setattr(follower, "stop", lambda: None)
+            deleted = wire.call("delete_topics", topic_names=BOTH, timeout=timedelta(seconds=timeout))
+            task = asyncio.create_task(deleted)
+            await until(lambda: stalling.admin.num_delayed, "the request waits")
+            if code == ErrorCode.request_timed_out:
+                await task
+            for stop in stops:
+                stop()
+            answers = {each.name: each.error_code for each in (await task).responses}
+            assert answers == {"quick": ErrorCode.none, "slow": code}
+
+
 async def test_stop_answers_a_create_that_waits(stalling: Broker) -> None:
     async with await Wire.open(stalling.port) as wire:
         task = asyncio.create_task(create_both(wire, 30.0))
