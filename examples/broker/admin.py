@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from aiopurgatory.operations import DelayedAll, Replicas, produce
 
-from .answers import OK, Key, Values, by_topic, code_of_step, partitions
+from .answers import OK, Key, Values, by_topic, partitions
 from .catalog import REPLICATION_FACTOR, Plan
 from .configs import configs_of_topic
 from .errors import KafkaError, code_of
@@ -19,6 +19,7 @@ from .wire import Request
 if TYPE_CHECKING:
     from .server import Broker
 
+K = TypeVar("K", str, Key)
 #: Returns the answer for a topic, or None while its replicas do not know.
 Condition = Callable[[], ErrorCode | None]
 
@@ -32,12 +33,13 @@ def _step(step: Callable[[], Condition]) -> Condition:
         return lambda: code
 
 
-async def _answers(broker: Broker, conditions: dict[str, Condition], body: Any) -> dict[str, ErrorCode]:
-    """Wait for the answers. At the deadline of the request, the topics without one get REQUEST_TIMED_OUT."""
+async def _answers(broker: Broker, conditions: dict[K, Condition], body: Any) -> dict[K, ErrorCode]:
+    """Wait for the answers, of topics or of partitions. At the deadline, the others get REQUEST_TIMED_OUT."""
     if not conditions:
         return {}
     wait = DelayedAll(conditions, body.timeout.total_seconds(), default=ErrorCode.request_timed_out)
-    return await broker.admin.watch(wait, [("topic", name) for name in conditions])
+    topics = {key if isinstance(key, str) else key[0] for key in conditions}
+    return await broker.admin.watch(wait, [("topic", name) for name in topics])
 
 
 def _done() -> ErrorCode:
@@ -115,18 +117,21 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
     return Values(responses=answers + unknown)
 
 
-def elect_leaders(broker: Broker, request: Request) -> Values:
-    """Answer at once: the preferred replica leads every partition."""
+async def elect_leaders(broker: Broker, request: Request) -> Values:
+    """Wait until each partition's followers follow its preferred leader, which leads from the start."""
     wanted: list[Key]
     if request.body.topic_partitions is None:
         wanted = [(name, part.number) for name, topic in broker.topics.items() for part in topic]
     else:
         wanted = list(partitions(request.body.topic_partitions, name="topic"))
-    answers = {}
-    for key in wanted:
-        code = code_of_step(broker.topics.partition, *key)
-        code = ErrorCode.election_not_needed if code == OK else code
-        answers[key] = Values(partition_id=key[1], error_code=code, error_message=_said(code))
+
+    def led(key: Key) -> Condition:
+        return broker.topics.partition(*key).led
+
+    codes = await _answers(broker, {key: _step(partial(led, key)) for key in wanted}, request.body)
+    answers = {
+        key: Values(partition_id=key[1], error_code=code, error_message=_said(code)) for key, code in codes.items()
+    }
     return Values(error_code=OK, replica_election_results=by_topic(answers, "topic", "partition_result"))
 
 

@@ -139,6 +139,12 @@ class Partition:
         """Whether every follower has fetched from it."""
         return len(self._ends) == len(FOLLOWERS)
 
+    def led(self) -> ErrorCode | None:
+        """The answer to the election of its preferred leader: once all followers follow it, or its topic is deleted."""
+        if self.is_gone:
+            return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.election_not_needed if self.is_known else None
+
     @property
     def is_stopped(self) -> bool:
         """Whether no follower fetches from it any more."""

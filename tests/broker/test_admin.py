@@ -237,9 +237,7 @@ async def test_delete_by_name_and_id_waits_for_the_followers(wire: Wire, broker:
     assert not broker.topics
 
 
-async def test_delete_waits_until_the_followers_have_stopped(
-    stalling: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_delete_waits_until_the_followers_have_stopped(stalling: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async with await Wire.open(stalling.port) as wire:
         for timeout, code in ((0.2, ErrorCode.request_timed_out), (30.0, ErrorCode.none)):
             await create_both(wire, 0.1)
@@ -303,6 +301,32 @@ def test_elect_leaders_is_not_needed(admin: AdminClient) -> None:
     asked = [TopicPartition("led", 0), TopicPartition("led", 7)]
     found = admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, asked).result(PATIENCE)
     assert sorted(error.name() for error in found.values()) == ["ELECTION_NOT_NEEDED", "UNKNOWN_TOPIC_OR_PART"]
+
+
+async def elect(wire: Wire, timeout: float) -> dict[tuple[str, int], ErrorCode]:
+    answer = await wire.call("elect_leaders", topic_partitions=None, timeout=timedelta(seconds=timeout))
+    return {
+        (topic.topic, part.partition_id): part.error_code
+        for topic in answer.replica_election_results
+        for part in topic.partition_result
+    }
+
+
+async def test_elect_leaders_waits_until_the_followers_follow(stalling: Broker) -> None:
+    async with await Wire.open(stalling.port) as wire, await Wire.open(stalling.port) as other:
+        await create_both(wire, 0.1)
+        quick = {("quick", number): ErrorCode.election_not_needed for number in range(2)}
+        slow = [("slow", number) for number in range(2)]
+        assert await elect(wire, 0.2) == quick | dict.fromkeys(slow, ErrorCode.request_timed_out)
+        task = asyncio.create_task(elect(wire, 30.0))
+        await until(lambda: stalling.admin.num_delayed, "the request waits")
+        for follower in stalling.topics["slow"][0].followers:
+            follower.stall(False)
+        await asyncio.sleep(0.05)
+        assert not task.done()
+        await other.call("delete_topics", topic_names=["slow"], timeout=timedelta(seconds=5))
+        expected = {slow[0]: ErrorCode.election_not_needed, slow[1]: ErrorCode.unknown_topic_or_partition}
+        assert await task == quick | expected
 
 
 # records
