@@ -166,8 +166,8 @@ def _described(broker: Broker, kind: int, name: str, wanted: Iterable[str] | Non
         configs = _configs_of_broker(broker)
     else:
         raise KafkaError(ErrorCode.invalid_request)
-    names = None if wanted is None else set(wanted)
-    return [each for each in configs if names is None or _name_of(each) in names]
+    names = set(wanted or ())
+    return [each for each in configs if not names or _name_of(each) in names]
 
 
 def _name_of(config: Any) -> str:

@@ -458,6 +458,14 @@ async def test_configs_by_name_are_those_alone(wire: Wire) -> None:
     assert [(each.name, each.value) for each in result.configs] == [("retention.ms", "604800000")]
 
 
+@pytest.mark.parametrize("keys", [None, ()], ids=["null", "empty"])
+async def test_configs_without_names_are_all(wire: Wire, keys: tuple[str, ...] | None) -> None:
+    await create(wire, "t")
+    asked = {"resource_type": 2, "resource_name": "t", "configuration_keys": keys}
+    (result,) = (await wire.call("describe_configs", resources=[asked])).results
+    assert len(result.configs) > 20
+
+
 # groups
 
 
