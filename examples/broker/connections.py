@@ -43,7 +43,8 @@ class Connections:
         answer: handles a request.
         max_request: the most bytes of a request. A larger one closes its connection.
         max_reading: the most bytes of large requests that are read at the same time.
-        max_unread: the most bytes of answers that clients have not read. Above it, fetches get no records.
+        max_unread: the most bytes of answers that clients have not read. Above it, fetches get no records, and other
+            answers above 64 KiB close their connection.
     """
 
     def __init__(
@@ -251,8 +252,13 @@ class _Connection(asyncio.Protocol):
 
     def _write(self, values: Values | None) -> None:
         request, self._request = self._request, None
-        if request and values is not None and not self._transport.is_closing():
-            self._transport.write(wire.answer(request, values))
+        if request is None or values is None or self._transport.is_closing():
+            return
+        frame = wire.answer(request, values)
+        if len(frame) > _SMALL and not self._connections.unread.room():
+            self.abort("there is no room for its answer")
+        else:
+            self._transport.write(frame)
 
     def _fail(self, error: Exception) -> None:
         """Close the connection: the request cannot be answered."""

@@ -12,7 +12,7 @@ import pytest
 from .asks import batch, create, fetch_values, produce, values_in
 from .conftest import Start
 from .inside import Broker, DelayedFetch, Values
-from .unread import MIB, TOPIC, ask, fill, read, settings, size_of_answer
+from .unread import MIB, TOPIC, ask, ask_for_names, fill, read, settings, size_of_answer
 from .waits import until
 from .wires import Wire, encoded, framed
 
@@ -58,6 +58,21 @@ async def test_client_that_does_not_read_is_dropped_when_there_is_no_room(start:
         assert records(await fetch_all(broker.port)) > 0
         is_whole = [await read(first, sizes[0]), await read(second, sizes[1])] == sizes
         assert is_whole is (max_unread > sum(sizes))
+
+
+@Bound
+async def test_other_large_answers_need_room_too(
+    start: Start, max_unread: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start(settings(max_unread))
+    with closing(await ask_for_names(broker.port)) as first, closing(await ask_for_names(broker.port)) as second:
+        sizes = [await size_of_answer(client) for client in (first, second)]
+        is_bound = max_unread < sum(sizes)
+        assert sorted(sizes) == [0 if is_bound else max(sizes), max(sizes)]
+        assert ("there is no room for its answer" in caplog.text) is is_bound
+        async with await Wire.open(broker.port) as wire:
+            assert (await wire.call("metadata", topics=[])).topics == ()
+        assert [await read(client, size) for client, size in zip((first, second), sizes, strict=True)] == sizes
 
 
 class Eager(DelayedFetch):

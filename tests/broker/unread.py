@@ -33,12 +33,22 @@ async def fill(port: int) -> int:
 
 async def ask(port: int, *, min_bytes: int = 1) -> socket.socket:
     """Ask for all of it, once there are *min_bytes*, and read nothing."""
+    values = fetch_values(TOPIC, 0, wait=60.0, min_bytes=min_bytes, max_bytes=1 << 30)
+    return await send(port, encoded("fetch", values))
+
+
+async def ask_for_names(port: int) -> socket.socket:
+    """Ask for 12 MiB of topics that do not exist, all of which the answer names, and read nothing."""
+    topics = [{"name": f"{number:06}{'x' * 994}"} for number in range(12_500)]
+    return await send(port, encoded("metadata", {"topics": topics, "allow_auto_topic_creation": False}))
+
+
+async def send(port: int, request: bytes) -> socket.socket:
     client = socket.socket()
     client.settimeout(PATIENCE)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
     await asyncio.to_thread(client.connect, ("127.0.0.1", port))
-    values = fetch_values(TOPIC, 0, wait=60.0, min_bytes=min_bytes, max_bytes=1 << 30)
-    client.sendall(framed(encoded("fetch", values)))
+    await asyncio.to_thread(client.sendall, framed(request))
     return client
 
 
