@@ -67,6 +67,7 @@ class Catalog(Mapping[str, Topic]):
         self._make_partition = make_partition
         self._most_partitions = most_partitions
         self._topics: dict[str, Topic] = {}
+        self._names: dict[UUID, str] = {}  # by id
 
     def __getitem__(self, name: str) -> Topic:
         return self._topics[name]
@@ -110,6 +111,7 @@ class Catalog(Mapping[str, Topic]):
     def make(self, plan: Plan) -> Topic:
         """Create a topic."""
         topic = self._topics[plan.name] = Topic(plan.name, plan.configs)
+        self._names[topic.id] = plan.name
         self._add(topic, plan.count)
         return topic
 
@@ -126,7 +128,7 @@ class Catalog(Mapping[str, Topic]):
         topic = self.topic(name)
         for partition in topic:
             partition.remove()
-        del self._topics[name]
+        del self._topics[name], self._names[topic.id]
         return topic
 
     def topic(self, name: str) -> Topic:
@@ -137,7 +139,7 @@ class Catalog(Mapping[str, Topic]):
 
     def name_of(self, topic_id: UUID | None) -> str | None:
         """Return the name of a topic, or None if there is none with this id."""
-        return next((name for name, topic in self._topics.items() if topic.id == topic_id), None)
+        return None if topic_id is None else self._names.get(topic_id)
 
     def partition(self, topic: str, number: int) -> Partition:
         """Return a partition. Raises: KafkaError: it does not exist."""
