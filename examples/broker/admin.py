@@ -144,7 +144,7 @@ async def delete_records(broker: Broker, request: Request) -> Values:
             partition = broker.topics.partition(*key)
             required[key] = partition.starts, partition.delete_records(part.offset)
         except KafkaError as error:
-            required[key] = error
+            required[key] = error.with_traceback(None)  # as in produce()
     errors: dict[Key, Exception | None] = {}
     if required:
         errors = await produce(broker.admin, required, timeout=request.body.timeout.total_seconds())

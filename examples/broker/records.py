@@ -67,7 +67,7 @@ def _appended(broker: Broker, body: Any) -> tuple[dict[Key, int], Required]:
             bases[key], reach = partition.append(part.records, is_for_all=body.acks == -1)
             required[key] = partition.replicas, reach
         except KafkaError as error:
-            required[key] = error
+            required[key] = error.with_traceback(None)  # which would keep the request until a garbage collection
     return bases, required
 
 
@@ -123,14 +123,14 @@ def _name(broker: Broker, topic: Any, ids: dict[str, UUID]) -> str:
 class _Nothing:
     """Stands in a fetch for a partition that does not exist."""
 
-    def __init__(self, error: KafkaError) -> None:
-        self._error = error
+    def __init__(self, code: ErrorCode) -> None:
+        self._code = code
 
     def readable(self, offset: int, /) -> int:
-        raise self._error
+        raise KafkaError(self._code)
 
     def read(self, offset: int, max_bytes: int, /) -> Read:
-        raise self._error
+        raise KafkaError(self._code)
 
 
 def _view(broker: Broker, topic: str, part: Any) -> View | _Nothing:
@@ -139,7 +139,7 @@ def _view(broker: Broker, topic: str, part: Any) -> View | _Nothing:
             raise KafkaError(ErrorCode.unknown_topic_id)
         return View(broker.partition(topic, part.partition), "committed", max(part.partition_max_bytes, 0))
     except KafkaError as error:
-        return _Nothing(error)
+        return _Nothing(error.code)
 
 
 async def list_offsets(broker: Broker, request: Request) -> Values:

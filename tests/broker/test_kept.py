@@ -12,7 +12,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from .asks import create, join_values, named
+from .asks import batch, create, fetch_values, join_values, named, produce_values
 from .conftest import Start
 from .inside import Broker, BrokerSettings, GroupSettings, Settings
 from .parking import LONG, PREPARED
@@ -217,18 +217,50 @@ async def test_topic_named_again_and_again_is_described_once(wire: Wire) -> None
 # requests
 
 
+def kept(api: str) -> int:
+    """How many requests and plans there are in memory."""
+    gc.collect()
+    kind = load_request_schema(KEYS[api], VERSIONS[api])
+    plans = [each for each in gc.get_objects() if type(each) is dict and "a stranger" in each]
+    return len(plans) + sum(isinstance(each, kind) for each in gc.get_objects())
+
+
 @pytest.mark.parametrize("api", PREPARED)
 async def test_request_that_waits_is_not_kept(start: Start, api: str) -> None:
     broker = await start(BrokerSettings(partition=Settings(lag=LONG)))
     purgatory, prepare = next(each for each in broker.purgatories if each.name == PREPARED[api][0]), PREPARED[api][1]
     async with await Wire.open(broker.port) as wire, await Wire.open(broker.port) as helper:
         values = await prepare(wire, helper)
-        before = purgatory.statistics().pending
-        await wire.send(api, **values | {"assignments": [{"member_id": "a stranger"}]})
-        await until(lambda: purgatory.statistics().pending > before, "it waits")
-        gc.collect()
-        kind = load_request_schema(KEYS[api], VERSIONS[api])
-        left = [
-            each for each in gc.get_objects() if isinstance(each, kind) or (type(each) is dict and "a stranger" in each)
-        ]
-        assert left == []
+        before, pending = kept(api), purgatory.statistics().pending
+        large = {"rack_id": "r" * 3_000}  # small ones are kept on purpose
+        await wire.send(api, **values | large | {"assignments": [{"member_id": "a stranger"}]})
+        await until(lambda: purgatory.statistics().pending > pending, "it waits")
+        assert kept(api) == before
+
+
+#: Modules of the broker with objects of a request.
+OF_BROKER: Final = ("broker_example.errors", "broker_example.wire")
+REFUSED: dict[str, dict[str, Any]] = {
+    "produce": produce_values("nothing", batch(b"x")),
+    "fetch": fetch_values("nothing", 0, wait=60.0),
+    "delete_records": {"topics": [{"name": "nothing", "partitions": [{"partition_index": 0}]}]},
+    "list_offsets": {"topics": [{"name": "nothing", "partitions": [{"partition_index": 0}]}]},
+    "offset_commit": {"topics": [{"name": "nothing", "partitions": [{"partition_index": 0}]}]},
+    "delete_topics": {"topic_names": ["nothing"]},
+    "join_group": join_values(""),
+    "sync_group": {"group_id": "nothing"},
+    "heartbeat": {"group_id": "nothing"},
+}
+
+
+@pytest.mark.parametrize("api", REFUSED)
+async def test_refused_request_leaves_nothing_for_the_garbage_collector(wire: Wire, api: str) -> None:
+    await wire.call(api, **REFUSED[api])
+    gc.collect()
+    gc.disable()
+    try:
+        await wire.call(api, **REFUSED[api])
+        left = [each for each in map(type, gc.get_objects()) if each.__module__ in OF_BROKER]
+    finally:
+        gc.enable()
+    assert left == []
