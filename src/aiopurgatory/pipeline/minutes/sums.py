@@ -24,9 +24,10 @@ Shapes are for fit. ``squares`` sums the squared weights, ``total`` sums weight 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,17 +51,22 @@ _COUNTS: Final = {
     "keys": ("operations", "watched"),
     "shapes": ("operations", "squares", "total"),
 }
-# A row's columns are packed into one integer. These are the bits of a bucket, of an outcome, of ``what``, and of all
-# columns but the series. A series is the number of a purgatory and kind.
-_BUCKET: Final = 10
-_OUTCOME: Final = 2
-_WHAT: Final = 3
-_REST: Final = 50
-_MOST_SERIES: Final = 1 << (63 - _REST)
+_IDENTITY: Final[dict[str, dict[str, type[Any]]]] = {
+    "activity": {"minute": np.int64, "outcome": np.int8, "waited": np.int16, "lateness": np.int16},
+    "seconds": {"second": np.int64, "what": np.int8},
+    "keys": {"key_hash": np.int64},
+    "shapes": {"what": np.int8, "number": np.int64},
+}
+# A series is the number of a purgatory and kind.
+_MOST_SERIES: Final = 1 << 13
 #: The name for purgatories and kinds beyond the largest number of series.
 OTHERS: Final = "(others)"
 # Partial sums are added up when they have more rows than this.
 _MANY: Final = 1 << 20
+# To be packed, a column with a larger range is numbered.
+_WIDE: Final = 1 << 20
+# Up to so many cells per row, all of them are an array.
+_SPARSE: Final = 4
 _LONGEST_KEY: Final = 200
 
 
@@ -104,12 +110,18 @@ class Sums:
         if not len(batch.outcome):
             return
         series = self._numbered(batch.purgatory, batch.kind)
-        self._keep("activity", _activity(series, batch))
-        self._keep("seconds", _seconds(series, batch))
         purgatory = self._numbered(batch.purgatory, (np.zeros(len(series), np.int32), [""]))
-        counts = batch.weight, batch.weight * batch.key_count
-        self._keep("keys", _summed((batch.key_hash, purgatory), counts))
-        self._keep("shapes", _shapes(series, batch))
+        # Most journals have one weight, and a number is counted faster than a column.
+        weight = batch.weight[0] if (batch.weight == batch.weight[0]).all() else batch.weight
+        for name, parts in (
+            ("activity", _activity(series, weight, batch)),
+            ("seconds", _seconds(series, weight, batch)),
+            ("keys", [((purgatory, batch.key_hash), (weight, weight * batch.key_count))]),
+            ("shapes", _shapes(series, weight, batch)),
+        ):
+            for identity, counts in parts:
+                if len(identity[0]):
+                    self._keep(name, _summed(identity, counts))
         if batch.key is not None:
             self._names.append(_key_names(purgatory, batch))
         self.since_us = min(self.since_us, int(batch.watched_us.min()))
@@ -118,15 +130,12 @@ class Sums:
     def tables(self) -> dict[str, pa.Table]:
         """Return the sums, by name of the table."""
         found = {}
-        for name in NAMES:
-            part = _added_up(self._parts[name])
-            if name == "keys":
-                columns = {"purgatory": self._named(0, part.identity[1]), "key_hash": part.identity[0]}
-            else:
-                series = part.identity[0] >> _REST
-                columns = {"purgatory": self._named(0, series), "kind": self._named(1, series)}
-                columns |= _unpacked(name, part.identity[0] & ((1 << _REST) - 1))
-            found[name] = pa.table(columns | dict(zip(_COUNTS[name], part.counts, strict=True)))
+        for name, identity in _IDENTITY.items():
+            part = _added_up(self._parts[name]) if self._parts[name] else _nothing(name)
+            series, *columns = part.identity
+            table = {"purgatory": self._named(0, series)} | ({"kind": self._named(1, series)} if name != "keys" else {})
+            table |= {each: column.astype(kind) for (each, kind), column in zip(identity.items(), columns, strict=True)}
+            found[name] = pa.table(table | dict(zip(_COUNTS[name], part.counts, strict=True)))
         found["keys"] = self._with_names(found["keys"])
         return found
 
@@ -184,6 +193,11 @@ class Sums:
             widen(self.spans, {names[code]: (int(ends.min()), int(ends.max()))})
 
 
+#: One number for all rows, or a column.
+Count: TypeAlias = Any
+_Rows: TypeAlias = "tuple[tuple[Array, ...], tuple[Count, ...]]"
+
+
 @dataclass(frozen=True)
 class _Partial:
     """Partial sums: the columns that identify a row, and its counts."""
@@ -195,26 +209,50 @@ class _Partial:
 def _added_up(parts: list[_Partial]) -> _Partial:
     if len(parts) == 1:
         return parts[0]
-    if not parts:
-        nothing = np.zeros(0, np.int64)
-        return _Partial((nothing, nothing), (np.zeros(0),) * 3)
     identity = tuple(np.concatenate(each) for each in zip(*(part.identity for part in parts), strict=True))
     counts = tuple(np.concatenate(each) for each in zip(*(part.counts for part in parts), strict=True))
     return _summed(identity, counts)
 
 
-def _summed(identity: tuple[Array, ...], counts: tuple[Array, ...]) -> _Partial:
-    """Sum the rows of each identity, by sorting: hashing takes five times as long."""
-    varying = [each for each in identity if len(each) and (each != each[0]).any()]
-    order = np.argsort(varying[0]) if len(varying) == 1 else np.lexsort(identity)
-    new = np.zeros(len(order), bool)
-    new[:1] = True
-    for each in varying:
-        ordered = each[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
-    first = np.flatnonzero(new)
-    sums = tuple(np.add.reduceat(each[order], first) for each in counts)
-    return _Partial(tuple(each[order[first]] for each in identity), sums)
+def _nothing(name: str) -> _Partial:
+    none = np.zeros(0, np.int64)
+    return _Partial((none,) * (1 + len(_IDENTITY[name])), (np.zeros(0),) * len(_COUNTS[name]))
+
+
+def _summed(identity: tuple[Array, ...], counts: tuple[Count, ...]) -> _Partial:
+    """Sum the rows of each identity. Their columns are packed into one integer."""
+    packed, values = np.zeros(len(identity[0]), np.int64), []
+    for column in identity:
+        low, high = int(column.min()), int(column.max())
+        if high - low < _WIDE:
+            number, names = column - low, np.arange(low, high + 1)
+        else:
+            known = pa.array(column).dictionary_encode()
+            number, names = known.indices.to_numpy(), known.dictionary.to_numpy()
+        packed = packed * len(names) + number
+        values.append(names)
+    sizes = [len(names) for names in values]
+    cells = math.prod(sizes)
+    found, sums = (_in_cells if cells <= _SPARSE * len(packed) else _in_order)(packed, cells, counts)
+    numbers = np.unravel_index(found, sizes)
+    return _Partial(tuple(names[number] for names, number in zip(values, numbers, strict=True)), sums)
+
+
+def _in_cells(packed: Array, cells: int, counts: tuple[Count, ...]) -> tuple[Array, tuple[Array, ...]]:
+    rows = np.bincount(packed, minlength=cells)
+    found = np.flatnonzero(rows)
+    of_each = (np.bincount(packed, each, cells) if np.ndim(each) else rows * each for each in counts)
+    return found, tuple(each[found] for each in of_each)
+
+
+def _in_order(packed: Array, _: int, counts: tuple[Count, ...]) -> tuple[Array, tuple[Array, ...]]:
+    """Sort: hashing takes five times as long."""
+    order = np.argsort(packed) if any(map(np.ndim, counts)) else None
+    ordered = np.sort(packed) if order is None else packed[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    rows = np.diff(first, append=len(ordered))
+    sums = (np.add.reduceat(each[order], first) if np.ndim(each) else rows * each for each in counts)
+    return ordered[first], tuple(sums)
 
 
 def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
@@ -224,32 +262,26 @@ def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]
         spans[name] = min(low, first), max(high, last)
 
 
-def _activity(series: Array, batch: Batch) -> _Partial:
+def _activity(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
     late = np.full(len(series), NONE, np.int16)
     expired = batch.outcome == OUTCOMES.index("expired")
     late[expired] = bucket(batch.lateness_us[expired])
-    packed = batch.ended_us // MINUTE << _OUTCOME | batch.outcome
-    for number in (bucket(batch.waited_us), late):
-        packed = packed << _BUCKET | (number - NONE)
-    packed |= series << _REST
-    return _summed((packed,), (batch.weight, np.where(batch.missed, batch.weight, 0.0)))
+    identity = series, batch.ended_us // MINUTE, batch.outcome, bucket(batch.waited_us), late
+    yield identity, (weight, 0.0)
+    yield _where(batch.missed, identity), (0.0, _weight_where(batch.missed, weight))
 
 
-def _seconds(series: Array, batch: Batch) -> _Partial:
+def _seconds(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
     """Count ends by second. Count changes in the number waiting at the next beginning of a second."""
+    yield (series, batch.ended_us // SECOND, batch.outcome), (weight,)
     start, end = -(-batch.watched_us // SECOND), -(-batch.ended_us // SECOND)
     seen = start < end  # most operations begin and end within one second
-    packed = np.concatenate(
-        [
-            (batch.ended_us // SECOND << _WHAT | batch.outcome) | series << _REST,
-            (start[seen] << _WHAT | WAITING) | series[seen] << _REST,
-            (end[seen] << _WHAT | WAITING) | series[seen] << _REST,
-        ]
-    )
-    return _summed((packed,), (np.concatenate([batch.weight, batch.weight[seen], -batch.weight[seen]]),))
+    some, what = _weight_where(seen, weight), np.full(np.count_nonzero(seen), WAITING)
+    yield (*_where(seen, (series, start)), what), (some,)
+    yield (*_where(seen, (series, end)), what), (-some,)
 
 
-def _shapes(series: Array, batch: Batch) -> _Partial:
+def _shapes(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
     expired = batch.outcome == OUTCOMES.index("expired")
     # A completion in the same microsecond took less than one, and still some time.
     waited = np.log(np.maximum(batch.waited_us, 1))
@@ -257,17 +289,22 @@ def _shapes(series: Array, batch: Batch) -> _Partial:
     timed = np.maximum(batch.timeout_us, 0)
     bins = np.where(batch.timeout_us < 0, -1, np.floor(np.log1p(timed) * BINS)).astype(np.int64)
     keys = np.clip(batch.key_count, 1, MOST_KEYS)
-    parts: list[tuple[Any, Array, Any]] = [
+    parts: list[tuple[Any, Array, Count]] = [
         (ended, np.floor(waited * BINS).astype(np.int64), waited),
         (BY_HOUR, batch.ended_us // (60 * MINUTE), 0.0),
         (TIMEOUTS, bins, timed),
         (KEY_COUNTS, keys, 0.0),
     ]
-    found = []
     for what, number, x in parts:
-        packed = series << _REST | (number + 1) << _WHAT | what
-        found.append(_summed((packed,), (batch.weight, batch.weight**2, batch.weight * x)))
-    return _added_up(found)
+        yield (series, np.broadcast_to(what, len(series)), number), (weight, weight**2, weight * x)
+
+
+def _where(mask: Array, columns: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(column[mask] for column in columns)
+
+
+def _weight_where(mask: Array, weight: Count) -> Count:
+    return weight[mask] if np.ndim(weight) else weight
 
 
 def _key_names(purgatory: Array, batch: Batch) -> pa.Table:
@@ -275,18 +312,3 @@ def _key_names(purgatory: Array, batch: Batch) -> pa.Table:
     table = pa.table({"series": purgatory, "key_hash": batch.key_hash, "key": key})
     known = table.filter(pc.is_valid(table.column("key"))).group_by(["series", "key_hash"], use_threads=False)
     return known.aggregate([("key", "min")]).rename_columns(["series", "key_hash", "key"])
-
-
-def _unpacked(name: str, packed: Array) -> dict[str, Array]:
-    if name == "seconds":
-        return {"second": packed >> _WHAT, "what": (packed & ((1 << _WHAT) - 1)).astype(np.int8)}
-    if name == "shapes":
-        return {"what": (packed & ((1 << _WHAT) - 1)).astype(np.int8), "number": (packed >> _WHAT) - 1}
-    mask = (1 << _BUCKET) - 1
-    numbers = packed >> 2 * _BUCKET
-    return {
-        "minute": numbers >> _OUTCOME,
-        "outcome": (numbers & ((1 << _OUTCOME) - 1)).astype(np.int8),
-        "waited": ((packed >> _BUCKET & mask) + NONE).astype(np.int16),
-        "lateness": ((packed & mask) + NONE).astype(np.int16),
-    }
