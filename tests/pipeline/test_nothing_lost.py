@@ -11,10 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.journal import schema as schemas
 from aiopurgatory.pipeline.cleaning import cleaner, files, versions
 from aiopurgatory.pipeline.cleaning.cleaner import Job, clean
 from aiopurgatory.pipeline.cleaning.table_run import Counts, TornJournalError
@@ -303,6 +305,34 @@ def test_clean_small_files_together_same_reports_as_alone(tmp_path: Path) -> Non
     assert together.files == [file for report in alone for file in report.files]
     written = Counter({each.what: each.rows for each in together.written})
     assert (written["operations"], written["quarantine/operations"]) == (7, 4)
+
+
+@pytest.mark.parametrize(
+    ("last", "copies", "whole"),
+    [
+        pytest.param({}, [], True, id="all good"),
+        pytest.param({"waited_us": -1}, [], False, id="one impossible"),
+        pytest.param({}, [3], False, id="one a duplicate"),
+        pytest.param({"watched_at": NOON + timedelta(hours=12)}, [], False, id="one of the next day"),
+    ],
+)
+def test_clean_file_copied_only_if_all_of_it_is_of_one_day(
+    tmp_path: Path, last: dict[str, Any], copies: list[int], whole: bool
+) -> None:
+    path = write(tmp_path / "journal", [*map(operation, range(9)), operation(9, **last)])
+    report = clean([(str(path), NOON.date(), copies)], Job("operations", str(tmp_path / "out")))
+    found = {each.day: Path(each.path) for each in report.written if each.what == "operations"}
+    assert (found[str(NOON.date())].read_bytes() == path.read_bytes()) == whole
+    rows = [row for each in found.values() for row in pq.ParquetFile(each).read()["sequence"].to_pylist()]
+    assert sorted(rows) == [n for n in range(10) if n not in copies and (n < 9 or "waited_us" not in last)]
+
+
+def test_clean_file_with_more_columns_is_not_copied(tmp_path: Path) -> None:
+    schema = schemas.OPERATIONS.append(pa.field("foreign", pa.string()))
+    path = write(tmp_path / "journal", [operation(0) | {"foreign": "secret"}], schema=schema)
+    clean([(str(path), NOON.date(), [])], Job("operations", str(tmp_path / "out")))
+    (out,) = (tmp_path / "out" / "operations").rglob("*.parquet")
+    assert pq.ParquetFile(out).schema_arrow.names == schemas.OPERATIONS.names
 
 
 def test_folders_in_a_store_are_refused(spark: Spark) -> None:

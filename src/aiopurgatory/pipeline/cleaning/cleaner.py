@@ -97,6 +97,8 @@ class _FileRows:
     rows: pa.Table
     #: The numbers of the rows to drop, ascending.
     copies: Array
+    #: The whole file, if it has these rows alone.
+    content: bytes | None
 
 
 #: A file, the day of its folder, and the numbers of its rows that are to be dropped as copies.
@@ -143,9 +145,9 @@ class _Task:
                 return
             if rows is None:
                 return
-            mine = copies[(copies >= report.rows_in) & (copies < report.rows_in + len(rows))] - report.rows_in
-            report.rows_in += len(rows)
-            self._gather(_FileRows(report, day, rows, mine))
+            begun, report.rows_in = report.rows_in, report.rows_in + len(rows.table)
+            mine = copies[(copies >= begun) & (copies < report.rows_in)] - begun
+            self._gather(_FileRows(report, day, rows.table, mine, rows.content))
 
     def finish(self) -> TaskReport:
         self._clean()
@@ -190,9 +192,11 @@ class _Task:
         if len(good):
             for number, found in ranges(good, self._table, file):
                 parts[number].report.ranges = joined(parts[number].report.ranges, found)
-            self._by_day(good, file, [part.report for part in parts])
+            whole = parts[0].content if len(parts) == 1 and len(good) == len(rows) else None
+            self._by_day(good, file, [part.report for part in parts], whole)
 
-    def _by_day(self, good: Columns, file: Array, reports: list[FileReport]) -> None:
+    def _by_day(self, good: Columns, file: Array, reports: list[FileReport], whole: bytes | None) -> None:
+        """Write and add up good rows. If they are a *whole* file, and of one day, it is copied."""
         numbers = ended_us(good, self._table) // DAY
         some = range(int(numbers[0]), int(numbers[0]) + 1) if (numbers == numbers[0]).all() else np.unique(numbers)
         for number in map(int, some):
@@ -206,7 +210,10 @@ class _Task:
                     report.other_days += 0 if is_wanted else count
             if not is_wanted:
                 continue
-            self._output(name, self._table.name, rows.rows.schema).write(rows.rows)
+            if whole and rows is good:
+                self._copy(name, whole, len(good))
+            else:
+                self._output(name, self._table.name, rows.rows.schema).write(rows.rows)
             if self._table is OPERATIONS:
                 self._sums.setdefault(name, Sums()).add(batch_of(rows))
             else:
@@ -220,6 +227,12 @@ class _Task:
         table = rows.append_column("reason", pa.array(reasons, pa.string()))
         table = table.append_column("file", pa.array([report.path] * len(reasons), pa.string()))
         self._output(part.day.isoformat(), f"quarantine/{self._table.name}", table.schema).write(table)
+
+    def _copy(self, day: str, content: bytes, rows: int) -> None:
+        path = Path(f"{self._job.folder}/{self._table.name}/date={day}/{uuid4().hex}.parquet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        self._report.written.append(Written(day, self._table.name, str(path), rows))
 
     def _output(self, day: str, what: str, schema: pa.Schema) -> _Output:
         key = day, what

@@ -94,14 +94,14 @@ def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.Reco
         for file in batch.to_pylist():
             begun = 0
             for rows in read(file["path"], table):
-                columns = Columns(rows)
+                columns = Columns(rows.table)
                 good = np.flatnonzero(judge(columns, table, file["file_day"])[0] == 0)
                 codes, names = _who(columns, table)
                 who = pa.array(names, pa.string()).take(pa.array(codes[good]))
                 numbers = columns.numbers(table.counter)[good]
                 path = pa.array([file["path"]], pa.string()).take(pa.array(np.zeros(len(good), np.int8)))
                 yield pa.RecordBatch.from_arrays([who, numbers, path, begun + good], schema=_GOOD_SCHEMA)
-                begun += len(rows)
+                begun += len(columns)
 
 
 def _who(columns: Columns, table: Table) -> tuple[np.ndarray, list[str]]:

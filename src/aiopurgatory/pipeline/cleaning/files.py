@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -100,12 +101,23 @@ def _entries(folder: str) -> Iterator[tuple[str, int | None, int]]:
                 yield entry.name, None if entry.is_dir() else found.st_size, found.st_mtime_ns
 
 
-def read(path: str, table: Table) -> Iterator[pa.Table]:
-    """Yield the rows of a file with the columns of the table. Names are dictionaries; missing columns are null.
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a file with the columns of the table. Names are dictionaries; missing columns are null."""
+
+    table: pa.Table
+    #: The whole file, if these are all of its rows, and the table has no other columns.
+    content: bytes | None = None
+
+
+def read(path: str, table: Table) -> Iterator[Rows]:
+    """Yield the rows of a file.
 
     Raises: TornFileError: the file is torn; raised before any row comes. OSError: it cannot be read now.
     """
-    with pa.OSFile(path) as opened:
+    large = os.path.getsize(path) > LARGE
+    content = None if large else Path(path).read_bytes()
+    with pa.OSFile(path) if content is None else pa.BufferReader(content) as opened:
         try:
             parquet, names, rows = _checked(opened, table)
         except pa.ArrowMemoryError:
@@ -117,10 +129,11 @@ def read(path: str, table: Table) -> Iterator[pa.Table]:
             except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
                 raise TornFileError(f"torn: {one_line(error)}", _rows_in_footer(path)) from None
         if rows is not None:
-            yield _complete(rows, names, table)
+            is_alike = _is_alike(parquet.schema_arrow, table.held)
+            yield Rows(_complete(rows, names, table), content if is_alike else None)
         else:
             for batch in _batches(parquet, names):
-                yield _complete(pa.Table.from_batches([batch]), names, table)
+                yield Rows(_complete(pa.Table.from_batches([batch]), names, table))
 
 
 def _checked(opened: pa.NativeFile, table: Table) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
