@@ -19,6 +19,8 @@ _GROWTH: Final = (1 + ERROR) / (1 - ERROR)
 #: The bucket of the value 0, and the number that means no value.
 ZERO: Final = -1
 NONE: Final = -2
+# There are fewer: the largest int64 is in bucket 1,092.
+_BUCKETS: Final = 2_048
 
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
@@ -49,7 +51,7 @@ def least(group: Array, number: Array, weight: Array, groups: int, shares: Seque
     """
     known = number != NONE
     group, number, weight = group[known], number[known], weight[known]
-    order = np.lexsort((number, group))
+    order = np.argsort(group.astype(np.int64) * _BUCKETS + number)
     group, number, weight = group[order], number[order], weight[order]
     total = np.bincount(group, weight, groups)
     upto = np.concatenate([[0.0], weight.cumsum()])
