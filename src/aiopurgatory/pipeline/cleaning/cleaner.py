@@ -287,7 +287,7 @@ def batch_of(rows: Columns) -> Batch:
     return Batch(
         purgatory=rows.codes("purgatory"),
         kind=rows.codes("kind"),
-        outcome=outcomes(rows).astype(np.int64),
+        outcome=outcomes(rows),
         watched_us=rows.numbers("watched_at"),
         waited_us=rows.numbers("waited_us"),
         ended_us=ended_us(rows, OPERATIONS),

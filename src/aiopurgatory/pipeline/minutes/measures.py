@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from .percentiles import PERCENTILES, Array, least
-from .sums import WAITING
+from .sums import WAITING, numbered
 from .units import DAY, INSTANT, MINUTE, OUTCOMES, SECOND
 
 KEYS: Final = ("purgatory", "kind")
@@ -181,11 +181,6 @@ class DaySums:
 
 def _numbered(table: pa.Table, numbers: dict[tuple[str, str], int]) -> Array:
     """Return for each row the number of its purgatory and kind. Adds new ones to *numbers*."""
-    if not len(table):
-        return np.zeros(0, np.int64)
-    first, second = (table.column(name).dictionary_encode().unify_dictionaries().combine_chunks() for name in KEYS)
-    firsts, seconds = first.dictionary.to_pylist(), second.dictionary.to_pylist()
-    pairs = first.indices.to_numpy().astype(np.int64) * len(seconds) + second.indices.to_numpy()
-    known, inverse = np.unique(pairs, return_inverse=True)
-    names = [(firsts[pair // len(seconds)], seconds[pair % len(seconds)]) for pair in known.tolist()]
-    return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)[inverse]
+    columns = (table.column(name).dictionary_encode().unify_dictionaries().combine_chunks() for name in KEYS)
+    first, second = ((each.indices.to_numpy(), each.dictionary.to_pylist()) for each in columns)
+    return numbered(first, second, lambda name: numbers.setdefault(name, len(numbers)))

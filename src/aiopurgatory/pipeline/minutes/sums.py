@@ -25,7 +25,7 @@ Shapes are for fit. ``squares`` sums the squared weights, ``total`` sums weight 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -70,12 +70,16 @@ _SPARSE: Final = 4
 _LONGEST_KEY: Final = 200
 
 
+#: A column of names: indexes, and the names.
+Names: TypeAlias = tuple[Array, list[str]]
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Operations by column. A column of names is a pair: indexes, and the names."""
+    """Operations by column."""
 
-    purgatory: tuple[Array, list[str]]
-    kind: tuple[Array, list[str]]
+    purgatory: Names
+    kind: Names
     #: The place in OUTCOMES.
     outcome: Array
     watched_us: Array
@@ -109,8 +113,8 @@ class Sums:
         """Add the operations of *batch*."""
         if not len(batch.outcome):
             return
-        series = self._numbered(batch.purgatory, batch.kind)
-        purgatory = self._numbered(batch.purgatory, (np.zeros(len(series), np.int32), [""]))
+        series = numbered(batch.purgatory, batch.kind, self._number).astype(np.int16)
+        purgatory = np.array([self._number((name, "")) for name, _ in list(self._numbers)], np.int16)[series]
         # Most journals have one weight, and a number is counted faster than a column.
         weight = batch.weight[0] if (batch.weight == batch.weight[0]).all() else batch.weight
         for name, parts in (
@@ -138,20 +142,6 @@ class Sums:
             found[name] = pa.table(table | dict(zip(_COUNTS[name], part.counts, strict=True)))
         found["keys"] = self._with_names(found["keys"])
         return found
-
-    def _numbered(self, purgatory: tuple[Array, list[str]], kind: tuple[Array, list[str]]) -> Array:
-        """Return for each row the number of its purgatory and kind."""
-        kinds = len(kind[1])
-        pairs = purgatory[0].astype(np.int64) * kinds + kind[0]
-        if len(purgatory[1]) * kinds > len(pairs):  # more than there are rows: few of them occur
-            known, pairs = np.unique(pairs, return_inverse=True)
-        else:
-            known = np.arange(len(purgatory[1]) * kinds)
-        numbers = np.empty(len(known), np.int64)
-        present = np.flatnonzero(np.bincount(pairs, minlength=len(known)))
-        for place, pair in zip(present.tolist(), known[present].tolist(), strict=True):
-            numbers[place] = self._number((purgatory[1][pair // kinds], kind[1][pair % kinds]))
-        return numbers[pairs]
 
     def _number(self, name: tuple[str, str]) -> int:
         if len(self._numbers) >= _MOST_SERIES - 1 and name not in self._numbers:
@@ -225,7 +215,7 @@ def _summed(identity: tuple[Array, ...], counts: tuple[Count, ...]) -> _Partial:
     for column in identity:
         low, high = int(column.min()), int(column.max())
         if high - low < _WIDE:
-            number, names = column - low, np.arange(low, high + 1)
+            number, names = column - low, np.arange(low, high + 1, dtype=column.dtype)
         else:
             known = pa.array(column).dictionary_encode()
             number, names = known.indices.to_numpy(), known.dictionary.to_numpy()
@@ -255,6 +245,15 @@ def _in_order(packed: Array, _: int, counts: tuple[Count, ...]) -> tuple[Array, 
     return ordered[first], tuple(sums)
 
 
+def numbered(first: Names, second: Names, number: Callable[[tuple[str, str]], int]) -> Array:
+    """Return for each row the *number* of its pair of names."""
+    (codes, names), (others, seconds) = first, second
+    pairs = pa.array(codes.astype(np.int64) * len(seconds) + others).dictionary_encode()
+    known = [(names[pair // len(seconds)], seconds[pair % len(seconds)]) for pair in pairs.dictionary.to_pylist()]
+    found: Array = np.array([number(name) for name in known], np.int64)[pairs.indices.to_numpy()]
+    return found
+
+
 def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
     """Extend each of *spans* to include that of *more*."""
     for name, (first, last) in more.items():
@@ -266,7 +265,7 @@ def _activity(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
     late = np.full(len(series), NONE, np.int16)
     expired = batch.outcome == OUTCOMES.index("expired")
     late[expired] = bucket(batch.lateness_us[expired])
-    identity = series, batch.ended_us // MINUTE, batch.outcome, bucket(batch.waited_us), late
+    identity = series, (batch.ended_us // MINUTE).astype(np.int32), batch.outcome, bucket(batch.waited_us), late
     yield identity, (weight, 0.0)
     yield _where(batch.missed, identity), (0.0, _weight_where(batch.missed, weight))
 
@@ -276,7 +275,7 @@ def _seconds(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
     yield (series, batch.ended_us // SECOND, batch.outcome), (weight,)
     start, end = -(-batch.watched_us // SECOND), -(-batch.ended_us // SECOND)
     seen = start < end  # most operations begin and end within one second
-    some, what = _weight_where(seen, weight), np.full(np.count_nonzero(seen), WAITING)
+    some, what = _weight_where(seen, weight), np.full(np.count_nonzero(seen), WAITING, np.int8)
     yield (*_where(seen, (series, start)), what), (some,)
     yield (*_where(seen, (series, end)), what), (-some,)
 
