@@ -145,7 +145,7 @@ def test_cluster_worker_killed_in_the_middle_same_result(spark: Spark, tmp_path:
         host = f"host-{number % 4}"  # the files of all hosts lie side by side
         rows = [
             operation(
-                n, instance=host, key=noise.randbytes(60).hex(), watched_at=NOON
+                n, instance=host, key=noise.randbytes(150).hex(), watched_at=NOON
             )  # so that it takes several tasks
             for n in range(number * 3000, number * 3000 + 3000)
         ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -63,6 +65,20 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+from aiopurgatory.cli import main
+from aiopurgatory.pipeline.cleaning import table_run
+
+def long(files, job):
+    Path(job.folder).parents[2].joinpath("begun").touch()
+    time.sleep(600)
+
+table_run.clean, table_run._AT_HOME, table_run._LEAST_PER_TASK = long, 0, 1
+sys.exit(main())
+"""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -115,7 +131,7 @@ def test_connect_same_results_as_classic(server: str, tmp_path: Path) -> None:
     for day in range(2):
         at = NOON + timedelta(days=day)
         first = 10_000 * day
-        names = (f"k{n % 9}-{noise.randbytes(400).hex()}" for n in range(3000))  # so that it takes several tasks
+        names = (f"k{n % 9}-{noise.randbytes(1200).hex()}" for n in range(3000))  # so that it takes several tasks
         keys = [operation(first + n, key=key, key_hash=n % 9, watched_at=at) for n, key in enumerate(names)]
         path = write(
             journal, [*keys, *(expired(first + 3000 + n, watched_at=at) for n in range(50))], f"f-{day}", at=at
@@ -167,6 +183,34 @@ def test_connect_server_that_dies_in_a_job_says_so(tmp_path: Path) -> None:
     assert said.startswith(b"JobFailedError the Spark Connect server cannot be reached any more: start it again, and ")
     assert said.count(b"\n") == 1
     assert errors == b""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("away", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "silent"])
+def test_connect_stopped_while_the_server_is_away_ends_at_once(
+    tmp_path: Path, away: signal.Signals, stop: signal.Signals
+) -> None:
+    for number in range(2):
+        write(tmp_path / "journal", [operation(number)], f"f-{number}")
+    with connect_server(tmp_path) as (master, process):
+        command = [sys.executable, "-c", INTERRUPTED, "pipeline", "ingest", str(tmp_path / "journal")]
+        client = subprocess.Popen([*command, str(tmp_path / "out"), "--master", master], stderr=subprocess.PIPE)
+        try:
+            wait_until("the job has begun", (tmp_path / "begun").exists, client)
+            os.killpg(process.pid, away)
+            time.sleep(1)
+            client.send_signal(stop)
+            begun = time.monotonic()
+            errors = client.communicate()[1]
+            took = time.monotonic() - begun
+        finally:
+            client.kill()
+    assert (client.returncode, errors) == (128 + stop, b"")
+    assert took < 5
+    assert not list((tmp_path / "out").glob(".spark-*"))
+    assert not list((tmp_path / "out" / "versions").glob("*"))
 
 
 def test_connect_server_that_is_not_there_says_so_soon(tmp_path: Path) -> None:

@@ -103,19 +103,35 @@ def test_full_disk_says_so(spark: Spark, small_disk: Path) -> None:
     assert line == f"no space left on device: free some on the disk of {small_disk}, and run it again"
 
 
+#: The command without the rule that a full disk is one line.
+WITHOUT_RULE = """
+import sys
+from aiopurgatory.cli import main
+from aiopurgatory.pipeline.spark import failures
+failures.explain = lambda error, out: str(error)
+sys.exit(main())
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tasks", ["one task", "tasks on Spark"])
-def test_full_disk_ingest_says_so_without_a_traceback(tmp_path: Path, small_disk: Path, tasks: str) -> None:
+@pytest.mark.parametrize("rule", [True, False], ids=["", "control"])
+def test_full_disk_ingest_says_so_without_a_traceback(tmp_path: Path, small_disk: Path, tasks: str, rule: bool) -> None:
     numbers = np.random.default_rng(1).integers(0, 1 << 62, 40_000).tolist()
-    for file in range(1 if tasks == "one task" else 8):
+    for file in range(1 if tasks == "one task" else 16):
         rows = [operation(file * 40_000 + n, key_hash=each, key=f"{each}") for n, each in enumerate(numbers)]
         write(tmp_path / "journal", rows, f"f-{file}")
     (small_disk / "fill").write_bytes(bytes(1_000_000))
-    command = [sys.executable, "-m", "aiopurgatory", "pipeline", "ingest", f"{tmp_path}/journal", f"{small_disk}/out"]
+    program = ["-m", "aiopurgatory"] if rule else ["-c", WITHOUT_RULE]
+    command = [sys.executable, *program, "pipeline", "ingest", f"{tmp_path}/journal", f"{small_disk}/out"]
     done = subprocess.run([*command, "--master", "local[2]"], capture_output=True, text=True)
     said = done.stderr.removesuffix("\n").removesuffix(f" (full traceback: {small_disk}/out/{TRACE})")
     why = f"no space left on device: free some on the disk of {small_disk}/out, and run it again"
-    assert said == f"aiopurgatory pipeline ingest: {why}"
+    if rule:
+        assert said == f"aiopurgatory pipeline ingest: {why}"
+    else:
+        assert why not in said
+        assert ("Traceback" in said) == (tasks == "tasks on Spark")
     assert (done.returncode, done.stdout) == (1, "")
 
 

@@ -23,6 +23,8 @@ _ONE_DAY: Final = timedelta(days=1)
 # Bytes of files per task. A task that dies loses little work.
 _BYTES_PER_TASK: Final = 64 << 20
 _LEAST_PER_TASK: Final = 4 << 20
+# Up to so many bytes take as long in this process, 3 s, as Spark's start.
+_AT_HOME: Final = 16 << 20
 _STRAY: Final = "is in no date=.../hour=... folder"
 
 
@@ -178,8 +180,7 @@ class TableRun:
 
     def _cleaned(self) -> list[TaskReport]:
         groups = [[(file.path, file.day or date.min, list[int]()) for file in group] for group in self._groups()]
-        # Spark takes longer to start than a few small tasks take here.
-        small = sum(file.size for file in self._files) <= _LEAST_PER_TASK
+        small = sum(file.size for file in self._files) <= _AT_HOME
         cleaned = partial(spread, None if small else self._spark, partial(clean, job=self._job))
         reports: list[TaskReport] = cleaned(groups)
         self._twice = twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
