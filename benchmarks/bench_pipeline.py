@@ -13,8 +13,8 @@ Competitors take turns: *ours* with a heap of 1 GB, *ours, 512m*, and DuckDB (pi
 process of its own on two threads. The journals were just written, so their pages are in memory for all. CPU time is
 that of the whole process tree, user and system: the JVM, its Python workers, and everything else that is started.
 
-Before the first round each competitor runs once, unmeasured, so that *ours* has its archive of Java classes. The
-reports of these runs are compared: minutes, days and hot keys must be the same.
+Before the first round each competitor runs once, unmeasured. The reports of these runs are compared: minutes, days and
+hot keys must be the same.
 
 Prints a line of JSON for each run, round by round, then the targets, and medians with their ranges.
 """

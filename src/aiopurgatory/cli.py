@@ -96,8 +96,6 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     about = "Spark's master, as spark://HOST:7077, or sc://HOST for Spark Connect (default: all cores of this machine)"
     spark.add_argument("--master", default="local[*]", help=about)
     spark.add_argument("--memory", default="1g", help="heap of the driver's JVM (default: 1g)")
-    about = "start Java, more slowly, without the class archive that the first run makes in ~/.cache/aiopurgatory"
-    spark.add_argument("--no-class-archive", dest="class_archive", action="store_false", help=about)
     return parser
 
 

@@ -140,7 +140,7 @@ import logging, sys
 logging.getLogger().addHandler(logging.NullHandler())  # as the command does, or py4j logs a trace on stderr
 from aiopurgatory.pipeline.spark.session import session
 try:
-    with session("hungry", scratch=sys.argv[1], master="local[1]", class_archive=False) as spark:
+    with session("hungry", scratch=sys.argv[1], master="local[1]") as spark:
         spark.range(1).selectExpr("length(repeat(uuid(), 50000000))").collect()
 except Exception as error:
     print(type(error).__name__, error)

@@ -21,11 +21,10 @@ class JavaMissingError(PurgatoryError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java installation: its home, and all that it says about its version."""
+    """A Java installation."""
 
     home: str
     version: int
-    identity: str
 
 
 def find_java() -> Java:
@@ -67,5 +66,4 @@ def _ask(java: str) -> Java | None:
     version = re.search(r"java\.specification\.version = (\d+)", output)  # "1.8" is read as 1: too old in any case
     if not home or not version:
         return None
-    identity = re.findall(r"java\.(?:home|version|vendor|vm\.name|vm\.version) = .+", output)
-    return Java(home[1], int(version[1]), "\n".join(identity))
+    return Java(home[1], int(version[1]))

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Final, cast
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
-from .archive import ClassArchive
-from .archive import class_archive as find_archive
 from .failures import plain_errors
 from .java import Java, find_java
 from .scratch import remove_abandoned, scratch_folder
@@ -65,7 +63,6 @@ def session(
     master: str = "local[*]",
     memory: str = "1g",
     settings: Mapping[str, str] | None = None,
-    class_archive: bool = True,
 ) -> Iterator[SparkSession]:
     """Make a Spark session for the block, or use the existing one, as under ``spark-submit``.
 
@@ -77,13 +74,10 @@ def session(
             arguments below.
         memory: heap of the driver's JVM, in Java's notation (default: 1g).
         settings: further settings of Spark (default: none).
-        class_archive: start the JVM from an archive of its classes, made at first use in the user's cache folder
-            (default: yes).
 
     Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached.
     """
-    import pyspark  # here, because a run with nothing to do needs no Spark
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession  # here, because a run with nothing to do needs no Spark
 
     if master.startswith(_CONNECT):
         with (
@@ -101,18 +95,15 @@ def session(
         return
     _require_master(master)
     with scratch_folder(scratch) as folder, plain_errors(Path(scratch), folder / LOG):
-        archive, local = ClassArchive(), master.startswith("local")
-        java = find_java()
-        if class_archive:
-            archive = find_archive(java.identity, Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]))
+        local = master.startswith("local")
         log = files("aiopurgatory.pipeline.spark").joinpath("log4j2.properties")
-        with as_file(log) as log_settings, _environment(_java_wrapper(folder, java, archive), local=local):
+        with as_file(log) as log_settings, _environment(_java_wrapper(folder, find_java()), local=local):
             options = [f'"-Dlog4j2.configurationFile={log_settings.as_uri()}"', f'"-Daiopurgatory.log={folder / LOG}"']
-            options += [f'"-Djava.io.tmpdir={folder}"', "-XX:-UsePerfData", archive.options, _FAST]
+            options += [f'"-Djava.io.tmpdir={folder}"', "-XX:-UsePerfData", _FAST]
             builder = builder.master(master).config(map=dict(_HERE if local else {}))
             builder = builder.config("spark.ui.showConsoleProgress", sys.stderr.isatty())
             builder = builder.config("spark.driver.memory", memory)
-            builder = builder.config("spark.driver.extraJavaOptions", " ".join(options).strip())
+            builder = builder.config("spark.driver.extraJavaOptions", " ".join(options))
             builder = builder.config("spark.local.dir", str(folder))
             builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             held: list[int] = []
@@ -148,13 +139,12 @@ def _held_signals(held: list[int]) -> Iterator[None]:
 @contextmanager
 def stage_session(name: str, args: argparse.Namespace) -> Iterator[Spark]:
     """Yield a function that makes the session of the stage *name*, once, with the options of the command line."""
-    known = {"master": args.master, "memory": args.memory, "class_archive": args.class_archive}
     remove_abandoned(Path(args.out))
     with ExitStack() as stack:
 
         @cache
         def spark() -> SparkSession:
-            return stack.enter_context(session(name, scratch=args.out, **known))
+            return stack.enter_context(session(name, scratch=args.out, master=args.master, memory=args.memory))
 
         yield spark
 
@@ -208,11 +198,10 @@ def _stopped(spark: SparkSession) -> Iterator[SparkSession]:
     spark.stop()
 
 
-def _java_wrapper(folder: Path, java: Java, archive: ClassArchive) -> Path:
+def _java_wrapper(folder: Path, java: Java) -> Path:
     """Make a folder that Spark takes for Java's home: its java is a wrapper."""
     absent = "--add-opens=java.base/sun.security.action=ALL-UNNAMED" if java.version >= _NO_SECURITY_ACTION else "-"
     known = {"java": f"{java.home}/bin/java", "absent": absent}
-    known |= {"recorded": archive.recorded, "target": archive.target}
     lines = ["#!/bin/sh", *(f"{name}={shlex.quote(value)}" for name, value in known.items())]
     script = files("aiopurgatory.pipeline.spark").joinpath("wrapper.sh").read_text()
     command = folder / "java" / "bin" / "java"
