@@ -17,7 +17,7 @@ import pytest
 
 from aiopurgatory.cli import main
 from aiopurgatory.pipeline import advise as stage
-from aiopurgatory.pipeline.advise import AdviceError, advise, options_of
+from aiopurgatory.pipeline.advise import AdviceError, advise
 from aiopurgatory.pipeline.generate import generate_table
 from aiopurgatory.pipeline.simulate import grid, measures
 from aiopurgatory.pipeline.spark.folders import write_bytes
@@ -30,7 +30,6 @@ PLAIN: dict[str, Any] = {
     "wheel_size": 20,
     "purge_interval": 0,
     "timeout_ms": None,
-    "shard": 0,
     "operations": 1_000_000,
     "expired": 100_000,
     "left": 0,
@@ -136,17 +135,6 @@ def test_advise_from_too_few_operations_is_refused() -> None:
     with pytest.raises(AdviceError, match="999 operations, at least 1,000 are needed: simulate a trace with more rows"):
         text_of(few)
     assert "a trace of 999 operations" in text_of(few, fewest=999)
-    # Shards count together.
-    assert text_of(table_of({"operations": 600}, {"operations": 600, "shard": 1}))
-
-
-def test_options_of_adds_the_shards_up() -> None:
-    (option,) = options_of(table_of({}, {"shard": 1, "late_p99_us": 700, "peak_pending": 1}))
-    totals = option.totals
-    assert (option.shards, totals["operations"]) == (2, 2_000_000)
-    assert (totals["late_p99_us"], totals["peak_pending"]) == (990, 5_001)
-    assert option.wakeups_per_second == 1_000  # of one process
-    assert "on 2 processes" in text_of(table_of({}, {"shard": 1}))
 
 
 def test_advise_without_a_setting_to_choose_is_refused() -> None:
@@ -267,7 +255,7 @@ def test_results_of_another_table_are_refused(tmp_path: Path) -> None:
 def test_advise_on_the_workloads_of_kafkas_benchmark(workload: Workload, share: float) -> None:
     trace = generate_table([workload], 10_000, rate=50_000)
     settings = grid([1.0, 10.0], [20, 256], [0, 1000])
-    rows = [{**asdict(setting), "shard": 0, **measures(trace, setting)} for setting in settings]
+    rows = [{**asdict(setting), **measures(trace, setting)} for setting in settings]
     best = advise(pa.Table.from_pylist(rows, schema=simulations.SCHEMA)).best
     assert best.setting.purge_interval == 0
     assert best.expired == pytest.approx(share, abs=0.02)

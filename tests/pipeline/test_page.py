@@ -30,9 +30,9 @@ DAY = timedelta(days=1)
 EVIL = "<script>alert(1)</script>"
 NAMES = [EVIL, "$x^{$", "{{title}}", "\u202egnp\u0000", "𓂀" * 3, "n" * 1000, "_hidden", "a b\nc & d"]
 ADVICE = Advice(
-    Option(Setting(tick_ms=10.0), 1, {}),
+    Option(Setting(tick_ms=10.0), {}),
     ("About half of the <CPU>.", EVIL),
-    ((Option(Setting(tick_ms=10.0), 1, {}).name, *"0123456789"),),
+    ((Option(Setting(tick_ms=10.0), {}).name, *"0123456789"),),
 ).html()
 
 

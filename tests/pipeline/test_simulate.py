@@ -1,4 +1,4 @@
-"""Simulations: each setting and shard once, with the results of its replay."""
+"""Simulations: each setting once, with the results of its replay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,10 +33,10 @@ def trace(table: pa.Table, tmp_path: Path) -> str:
     return str(tmp_path / "trace.parquet")
 
 
-def by_setting(folder: str) -> dict[tuple[Setting, int], dict[str, Any]]:
+def by_setting(folder: str) -> dict[Setting, dict[str, Any]]:
     names = Setting.__dataclass_fields__
     rows = simulations.read(folder).to_pylist()
-    return {(Setting(**{name: row.pop(name) for name in names}), row.pop("shard")): row for row in rows}
+    return {Setting(**{name: row.pop(name) for name in names}): row for row in rows}
 
 
 def test_grid_is_every_combination_once() -> None:
@@ -50,17 +49,7 @@ def test_simulate_gives_each_setting_what_its_replay_gives(
     spark: Spark, trace: str, table: pa.Table, tmp_path: Path
 ) -> None:
     found = by_setting(simulate_folder(spark, trace, str(tmp_path), SETTINGS))
-    assert found == {(setting, 0): measures(table, setting) for setting in SETTINGS}
-
-
-def test_simulate_shards_share_the_operations_by_first_key(
-    spark: Spark, trace: str, table: pa.Table, tmp_path: Path
-) -> None:
-    found = by_setting(simulate_folder(spark, trace, str(tmp_path), [Setting()], shards=3))
-    assert sum(row["operations"] for row in found.values()) == table.num_rows
-    firsts = np.array([row[0] for row in table["keys"].to_pylist()])
-    for shard in range(3):
-        assert found[Setting(), shard] == measures(table.filter(pa.array(firsts % 3 == shard)), Setting())
+    assert found == {setting: measures(table, setting) for setting in SETTINGS}
 
 
 def test_simulate_null_completion_and_mixed_key_counts(spark: Spark, tmp_path: Path) -> None:
@@ -74,14 +63,6 @@ def test_simulate_null_completion_and_mixed_key_counts(spark: Spark, tmp_path: P
     assert (row["peak_pending"], row["span_us"], row["late_p99_us"]) == (2, 1_000_000, 0)
 
 
-@pytest.mark.parametrize(("settings", "shards"), [([], 1), ([Setting()], 0)])
-def test_simulate_argument_out_of_range_is_refused(
-    spark: Spark, trace: str, tmp_path: Path, settings: list[Setting], shards: int
-) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        simulate_folder(spark, trace, str(tmp_path), settings, shards=shards)
-
-
 # the stage
 
 
@@ -92,7 +73,6 @@ def test_simulate_argument_out_of_range_is_refused(
         (["--wheel-sizes", "1"], "wheel_size must be >= 2, got 1"),
         (["--purge-intervals", "0,-5"], "purge_interval must be >= 0, got -5"),
         (["--timeouts", "nan"], "timeout must be from 0 to 1e+09 s, got nan"),
-        (["--shards", "0"], "shards must be >= 1, got 0"),
     ],
 )
 def test_command_simulate_setting_is_refused_before_a_session(
@@ -113,7 +93,7 @@ def test_simulate_folder_writes_results_as_a_whole(spark: Spark, table: pa.Table
         assert simulations.read(folder).num_rows == len(settings)
         assert os.listdir(folder) == [simulations.NAME]
     (row,) = simulations.read(folder).to_pylist()
-    assert {name: row[name] for name in ("shard", "tick_ms")} == {"shard": 0, "tick_ms": 1.0}
+    assert row["tick_ms"] == 1.0
     assert row.items() >= measures(table, Setting()).items()
 
 

@@ -58,8 +58,6 @@ COLUMNS: Final = (
     "peak pending",
     "peak MB",
 )
-#: Of these columns, the largest value of all shards counts. The others are summed.
-_LARGEST: Final = ("span_us", "late_p99_us")
 
 
 class AdviceError(PurgatoryError):
@@ -145,10 +143,9 @@ class Advice:
 
 @dataclass(frozen=True)
 class Option:
-    """One setting, and the result of its simulation: the columns of the results by name, over all shards."""
+    """One setting, and the result of its simulation: the columns of the results by name."""
 
     setting: Setting
-    shards: int
     totals: Mapping[str, int]
 
     @property
@@ -167,8 +164,7 @@ class Option:
 
     @property
     def wakeups_per_second(self) -> float:
-        """The average of one process."""
-        return self.totals["wakeups_in_trace"] / self.shards / max(self.totals["span_us"] / 1e6, 1e-6)
+        return self.totals["wakeups_in_trace"] / max(self.totals["span_us"] / 1e6, 1e-6)
 
     @property
     def lateness_is_measured(self) -> bool:
@@ -199,7 +195,7 @@ class Option:
 
     def saves(self, other: Option) -> bool:
         """Whether anybody would notice that *other* costs more."""
-        per_second = other.totals["operations"] / other.shards / max(other.totals["span_us"] / 1e6, 1e-6)
+        per_second = other.totals["operations"] / max(other.totals["span_us"] / 1e6, 1e-6)
         cores = (other.cpu_seconds - self.cpu_seconds) * per_second / 1e6
         return cores >= NOTICED_CORES or other.peak_mb - self.peak_mb >= NOTICED_MB
 
@@ -210,25 +206,10 @@ class Option:
 
 
 def options_of(table: pa.Table) -> list[Option]:
-    """Sum up the shards of each setting; of lateness and of the span of the trace, take the largest.
-
-    Sums of peaks are upper bounds: not all shards need have theirs at the same time.
-
-    Raises: AdviceError: *table* has a setting that the library refuses.
-    """
-    names = list(Setting.__dataclass_fields__)
-    counted = [name for name in simulations.SCHEMA.names if name not in (*names, "shard")]
-    how = {name: "max" if name in _LARGEST else "sum" for name in counted}
-    found = table.group_by(names, use_threads=False).aggregate([*how.items(), ("shard", "count")])
+    """Return the settings. Raises: AdviceError: *table* has a setting that the library refuses."""
+    names = Setting.__dataclass_fields__
     try:
-        return [
-            Option(
-                Setting(**{name: row[name] for name in names}),
-                row["shard_count"],
-                {name: row[f"{name}_{how[name]}"] for name in counted},
-            )
-            for row in found.to_pylist()
-        ]
+        return [Option(Setting(**{name: row.pop(name) for name in names}), row) for row in table.to_pylist()]
     except (TypeError, ValueError) as error:
         raise AdviceError(f"{error}: simulate again") from None
 
@@ -284,9 +265,8 @@ def _recorded(workloads: Sequence[Workload]) -> Iterator[str]:
 
 def _about(best: Option) -> Iterator[str]:
     totals = best.totals
-    processes = f" on {best.shards} processes" if best.shards > 1 else ""
     yield (
-        f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}{processes}; "
+        f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}; "
         f"{share(best.expired)} of them expire."
     )
     yield (

@@ -1,7 +1,6 @@
 """Trace -> replays by the library's own timer and core on a virtual clock, for each of many settings.
 
-Each combination of the values given is one setting. With N shards, the trace is divided by first key among N processes
-with a purgatory each.
+Each combination of the values given is one setting.
 
     aiopurgatory pipeline simulate --ticks 1,10 --wheel-sizes 20,64 OUT/trace OUT
 
@@ -19,9 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from aiopurgatory.arguments import require_int
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
@@ -53,7 +50,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     ):
         unit = "MS,..." if kind is milliseconds else "N,..."
         parser.add_argument(f"--{name}", type=kind, default=default, metavar=unit, help=about)
-    parser.add_argument("--shards", type=int, default=1, help="processes that share the load (default: 1)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -63,45 +59,33 @@ def run(args: argparse.Namespace) -> None:
     """
     try:
         settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
-        require_simulation(settings, args.shards)
     except (TypeError, ValueError) as error:
         raise SimulationError(str(error)) from None
     with stage_session("simulate", args) as spark:
-        folder = simulate_folder(spark, args.trace, args.out, settings, shards=args.shards)
-    processes = "1 process" if args.shards == 1 else f"{args.shards} processes"
-    print(f"{len(settings)} settings, {processes} each: {folder}")
+        folder = simulate_folder(spark, args.trace, args.out, settings)
+    print(f"{len(settings)} settings: {folder}")
 
 
-def simulate_folder(spark: Spark, trace: str, out: str, settings: Sequence[Setting], *, shards: int = 1) -> str:
+def simulate_folder(spark: Spark, trace: str, out: str, settings: Sequence[Setting]) -> str:
     """Simulate the trace in the folder *trace*. Returns: the folder in *out* that now has the simulations.
 
-    Args: shards: processes that share the load.
-    Raises: TypeError, ValueError: no settings, or less than one shard. TraceError: *trace* is empty, or no valid trace.
+    Raises: TraceError: *trace* is empty, or no valid trace.
     Cost: per setting, about the CPU time that the purgatory itself needs, and reading the trace once.
     """
-    require_simulation(settings, shards)
     trace = absolute(trace)
     operations = len(read_trace(trace))  # says what is wrong before any task begins
     # The slowest first, so that no core is left with one of them at the end.
     slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval))
-    tasks = [(setting, shard) for setting in slowest_first for shard in range(shards)]
-    groups = [tasks] if operations * len(settings) <= AT_HOME else [[task] for task in tasks]
-    rows = [row for found in spread(spark, partial(_replay_each, trace, shards), groups) for row in found]
+    groups = [slowest_first] if operations * len(settings) <= AT_HOME else [[setting] for setting in slowest_first]
+    rows = [row for found in spread(spark, partial(_replay_each, trace), groups) for row in found]
     folder = f"{absolute(out)}/simulations"
     simulations.write(pa.Table.from_pylist(rows, simulations.SCHEMA), folder)
     return folder
 
 
-def _replay_each(folder: str, shards: int, tasks: Sequence[tuple[Setting, int]]) -> list[dict[str, Any]]:
-    """Replay a shard of the trace with a setting, for each of *tasks*. Shards without requests have no row."""
-    whole = read_trace(folder)
-    first = pc.call_function("list_element", [whole["keys"], pa.scalar(0)]).to_numpy()
-    traces = {shard: whole.filter(pa.array(first % shards == shard)) for shard in {shard for _, shard in tasks}}
-    return [
-        {**asdict(setting), "shard": shard, **measures(traces[shard], setting)}
-        for setting, shard in tasks
-        if len(traces[shard])
-    ]
+def _replay_each(folder: str, settings: Sequence[Setting]) -> list[dict[str, Any]]:
+    trace = read_trace(folder)
+    return [{**asdict(setting), **measures(trace, setting)} for setting in settings]
 
 
 def grid(
@@ -113,13 +97,6 @@ def grid(
     """Return every combination once. Raises: TypeError, ValueError: a setting is refused."""
     combinations = product(ticks_ms, wheel_sizes, purge_intervals, timeouts_ms)
     return list(dict.fromkeys(Setting(*each) for each in combinations))
-
-
-def require_simulation(settings: Sequence[Setting], shards: int) -> None:
-    """Raises: TypeError, ValueError: there are no settings, or less than one shard."""
-    if not settings:
-        raise ValueError("settings must be at least one, got none")
-    require_int("shards", shards, 1)
 
 
 def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:

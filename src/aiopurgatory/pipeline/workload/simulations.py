@@ -11,14 +11,13 @@ from aiopurgatory.errors import PurgatoryError
 
 from ..spark.folders import absolute, write_table
 
-#: A row per setting and shard: the setting, and the counts of its replay.
+#: A row per setting: the setting, and the counts of its replay.
 SCHEMA: Final = pa.schema(
     [
         ("tick_ms", pa.float64()),
         ("wheel_size", pa.int64()),
         ("purge_interval", pa.int64()),
         ("timeout_ms", pa.float64()),
-        ("shard", pa.int64()),
         # Operations in the trace. Those left have no deadline, or one more than a day after the trace.
         ("operations", pa.int64()),
         ("expired", pa.int64()),
