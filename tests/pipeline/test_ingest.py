@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aiopurgatory.cli import main
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal import schema as journal_schema
 from aiopurgatory.pipeline.cleaning.table_run import Counts
@@ -318,6 +319,17 @@ def test_ingest_max_torn_that_is_no_share_is_refused(spark: Spark, tmp_path: Pat
     write(tmp_path / "journal", [operation(0)])
     with pytest.raises(PurgatoryError, match="max_torn must be a share from 0 to 1, got"):
         ingested(spark, tmp_path, max_torn=max_torn)
+
+
+@pytest.mark.parametrize("hours", ["nan", "inf", "-1", "1e300"])
+def test_command_ingest_impossible_keep_hours_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hours: str
+) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    folders = [str(tmp_path / "journal"), str(tmp_path / "out")]
+    assert main(["pipeline", "ingest", *folders, "--keep-hours", hours]) == 1
+    assert "keep_hours must be from 0 to 876,000, got" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 # days whose files have not changed

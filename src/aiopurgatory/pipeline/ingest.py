@@ -68,6 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Ingest, and print a summary of the rows."""
     folders.refuse_overlap(args.journal, args.out)
+    keep = versions.kept_for(args.keep_hours)
     with stage_session("ingest", args) as spark:
         counts = ingest(
             spark,
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
             every=args.all,
             remake=args.remake,
             max_torn=args.max_torn,
-            keep=timedelta(hours=args.keep_hours),
+            keep=keep,
         )
     print(*summary(counts), sep="\n")
     refuse_incomplete(counts)

@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +32,7 @@ from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
 from .cleaning.files import list_files, require_journal
+from .cleaning.versions import kept_for
 from .lists import counts, milliseconds
 from .spark import folders
 from .spark.scratch import remove_abandoned
@@ -43,8 +43,6 @@ from .workload.model import Workload, enough, expected_shares, near, read_model,
 #: The stages, in their order.
 PARTS: Final = ("ingest", "report", "fit", "generate", "simulate", "advise")
 _WHEEL_SIZES: Final = (20, 64)
-#: In hours: a century.
-_LONGEST_KEPT: Final = 876_000
 
 
 class BusyError(PurgatoryError):
@@ -79,8 +77,7 @@ class Options:
             raise PurgatoryError(f"rows must be >= 1, got {self.rows}")
         if not self.max_lateness_ms > 0:
             raise PurgatoryError(f"max_lateness_ms must be > 0, got {self.max_lateness_ms:g}")
-        if not 0 <= self.keep_hours <= _LONGEST_KEPT:
-            raise PurgatoryError(f"keep_hours must be from 0 to {_LONGEST_KEPT:,}, got {self.keep_hours:g}")
+        kept_for(self.keep_hours)
 
     def settings(self) -> list[Setting]:
         """The settings to simulate. Raises: PurgatoryError: a setting is refused."""
@@ -237,7 +234,7 @@ class _Run:
     def _ingest(self) -> None:
         from . import ingest
 
-        keep = timedelta(hours=self._options.keep_hours)
+        keep = kept_for(self._options.keep_hours)
         counts = ingest.ingest(self._spark, self._journal, str(self._out / "clean"), keep=keep)
         print(*ingest.summary(counts), sep="\n")
         try:

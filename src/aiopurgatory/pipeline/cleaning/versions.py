@@ -34,6 +34,8 @@ _RUN: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+")
 _MANIFEST: Final = re.compile(r"\d{8,}\.json")
 # An unpublished version that is younger than this may belong to a run that still goes on.
 _ABANDONED: Final = timedelta(days=2)
+#: In hours: a century.
+_LONGEST_KEPT: Final = 876_000
 
 
 class LostRaceError(PurgatoryError):
@@ -173,6 +175,13 @@ def published(folder: str, as_of: datetime | None = None) -> Manifest:
         f"no version of {folder} from {as_of:%Y-%m-%d %H:%M} is kept, the oldest is from {manifest.published_at}: "
         "keep versions for longer with ingest --keep-hours"
     )
+
+
+def kept_for(hours: float) -> timedelta:
+    """Return how long to keep versions. Raises: PurgatoryError: *hours* is refused."""
+    if not 0 <= hours <= _LONGEST_KEPT:
+        raise PurgatoryError(f"keep_hours must be from 0 to {_LONGEST_KEPT:,}, got {hours:g}")
+    return timedelta(hours=hours)
 
 
 def begin(out: str) -> tuple[str, str]:
