@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,17 +100,19 @@ def test_ingest_duplicate_of_impossible_row_good_one_stays(spark: Spark, tmp_pat
     assert (counts.rows_out, counts.duplicates, sum(counts.quarantined.values())) == (1, 0, 1)
 
 
+@pytest.mark.parametrize("at_home", [0, 1 << 30], ids=["on Spark", "in this process"])
 @given(
     files=st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), max_size=8), min_size=1, max_size=4)
 )
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ingest_any_duplicates_same_as_a_set(
-    spark: Spark, tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[str, int]]]
+    spark: Spark, tmp_path_factory: pytest.TempPathFactory, at_home: int, files: list[list[tuple[str, int]]]
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
     for number, rows in enumerate(files):
         write(folder / "journal", [operation(n, instance=name) for name, n in rows], f"f-{number}")
-    counts = ingested(spark, folder)
+    with patch("aiopurgatory.pipeline.cleaning.table_run._AT_HOME", at_home):
+        counts = ingested(spark, folder)
     wanted = {row for rows in files for row in rows}
     assert counts.rows_in == sum(map(len, files))
     assert counts.rows_out == len(wanted)

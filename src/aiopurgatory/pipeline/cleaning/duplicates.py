@@ -9,25 +9,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from ..spark.tasks import Spark
 from .columns import Array, Columns
 from .files import read
 from .journal_tables import TABLES, Table
 from .judging import judge
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 #: The writer of the rows, their lowest and highest number, and whether the numbers only go up.
 Range = tuple[str, int, int, bool]
-_GOOD: Final = "who STRING, number BIGINT, path STRING, row BIGINT"
-_GOOD_SCHEMA: Final = pa.schema(
-    [("who", pa.string()), ("number", pa.int64()), ("path", pa.string()), ("row", pa.int64())]
-)
+_GOOD_TYPES: Final = "who STRING, number BIGINT, path STRING, row BIGINT"
+_GOOD: Final = pa.schema([("who", pa.string()), ("number", pa.int64()), ("path", pa.string()), ("row", pa.int64())])
 
 
 def ranges(good: Columns, table: Table, file: Array) -> Iterator[tuple[int, Range]]:
@@ -81,11 +77,21 @@ def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
     return found
 
 
-def copies(files: DataFrame, name: str) -> DataFrame:
-    """path, file_day -> path, row: the numbers of good rows that also come earlier."""
-    rows = files.select("path", "file_day").mapInArrow(partial(_good_rows, name=name), _GOOD)
+def copies(files: pa.Table, name: str, spark: Spark | None) -> pa.Table:
+    """path, file_day -> path, row: the numbers of good rows that also come earlier.
+
+    Args: spark: None: find them in this process.
+    """
+    if spark is None:
+        rows = pa.Table.from_batches(_good_rows(files.to_batches(), name), _GOOD).sort_by(
+            [(each, "ascending") for each in _GOOD.names]
+        )
+        who, number = rows["who"].combine_chunks().dictionary_encode().indices.to_numpy(), rows["number"].to_numpy()
+        repeats = np.append(False, (who[1:] == who[:-1]) & (number[1:] == number[:-1]))[: len(rows)]
+        return rows.filter(pa.array(repeats)).select(["path", "row"])
+    good = spark().createDataFrame(files).mapInArrow(partial(_good_rows, name=name), _GOOD_TYPES)
     place = "row_number() OVER (PARTITION BY who, number ORDER BY path, row) AS place"
-    return rows.selectExpr("path", "row", place).where("place > 1").select("path", "row")
+    return good.selectExpr("path", "row", place).where("place > 1").select("path", "row").toArrow()
 
 
 def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
@@ -100,7 +106,7 @@ def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.Reco
                 who = pa.array(names, pa.string()).take(pa.array(codes[good]))
                 numbers = columns.numbers(table.counter)[good]
                 path = pa.array([file["path"]], pa.string()).take(pa.array(np.zeros(len(good), np.int8)))
-                yield pa.RecordBatch.from_arrays([who, numbers, path, begun + good], schema=_GOOD_SCHEMA)
+                yield pa.RecordBatch.from_arrays([who, numbers, path, begun + good], schema=_GOOD)
                 begun += len(columns)
 
 

@@ -9,6 +9,8 @@ from datetime import date, timedelta
 from functools import partial
 from typing import Final
 
+import pyarrow as pa
+
 from aiopurgatory.errors import PurgatoryError
 
 from ..minutes import sums, work
@@ -180,8 +182,8 @@ class TableRun:
 
     def _cleaned(self) -> list[TaskReport]:
         groups = [[(file.path, file.day or date.min, list[int]()) for file in group] for group in self._groups()]
-        small = sum(file.size for file in self._files) <= _AT_HOME
-        cleaned = partial(spread, None if small else self._spark, partial(clean, job=self._job))
+        spark = None if sum(file.size for file in self._files) <= _AT_HOME else self._spark
+        cleaned = partial(spread, spark, partial(clean, job=self._job))
         reports: list[TaskReport] = cleaned(groups)
         self._twice = twice = suspects((file.path, file.ranges) for report in reports for file in report.files)
         if not twice:
@@ -189,8 +191,8 @@ class TableRun:
         # Tasks with such files are repeated without the duplicates; their first results are ignored.
         again = [number for number, group in enumerate(groups) if any(path in twice for path, _, _ in group)]
         known = {path: (path, day, rows) for number in again for path, day, rows in groups[number]}
-        among = self._spark().createDataFrame([known[path][:2] for path in sorted(twice)], "path STRING, file_day DATE")
-        found = copies(among, self._table).toArrow()
+        paths, days = zip(*(known[path][:2] for path in sorted(twice)), strict=True)
+        found = copies(pa.table({"path": paths, "file_day": days}), self._table, spark)
         for path, row in zip(found.column("path").to_pylist(), found.column("row").to_pylist(), strict=True):
             known[path][2].append(row)
         done = cleaned([groups[number] for number in again])
