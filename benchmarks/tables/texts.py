@@ -46,9 +46,9 @@ A day of requests in files of 250,000 rows; a tenth expires. *ours* is `ingest` 
 1 GB; DuckDB (`benchmarks/pipelines/with_duckdb.py`) has two threads and no limit of memory. It judges the rows by the
 same rules, writes the same clean rows and makes minutes, days, hot keys and work, which were compared: the same. It
 makes no changes, page or versions. CPU time is that of all processes, user and system; peak MB adds up the peaks of the
-processes, so pages that they share count in each. *start* is the session with a trivial job in it. 16 MB of a journal
-need no task of Spark: 1M rows (9 MB) and 2,000 files (7 MB) are below that, so 1M rows cost .8 CPU s instead of 5.4, and
-10M rows 6.8 times as much.""",
+processes, so pages that they share count in each. *start* is the session with a trivial job in it. Up to 16 MB of
+a journal need no task of Spark: 1M rows (9 MB) and 2,000 files (7 MB). So the ratio of 10M rows to 1M rows has the cost
+of Spark's workers above the line only.""",
     "brokers": """\
 The broker of `examples/broker` in a process of its own, and the load in another. *event* is the same broker whose
 requests wait with `asyncio.Event` and `asyncio.timeout()` (`benchmarks/brokers/with_event.py`). Parsing, encoding and
