@@ -36,7 +36,7 @@ from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .errors import DeadlineError
 from .following import Following
 from .handover import Handover
-from .waits import PredicateWait, ReadWait, Retries, awaited, checked_errors, read_until
+from .waits import PredicateWait, ReadWait, Retries, awaited, checked_errors, hint_of, read_until
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -255,14 +255,17 @@ class Purgatory(SyncPurgatory):
             require_not_coroutine("predicate", value)
             if value:
                 return value
-            return at_deadline(default, f"the predicate was false, and there was no time to wait: {timeout} s")
+            text = f"the predicate was false, and there was no time to wait: {timeout} s"
+            return at_deadline(default, text + hint_of(value))
         op = PredicateWait(predicate, timeout, on_undelivered)
         try:
             value = await self.watch(op, keys)
             expired = op.expired
         finally:
             del op  # the exception keeps this frame, and the operation keeps the exception
-        return at_deadline(default, f"the predicate was still false after {timeout} s") if expired else value
+        if not expired:
+            return value
+        return at_deadline(default, f"the predicate was still false after {timeout} s{hint_of(value)}")
 
     @overload
     async def wait_until(
@@ -326,12 +329,14 @@ class Purgatory(SyncPurgatory):
         retries = Retries(checked_errors(retry_on), self.timeout)
         if isinstance(timeout, (int, float)) and timeout <= 0:
             try:
-                if value := await awaited(read):
-                    return value
+                value = await awaited(read)
             except Exception as exc:
                 if not retries.has_failed(exc):
                     raise
-            text = f"read() was false, and there was no time to wait: {timeout} s"
+                value = None
+            if value:
+                return value
+            text = f"read() was false, and there was no time to wait: {timeout} s{hint_of(value)}"
             return at_deadline(default, text, retries.error)
         op = ReadWait(timeout)
         self.watch(op, keys)
@@ -340,9 +345,9 @@ class Purgatory(SyncPurgatory):
         finally:
             op.cancel()
             del op  # the exception keeps this frame
-        if found is None:
-            return at_deadline(default, f"read() was still false after {timeout} s", retries.error)
-        return found
+        if found:
+            return found
+        return at_deadline(default, f"read() was still false after {timeout} s{hint_of(found)}", retries.error)
 
     @overload
     def follow(

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, final
 from .arguments import require_not_coroutine
 from .core.checks import NO_CHECK
 from .core.endings import expire_read
+from .core.faults import described
 from .core.operation import begin_last_read, end_checked, is_due, mark_retrieved, owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
@@ -64,6 +65,13 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {retry_on!r}")
     return errors
+
+
+def hint_of(value: object) -> str:
+    """Return a hint for the message of a DeadlineError, if the last *value* is data that counts as false."""
+    if value is None or value is False:
+        return ""
+    return f"; it returned {described(value)}, which counts as false; if that is a result, return it in a tuple"
 
 
 class PredicateWait(DelayedOperation[R]):
@@ -212,7 +220,7 @@ async def read_until(
 
     Args: retries: for reads that fail. None: the first failure is raised. once: the first read is the last.
 
-    Returns: the first true value, after completing *op*; None if there was none in time.
+    Returns: the first true value, after completing *op*; if there was none in time, the last value, or None.
     Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
     """
     owner = owner_of(op)
@@ -244,7 +252,7 @@ async def read_until(
             elif once or (is_last and rereads.is_through(op)):
                 rereads.expire(op)
             if value or (is_last and op.done()):
-                return value or None
+                return value
             if retries is None or retries.seconds == inf:
                 await rereads.wait(op)
             else:

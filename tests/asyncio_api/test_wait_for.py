@@ -44,6 +44,30 @@ async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, c
 
 
 @pytest.mark.parametrize("timeout", [1.0, 0.0])
+@pytest.mark.parametrize("value", [0, "", []])
+async def test_wait_for_false_data_at_deadline_is_named(
+    purgatory: Purgatory, clock: ManualClock, timeout: float, value: object
+) -> None:
+    task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=timeout))
+    await clock.advance(1.0)
+    with pytest.raises(DeadlineError) as caught:
+        await task
+    assert str(caught.value).endswith(
+        f"; it returned {value!r}, which counts as false; if that is a result, return it in a tuple"
+    )
+
+
+@pytest.mark.parametrize("value", [None, False])
+async def test_wait_for_plain_false_at_deadline_needs_no_hint(
+    purgatory: Purgatory, clock: ManualClock, value: object
+) -> None:
+    task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=1.0))
+    await clock.advance(1.0)
+    with pytest.raises(DeadlineError, match=r"^the predicate was still false after 1\.0 s$"):
+        await task
+
+
+@pytest.mark.parametrize("timeout", [1.0, 0.0])
 @pytest.mark.parametrize("default", [None, "nothing"])
 async def test_wait_for_default_is_returned_at_the_deadline(
     purgatory: Purgatory, clock: ManualClock, timeout: float, default: str | None

@@ -250,16 +250,20 @@ async def test_what_is_no_function_for_read_is_refused(purgatory: Purgatory, tab
     assert (table.reads, purgatory.statistics().cancelled) == (0, 0)
 
 
-@pytest.mark.parametrize("false", [0, [], "", False])
+@pytest.mark.parametrize("timeout", [5.0, 0.0])
+@pytest.mark.parametrize("false", [0, [], ""])
 async def test_false_value_at_the_deadline_is_a_timeout(
-    purgatory: Purgatory, table: Table, clock: ManualClock, false: object
+    purgatory: Purgatory, table: Table, clock: ManualClock, false: object, timeout: float
 ) -> None:
     table.row = false
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=timeout))
     await clock.advance(5.0)
     await settle()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError) as caught:
         await waiting
+    assert str(caught.value).endswith(
+        f"; it returned {false!r}, which counts as false; if that is a result, return it in a tuple"
+    )
 
 
 class Flaky:
