@@ -162,6 +162,23 @@ class Hostile:
         raise ValueError("no")
 
 
+@pytest.mark.parametrize("closed", [False, True])
+async def test_rows_beside_a_journal_that_is_not_open_are_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, closed: bool
+) -> None:
+    journal = Journal(tmp_path)
+    if closed:
+        async with journal:
+            pass
+    async with Purgatory("fetch", observers=[journal]) as purgatory:
+        for _ in range(2):
+            purgatory.watch(Fetch(), ["key"]).force_complete()
+    assert [record.getMessage() for record in caplog.records] == [
+        "journal 'journal' is not open, so rows are dropped; start it before its purgatories, and close it after them"
+    ]
+    assert journal.statistics().dropped == 2
+
+
 class Surrogate:
     def __repr__(self) -> str:
         return "name \udcff"

@@ -129,7 +129,8 @@ class Journal(Recorder):
             raise ValueError(f"salt must be <= 64 bytes, got {len(salt)}")
         require_text("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
-        super().__init__(rows_per_file, shares, keep_keys, time.time, self._hash_of, self._number_of, self._wake_writer)
+        functions = (self._hash_of, self._number_of, self._wake_writer, self._warn_not_open)
+        super().__init__(rows_per_file, shares, keep_keys, time.time, *functions)
         self.name: Final = name
         self.folder: Final = Path(folder)
         #: The name of this run of this process, in every row and file.
@@ -144,6 +145,7 @@ class Journal(Recorder):
         self._files = 0
         self._written = 0
         self._reported = 0
+        self._warned = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
@@ -241,6 +243,14 @@ class Journal(Recorder):
     def _wake_writer(self) -> None:
         if self._wake is not None:
             self._wake.set()
+
+    def _warn_not_open(self) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "journal %r is not open, so rows are dropped; start it before its purgatories, and close it after them",
+                self.name,
+            )
 
     # the writer
 

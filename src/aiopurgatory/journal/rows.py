@@ -82,6 +82,7 @@ class Recorder(Observer):
         new_number: numbers a class of operations that is new in a purgatory; called with the purgatory's name and the
             class.
         filled: called when a buffer is full.
+        not_open: called when a row is dropped since nothing records.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Recorder(Observer):
         hash_key: Callable[[Any], int],
         new_number: Callable[[str, type], int],
         filled: Callable[[], object],
+        not_open: Callable[[], object],
     ) -> None:
         self._is_recording = False
         #: Rows that were dropped.
@@ -110,6 +112,7 @@ class Recorder(Observer):
         self._hash_key = hash_key
         self._new_number = new_number
         self._filled = filled
+        self._not_open = not_open
         self._sequence = 0  # of the next operation that ends
         # Of the last operation that ended: the next one usually has the same.
         self._purgatory: Any = None
@@ -175,6 +178,8 @@ class Recorder(Observer):
         rows = self._rows
         if not self._is_recording or len(rows.codes) >= self._capacity:
             self._dropped += 1
+            if not self._is_recording:
+                self._not_open()
             return
         keys = keys_of(op)
         kind = type(op)
