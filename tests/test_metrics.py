@@ -286,6 +286,11 @@ def test_second_metrics_of_a_registry_is_the_first() -> None:
     assert Metrics() is Metrics()
 
 
+def test_metrics_of_what_is_no_registry_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"^registry must be a CollectorRegistry, got 'fetch'$"):
+        Metrics("fetch")  # type: ignore[arg-type]
+
+
 async def test_metrics_given_twice_count_once(registry: CollectorRegistry) -> None:
     async with Purgatory("fetch", observers=[Metrics(registry), Observer(), Metrics(registry)]) as purgatory:
         purgatory.watch(Fetch(), ["key"]).force_complete()

@@ -70,12 +70,16 @@ class Metrics(HistogramObserver):
 
     Args: registry: where to register. Default: prometheus_client's ``REGISTRY``.
 
-    Raises: ValueError: *registry* already has other metrics with these names.
+    Raises:
+        TypeError: *registry* is no CollectorRegistry.
+        ValueError: *registry* already has other metrics with these names.
 
     Cost: less than 1 us per operation that ends. A scrape costs the same however many operations are pending.
     """
 
     def __new__(cls, registry: CollectorRegistry = REGISTRY) -> Metrics:
+        if not isinstance(registry, CollectorRegistry):
+            raise TypeError(f"registry must be a CollectorRegistry, got {registry!r}")
         with _making:
             metrics = _made.get(registry)
             if metrics is None:
