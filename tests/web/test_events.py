@@ -154,6 +154,16 @@ async def test_method_other_than_get_is_refused(streams: Streams, method: str) -
     assert (client.status, client.headers["allow"], client.complete) == (405, "GET", True)
 
 
+async def test_method_other_than_get_is_logged_with_the_remedy(
+    streams: Streams, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        await streams.start(method="POST")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("EventRoute refused POST ")
+    assert record.getMessage().endswith("pass methods=['GET'] to the Route before it")
+
+
 async def test_websocket_is_refused(streams: Streams) -> None:
     with pytest.raises(TypeError, match="got a scope of type 'websocket'"):
         await streams.route({"type": "websocket"}, None, None)  # type: ignore[arg-type]

@@ -162,6 +162,17 @@ async def test_route_asked_to_change_something_refuses(route: LongPollRoute, met
     assert (exchange.status, exchange.headers[b"allow"]) == (405, b"GET, HEAD")
 
 
+async def test_route_asked_to_change_something_logs_the_remedy_once(
+    route: LongPollRoute, caplog: pytest.LogCaptureFixture
+) -> None:
+    for method in ("POST", "DELETE"):
+        await Exchange(route, method=method).run()
+    assert [record.getMessage() for record in caplog.records] == [
+        "LongPollRoute refused POST '/n', as it answers GET only; if another route of this path answers POST, pass "
+        "methods=['GET'] to the Route before it"
+    ]
+
+
 # how it is answered
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, overload
 
 from ..arguments import require, require_callable
 from ..streams import EventLog
+from .answer import Answer
 from .asgi import Receive, Scope
 from .logs import after_in_query
 from .policy import Policy
 from .polling import LongPolling
 from .prefer import MAX_FIELD, K, PollRequest
+
+logger = logging.getLogger("aiopurgatory")
+
+#: Characters of a path in a log message.
+LONGEST_PATH: Final = 200
 
 
 def path_parameter(scope: Scope) -> Any:
@@ -83,6 +90,7 @@ class Endpoint(ABC):
         self._keys: Final = keys
         self._client: Final = client
         self._group: Final = group
+        self._warned_of_method = False
 
     @abstractmethod
     def _serve_log(self, log: EventLog, policy: Policy | None) -> None:
@@ -91,6 +99,18 @@ class Endpoint(ABC):
     @abstractmethod
     def _serve(self, polling: LongPolling[Any]) -> None:
         """Prepare to answer with the states of the source of *polling*."""
+
+    def _refuse_method(self, scope: Scope, allowed: str) -> Answer:
+        """Answer a method that is none of *allowed*. The first one is logged: it may belong to another route."""
+        if not self._warned_of_method:
+            self._warned_of_method = True
+            method = scope["method"]
+            logger.warning(
+                "%s refused %s %r, as it answers GET only; if another route of this path answers %s, pass "
+                "methods=['GET'] to the Route before it",
+                *(type(self).__name__, method, scope["path"][:LONGEST_PATH], method),
+            )
+        return Answer(405, b"", [(b"allow", allowed.encode())])
 
     def _request(
         self,

@@ -98,7 +98,7 @@ class EventRoute(Endpoint):
         if scope["type"] != "http":
             raise TypeError(f"EventRoute answers HTTP, got a scope of type {scope['type']!r}")
         if scope["method"] != "GET":
-            await send_answer(Answer(405, b"", [(b"allow", b"GET")]), send)
+            await send_answer(self._refuse_method(scope, "GET"), send)
             return
         last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
         request = self._request(scope, receive, last_event_id=joined(last_event_id))

@@ -65,7 +65,7 @@ class LongPollRoute(Endpoint):
         if scope["type"] != "http":
             raise TypeError(f"LongPollRoute answers HTTP, got a scope of type {scope['type']!r}")
         if scope["method"] not in ("GET", "HEAD"):
-            await send_answer(Answer(405, b"", [(b"allow", b"GET, HEAD")]), send)
+            await send_answer(self._refuse_method(scope, "GET, HEAD"), send)
             return
         try:
             answer = await self._responder.respond(self._poll(scope, receive))
