@@ -9,19 +9,29 @@ In arq 0.28, `after_job_end` runs once the result is stored. arq needs a redis-p
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any
 
-from alone import Redis
 from arq import Worker, create_pool
 from arq.connections import RedisSettings
 from arq.jobs import Job, JobStatus
 
 from aiopurgatory import Purgatory
-from aiopurgatory.bus import Bus
 from aiopurgatory.bus.redis import RedisBus
 
-# The worker. In yours: on_startup = startup, after_job_end = after_job_end in WorkerSettings.
+BUS = "aiopurgatory.arq"  # the same name for workers and clients
+
+# The worker. In your WorkerSettings: on_startup = startup, on_shutdown = shutdown, after_job_end = after_job_end.
+
+
+async def startup(ctx: dict[str, Any]) -> None:
+    ctx["bus"] = RedisBus(os.environ["REDIS_URL"], [], name=BUS)  # without targets: it only publishes
+    await ctx["bus"].start()
+
+
+async def shutdown(ctx: dict[str, Any]) -> None:
+    await ctx["bus"].aclose()
 
 
 async def after_job_end(ctx: dict[str, Any]) -> None:
@@ -47,20 +57,26 @@ async def add(ctx: dict[str, Any], a: int, b: int) -> tuple[int, float]:
 
 
 async def main() -> None:
+    from alone import Redis  # examples/servers/alone.py
+
+    hooks = {"on_startup": startup, "on_shutdown": shutdown, "after_job_end": after_job_end}
     with Redis() as redis:
+        os.environ["REDIS_URL"] = redis.url()
         settings = RedisSettings.from_dsn(redis.url())
-        async with Purgatory("results") as purgatory:
-            bus: Bus = RedisBus(redis.url(), [purgatory], name="aiopurgatory.arq")
-            async with bus, await create_pool(settings) as pool:
-                worker = Worker([add], redis_settings=settings, ctx={"bus": bus}, after_job_end=after_job_end)
-                working = asyncio.create_task(worker.async_run())
-                for number in range(3):
-                    job = await pool.enqueue_job("add", number, number)
-                    assert job is not None
-                    total, ended = await result(purgatory, job, timeout=10.0)
-                    print(f"{number} + {number} = {total}, {(time.monotonic() - ended) * 1000:.1f} ms after its end")
-                working.cancel()
-                await worker.close()
+        async with (
+            Purgatory("results") as purgatory,
+            RedisBus(redis.url(), [purgatory], name=BUS),
+            await create_pool(settings) as pool,
+        ):
+            worker = Worker([add], redis_settings=settings, **hooks)
+            working = asyncio.create_task(worker.async_run())
+            for number in range(3):
+                job = await pool.enqueue_job("add", number, number)
+                assert job is not None
+                total, ended = await result(purgatory, job, timeout=10.0)
+                print(f"{number} + {number} = {total}, {(time.monotonic() - ended) * 1000:.1f} ms after its end")
+            working.cancel()
+            await worker.close()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 import httpx
-from alone import Redis as PrivateRedis
-from alone import serving
 from fastapi import FastAPI, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from redis.asyncio import Redis
@@ -64,6 +62,9 @@ async def change(order: str, state: str) -> None:
 
 
 async def main() -> None:
+    from alone import Redis as PrivateRedis  # examples/servers/alone.py
+    from alone import serving
+
     with PrivateRedis() as redis:
         os.environ["REDIS_URL"] = redis.url()
         async with serving(app) as (url,), httpx.AsyncClient(base_url=url) as client:

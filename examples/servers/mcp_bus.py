@@ -16,7 +16,6 @@ from dataclasses import astuple
 from typing import Any
 
 import mcp.types as types
-from alone import Redis, serving
 from anyio.lowlevel import checkpoint
 from mcp import Client
 from mcp.server import subscriptions as sdk
@@ -89,6 +88,8 @@ def from_environment() -> Starlette:
 
 
 async def main() -> None:
+    from alone import Redis, serving  # examples/servers/alone.py
+
     with Redis() as redis:
         os.environ["REDIS_URL"] = redis.url()
         async with serving(from_environment(), from_environment()) as (one, other):  # noqa: SIM117

@@ -14,7 +14,6 @@ import asyncio
 import time
 from typing import Any
 
-from alone import Redis
 from taskiq import AsyncTaskiqTask, TaskiqMessage, TaskiqMiddleware, TaskiqResult
 from taskiq.api import run_receiver_task
 from taskiq_redis import ListQueueBroker, RedisAsyncResultBackend
@@ -23,13 +22,21 @@ from aiopurgatory import Purgatory
 from aiopurgatory.bus import Bus
 from aiopurgatory.bus.redis import RedisBus
 
+BUS = "aiopurgatory.taskiq"  # the same name for workers and clients
+
 
 class Announce(TaskiqMiddleware):
-    """Goes to the broker of the workers."""
+    """Goes to the broker of the workers. Its bus starts and closes with that."""
 
     def __init__(self, bus: Bus) -> None:
         super().__init__()
         self._bus = bus
+
+    async def startup(self) -> None:
+        await self._bus.start()
+
+    async def shutdown(self) -> None:
+        await self._bus.aclose()
 
     def post_save(self, message: TaskiqMessage, result: TaskiqResult[Any]) -> None:
         self._bus.publish(message.task_id)
@@ -42,11 +49,13 @@ async def result(purgatory: Purgatory, task: AsyncTaskiqTask[Any], *, timeout: f
 
 
 async def main() -> None:
+    from alone import Redis  # examples/servers/alone.py
+
     with Redis() as redis:
-        async with Purgatory("results") as purgatory, RedisBus(redis.url(), [purgatory], name="aiopurgatory.tq") as bus:
+        async with Purgatory("results") as purgatory, RedisBus(redis.url(), [purgatory], name=BUS):
             backend: Any = RedisAsyncResultBackend(redis.url(), result_ex_time=600)
             broker = ListQueueBroker(redis.url(), socket_timeout=None).with_result_backend(backend)
-            broker.add_middlewares(Announce(bus))
+            broker.add_middlewares(Announce(RedisBus(redis.url(), [], name=BUS)))  # without targets: it only publishes
 
             @broker.task
             async def add(a: int, b: int) -> tuple[int, float]:
