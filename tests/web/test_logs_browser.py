@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from .proxies.programs import Nginx, free_port
 from .test_events_browser import Browser, until
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
 
 PLAIN = """<!DOCTYPE html><link rel="icon" href="data:,"><script>
 let seen = [], source;
@@ -36,15 +39,26 @@ function open(after) {
 DATA = "return seen.map(event => event[1]).join(' ')"
 
 
+#: The script of docs/streams.md, on a page.
+(SCRIPT,) = re.findall(
+    r"^```js\n(.*?)^```$", (ROOT / "docs" / "streams.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+)
+DOCUMENTED = f"""<!DOCTYPE html><link rel="icon" href="data:,"><p id="text"></p><p id="state"></p><script>
+window.EventSource = class extends EventSource {{ constructor(url) {{ super(url); window.source = this; }} }};
+{SCRIPT}
+listen("1");
+</script>"""
+
+
 class Site:
-    """The page of examples/llm_stream.py, a plain one, and a log, on a server that can be stopped, behind nginx."""
+    """Two documented pages and a plain one, and a log, on a server that can be stopped, behind nginx."""
 
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
         #: The Last-Event-ID of each stream.
         self.last_ids: list[str | None] = []
         route = EventRoute(log, policy=Policy(retry_after=(1, 1)), resource=self._resource)
-        pages = [Route(f"/{name}", self._page) for name in ("", "plain", "other")]
+        pages = [Route(f"/{name}", self._page) for name in ("", "plain", "documented", "other")]
         self._app = Starlette(routes=[*pages, Route("/answers/{answer}/events", route)])
         self._app_port = free_port()
         self.nginx = Nginx(("127.0.0.1", self._app_port), {"location /polls/": "location /"})
@@ -72,7 +86,8 @@ class Site:
         return str(scope["path_params"]["answer"])
 
     async def _page(self, request: Request) -> Response:
-        return HTMLResponse({"/": PAGE, "/plain": PLAIN}.get(request.url.path, "<title>Another page</title>"))
+        pages = {"/": PAGE, "/plain": PLAIN, "/documented": DOCUMENTED}
+        return HTMLResponse(pages.get(request.url.path, "<title>Another page</title>"))
 
 
 @pytest.fixture
@@ -140,11 +155,12 @@ async def test_page_goes_on_after_a_502_with_the_last_id(site: Site, browser: Br
             await browser.until(DATA, "a b")
 
 
-async def test_page_of_the_example_is_reloaded_and_reopened(site: Site, browser: Browser) -> None:
+@pytest.mark.parametrize("page", ["#1", "documented"])
+async def test_documented_page_is_reloaded_and_reopened(site: Site, browser: Browser, page: str) -> None:
     text = "return document.querySelector('#text').textContent"
     async with site.log.run("1") as run:
         async with site.served():
-            await show(browser, f"{site.address}#1")
+            await show(browser, f"{site.address}{page}")
             await run.append("a", "token")
             await browser.until(text, "a")
             await asyncio.to_thread(browser.driver.refresh)
