@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 HIDDEN = re.compile(r"^<!-- python\n.*?^-->\n+|<(script|style)>.*?</\1>\n*", re.DOTALL | re.MULTILINE)
 SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 NAME = re.compile(r"^::: ([\w.]+)\n(?: +\S.*\n)*", re.MULTILINE)
+#: Members that exceptions and named tuples inherit.
+PYTHONS = {*dir(Exception), *dir(tuple)}
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -50,6 +52,7 @@ def described(name: str, found: Any, heading: str) -> str:
     except ValueError:  # an exception or protocol without one of its own
         signature = ""
     signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are not evaluated
+    signature = re.sub(r"= (<.*? at 0x\w+>|Ellipsis)", "= ...", signature)  # no text for a reader
     kind = "async " * inspect.iscoroutinefunction(found)
     return f"{heading} `{kind}{name}{signature}`\n\n{inspect.getdoc(found) or ''}\n\n"
 
@@ -61,7 +64,8 @@ def documented(found: re.Match[str]) -> str:
     text = described(name, value, "##")
     for member, inner in inspect.getmembers(value):
         is_own = inspect.isclass(value) or getattr(inner, "__module__", "") == found[1]
-        if is_own and not member.startswith("_") and (inspect.isroutine(inner) or isinstance(inner, property)):
+        is_public = not member.startswith("_") and member not in PYTHONS
+        if is_own and is_public and (inspect.isroutine(inner) or isinstance(inner, property)):
             text += described(f"{name}.{member}", inner, "###")
     return text
 

@@ -117,3 +117,4 @@ def test_llms_full_has_every_page_and_public_name(tmp_path: Path) -> None:
     for name in set(aiopurgatory.__all__) - CONSTANTS:
         assert (inspect.getdoc(getattr(aiopurgatory, name)) or "") in full, f"{name} is on no page"
     assert not re.search("^(:::|--8<--|<!-- python)", full, re.MULTILINE)
+    assert not re.search(r"^#+ .*( at 0x|Ellipsis|\.with_traceback)", full, re.MULTILINE)  # Python's, and not ours
