@@ -26,7 +26,7 @@ BUS = "aiopurgatory.arq"  # the same name for workers and clients
 
 
 async def startup(ctx: dict[str, Any]) -> None:
-    ctx["bus"] = RedisBus(os.environ["REDIS_URL"], [], name=BUS)  # without targets: it only publishes
+    ctx["bus"] = RedisBus(os.environ["REDIS_URL"], name=BUS)  # without targets: it only publishes
     await ctx["bus"].start()
 
 

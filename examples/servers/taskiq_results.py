@@ -55,7 +55,7 @@ async def main() -> None:
         async with Purgatory("results") as purgatory, RedisBus(redis.url(), [purgatory], name=BUS):
             backend: Any = RedisAsyncResultBackend(redis.url(), result_ex_time=600)
             broker = ListQueueBroker(redis.url(), socket_timeout=None).with_result_backend(backend)
-            broker.add_middlewares(Announce(RedisBus(redis.url(), [], name=BUS)))  # without targets: it only publishes
+            broker.add_middlewares(Announce(RedisBus(redis.url(), name=BUS)))  # without targets: it only publishes
 
             @broker.task
             async def add(a: int, b: int) -> tuple[int, float]:
