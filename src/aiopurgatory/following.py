@@ -25,9 +25,9 @@ R = TypeVar("R")
 class Following(Generic[R]):
     """The result of ``Purgatory.follow()``: an asynchronous iterator of values, for one task at a time.
 
-    Its operation ends when it raises, when its task is cancelled, when aclose() is called, or when nothing refers to it
-    any more, as after a ``break``: then, on the next loop iteration. After a cancellation, as by ``asyncio.timeout()``,
-    it can be iterated further, from the last value on: nothing is lost.
+    Its operation ends when it raises, its task is cancelled, or aclose() is called. After a ``break``, it ends on the
+    next loop iteration, if nothing refers to this any more. After a cancellation, as by ``asyncio.timeout()``, it can
+    be iterated further, from the last value on: nothing is lost.
     """
 
     __slots__ = ("__weakref__", "_follower", "_idle", "_is_over", "_keys", "_purgatory", "_read", "_retries", "_since")

@@ -39,7 +39,7 @@ class Spans(Observer):
 
     Args: tracer_provider: makes the spans. None (default): the global one, which may be set later.
 
-    Raises: TypeError: *tracer_provider* is none, such as a tracer.
+    Raises: TypeError: *tracer_provider* is something else, such as a tracer.
 
     Cost: per operation that ends, 0.5 us if nothing awaited it, 10 us if its span is not sampled, else 40.
     """

@@ -233,8 +233,9 @@ class Purgatory(SyncPurgatory):
         would be lost.
 
         Args:
-            predicate: returns the value to wait for, or anything false. Called when the keys are watched, at each
-                check of one of them, and a last time at the deadline.
+            predicate: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value,
+                return it in a tuple. Called when the keys are watched, at each check of one of them, and a last time
+                at the deadline.
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: call *predicate* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
@@ -309,7 +310,7 @@ class Purgatory(SyncPurgatory):
         cancel a read in progress.
 
         Args:
-            read: returns, when awaited, the value to wait for, or anything false.
+            read: returns, when awaited, the value to wait for, or anything false, as for wait_for().
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: read once, and do not wait.
             retry_on: an exception class, or a tuple of them. A *read* that raises one of them has found nothing: it

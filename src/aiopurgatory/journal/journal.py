@@ -81,6 +81,9 @@ class Journal(Recorder):
     file is being written. The loop never waits for the disk. When the buffer is full, rows are dropped, counted in
     statistics() and in the next snapshot, and logged by ``aiopurgatory.journal``.
 
+    Open it before its purgatories, and close it after them, as here. While it is not open, rows are dropped, which is
+    logged once.
+
     It belongs to the event loop it was started in. A closed journal can be started again, in any loop.
 
     Args:

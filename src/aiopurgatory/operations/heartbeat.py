@@ -33,8 +33,8 @@ class Heartbeats(SyncHeartbeats, Generic[M]):
         timeout: seconds without a beat after which a session ends, >= 0.
         on_missed: called with a member after its session has ended for a missed beat.
         excused: called with a member after its deadline; return True to extend its session. Use it for a member
-            that cannot beat while it waits for an answer (``JoinBarrier.is_waiting``), and call beat() for it when it
-            is answered. None (default): no member is excused.
+            that cannot beat while it waits for an answer (``JoinBarrier.is_waiting``). When that member is answered,
+            call beat() for it. None (default): no member is excused.
 
     Raises:
         TypeError: *timeout* is not a number, *key* is not hashable, or a function is an ``async def``.

@@ -78,8 +78,8 @@ class Listener(DelayedOperation[None]):
 class Follow:
     """The result of ``EventLog.follow()``: an asynchronous iterator of events, for one task at a time.
 
-    Its place is free again when it ends or raises, when its task is cancelled, when aclose() is called, or when nothing
-    refers to it any more, as after a ``break``. After a cancellation, as by ``asyncio.timeout()``, it can be iterated
+    Its place is free again when it ends or raises, its task is cancelled, or aclose() is called. After a ``break``, it
+    is free when nothing refers to this any more. After a cancellation, as by ``asyncio.timeout()``, it can be iterated
     further: nothing is lost.
     """
 

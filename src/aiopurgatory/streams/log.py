@@ -242,8 +242,8 @@ class EventLog:
         """Return the run of *topic*: enter it with ``async with``, append to it, and leave it to end it.
 
         A topic has one run, for ever. If its process dies, or loses the server for longer than the lease, the listeners
-        end the run as ``abandoned``, after the lease and a third of it. If the log closes before the block is left, it
-        does that at once.
+        end the run as ``abandoned``. That is after the lease and a third of it. If the log closes before the block is
+        left, it ends the run so at once.
 
         Args:
             topic: 1 to 200 characters.

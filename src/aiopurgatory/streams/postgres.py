@@ -33,8 +33,8 @@ class PostgresLog(EventLog):
         dsn: as for PostgresBus.
         bus: a PostgresBus on the same database; the log uses its connections. None (default): it makes its own.
         heartbeat: seconds, for its own PostgresBus; default 5.
-        timeout: seconds that PostgreSQL may take to connect and to answer; default 5. So long, too, a read or an append
-            waits for one of the *connections*; then that counts as an outage.
+        timeout: seconds that PostgreSQL may take to connect and to answer; default 5. A read or an append
+            waits for one of the *connections* as long; after that, it counts as an outage.
         connections: the most connections to read and append with; default 4.
         options: as for EventLog.
 

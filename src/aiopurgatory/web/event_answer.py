@@ -15,7 +15,8 @@ class EventAnswer:
     """An HTTP answer with a body to iterate. It has a place in the purgatory until its iteration ends.
 
     A refusal has its status and a short body, so a handler treats it like any other. The place is also free again when
-    the iterator is closed or no longer referenced, or when its client takes no event for ``Policy.stall`` seconds.
+    the iterator is closed, or nothing refers to it. The same holds if its client takes no event for ``Policy.stall``
+    seconds.
 
     Attributes:
         status: 200; 404, 410, 413 or 503 for a refusal; 499: the client has left.

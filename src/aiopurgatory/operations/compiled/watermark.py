@@ -63,8 +63,8 @@ class WatermarkWait(AwaitableOperation):
     """Waits until *watermark* reaches *target*. Watch it like any operation; its result is the value, an int.
 
     It behaves like a DelayedOperation with a try_complete() that returns
-    ``watermark.value >= target and self.force_complete()``, but makes no call into Python where the library is
-    compiled: watch() and the check that completes it take half the time with one key, 0.6 of it with three. A try
+    ``watermark.value >= target and self.force_complete()``. Where the library is compiled, it makes no call into
+    Python: watch() and the check that completes it take half the time with one key, 0.6 of it with three. A try
     that fails takes a third.
 
     At the deadline it raises DeadlineError, a TimeoutError. To return the value at that time instead, override
