@@ -169,6 +169,7 @@ lint: $(READY)  ## run ruff, and validate the workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 
 types: mypy pyright pages  ## run mypy --strict and pyright, over the Python of the pages, too
 
