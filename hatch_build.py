@@ -74,11 +74,17 @@ def absolute_links(text: str, base: str) -> str:
     """Return the Markdown *text* with its relative links made absolute, except in blocks of code.
 
     Args: base: URL of the checkout's files, such as https://github.com/OWNER/NAME/blob/TAG/. Empty: nothing changes.
+        That is a page about each file. Images lead to the file itself, at ``raw``.
     """
     if not base:
         return text
+    base = f"{base.rstrip('/')}/"
+
+    def absolute(link: re.Match[str]) -> str:
+        return link[0] + (base.replace("/blob/", "/raw/") if link[0].startswith("!") else base)
+
     parts = re.split(r"(?ms)(^```.*?^```$)", text)  # every second one is a block of code
-    parts[::2] = [re.sub(r"\]\((?![a-z]+:|#|/)", f"]({base.rstrip('/')}/", part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"(!\[[^]]*)?\]\((?![a-z]+:|#|/)", absolute, part) for part in parts[::2]]
     return "".join(parts)
 
 

@@ -89,6 +89,16 @@ def test_every_python_is_tested_and_built(wheels: ModuleType) -> None:
     assert f"python: [{versions}]" in (ROOT / ".github/workflows/test.yml").read_text("utf-8")
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_of_others_are_pinned_to_a_commit(path: Path) -> None:
+    used = re.findall(r"uses: (\S+)(.*)", path.read_text("utf-8"))
+    assert used
+    for action, comment in used:
+        if not action.startswith("./"):
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action), action  # a tag can be moved to other code
+            assert re.fullmatch(r"  # v\d+\.\d+\.\d+", comment), action
+
+
 # the README on PyPI
 
 BASE = "https://github.com/OWNER/NAME/blob/v1/"
@@ -113,6 +123,15 @@ def test_absolute_links_changes_relative_ones_only(hatch_build: ModuleType) -> N
         )
 
 
+def test_absolute_links_of_images_lead_to_the_picture_itself(hatch_build: ModuleType) -> None:
+    text = "![a](docs/a.svg) [b](docs/a.svg) [![c](docs/c.png)](docs/c.md)"  # GitHub's "blob" is a page around it
+    raw = BASE.replace("/blob/", "/raw/")
+    assert (
+        hatch_build.absolute_links(text, BASE)
+        == f"![a]({raw}docs/a.svg) [b]({BASE}docs/a.svg) [![c]({raw}docs/c.png)]({BASE}docs/c.md)"
+    )
+
+
 def test_readme_on_pypi_links_to_files_that_exist(hatch_build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     hook, metadata = hatch_build.ReadmeHook(), dict[str, dict[str, str]]()
     hook.root = str(ROOT)
@@ -122,8 +141,8 @@ def test_readme_on_pypi_links_to_files_that_exist(hatch_build: ModuleType, monke
     links = re.findall(r"\]\(([^)#]+)", re.sub(r"(?ms)^```.*?^```$", "", metadata["readme"]["text"]))
     assert len(links) > 20
     for link in links:
-        assert link.startswith(BASE)
-        assert (ROOT / link.removeprefix(BASE)).exists(), link
+        assert link.startswith((BASE, BASE.replace("/blob/", "/raw/")))
+        assert (ROOT / link.partition("/v1/")[2]).exists(), link
 
 
 def test_release_waits_for_all_tests_and_for_those_of_the_wheels() -> None:
