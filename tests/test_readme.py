@@ -63,6 +63,25 @@ def test_readme_has_its_programs_and_its_size() -> None:
     assert 120 <= text.count("\n") <= 150
 
 
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "index.md"], ids=name)
+def test_front_page_asks_which_wait_and_begins_simply(page: Path) -> None:
+    text = page.read_text("utf-8")
+    opening = next(part for part in text.split("\n\n") if not part.startswith("#"))
+    assert "Kafka" not in opening  # nobody needs to know it
+    assert "on_undelivered" not in text.split("```python")[1].partition("```")[0]
+    (section,) = re.findall(r"^## Which wait do I use\?\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    assert "state-or-events.svg" in section
+    for wait in ("wait_for()", "wait_until()", "follow()", "LongPollRoute", "EventRoute"):
+        assert wait in section
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_route_of_page_leaves_other_methods_to_others(page: Path) -> None:
+    shown = re.sub(r"^<!-- python\n.*?^-->$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for line in re.findall(r"^.*[ [(]Route\(.*(?:LongPollRoute|EventRoute)\(.*$", shown, re.MULTILINE):
+        assert 'methods=["GET"]' in line
+
+
 def poll(url: str, version: str, wait: float = 20) -> httpx.Response:
     return httpx.get(url, headers={"If-None-Match": version, "Prefer": f"wait={wait}"}, timeout=30)
 
