@@ -110,8 +110,8 @@ def require_async_function(parameter: str, function: object) -> None:
         raise TypeError(f"{parameter} must be an async function, got {function!r}")
 
 
-def require_not_coroutine(parameter: str, returned: object) -> None:
+def require_not_coroutine(parameter: str, returned: object, remedy: str = "") -> None:
     """Raises: TypeError: the function passed as *parameter* *returned* a coroutine, so it is an ``async def``."""
     if isinstance(returned, CoroutineType):
         returned.close()  # else Python warns of it, too
-        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
+        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited{remedy}")

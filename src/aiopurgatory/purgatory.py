@@ -36,7 +36,7 @@ from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .errors import DeadlineError
 from .following import Following
 from .handover import Handover
-from .waits import PredicateWait, ReadWait, Retries, awaited, checked_errors, hint_of, read_until
+from .waits import USE_WAIT_UNTIL, PredicateWait, ReadWait, Retries, awaited, checked_errors, hint_of, read_until
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -253,7 +253,7 @@ class Purgatory(SyncPurgatory):
             require_plain_function("on_undelivered", on_undelivered)
         if isinstance(timeout, (int, float)) and timeout <= 0:
             value = predicate()
-            require_not_coroutine("predicate", value)
+            require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
             if value:
                 return value
             text = f"the predicate was false, and there was no time to wait: {timeout} s"

@@ -23,6 +23,7 @@ R = TypeVar("R")
 #: Seconds: the first pause after a read that failed, and the longest. Pauses double with each failure in a row.
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
+USE_WAIT_UNTIL: Final = "; for an async def, use wait_until()"
 
 
 @final
@@ -89,7 +90,7 @@ class PredicateWait(DelayedOperation[R]):
 
     def try_complete(self) -> bool:
         self._value = self._predicate()
-        require_not_coroutine("predicate", self._value)
+        require_not_coroutine("predicate", self._value, USE_WAIT_UNTIL)
         return bool(self._value) and self.force_complete()
 
     def on_complete(self) -> R:

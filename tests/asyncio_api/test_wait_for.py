@@ -124,6 +124,18 @@ async def test_wait_for_closed_meanwhile_raises(purgatory: Purgatory) -> None:
         await task
 
 
+@pytest.mark.parametrize("timeout", [1.0, 0.0])
+async def test_wait_for_async_predicate_is_told_of_wait_until(purgatory: Purgatory, timeout: float) -> None:
+    async def predicate() -> bool:
+        return True
+
+    with pytest.raises(
+        TypeError, match=r"^predicate must be a plain function, .*; for an async def, use wait_until\(\)$"
+    ):
+        await purgatory.wait_for(predicate, ["key"], timeout=timeout)  # type: ignore[unused-coroutine]
+    assert purgatory.num_delayed == 0
+
+
 @pytest.mark.parametrize(
     ("keys", "timeout", "error"),
     [("key", 1.0, TypeError), ([], 1.0, ValueError), (["key"], math.nan, ValueError), (["key"], "1", TypeError)],
