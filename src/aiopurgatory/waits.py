@@ -86,12 +86,16 @@ class PredicateWait(DelayedOperation[R]):
         super().__init__(timeout)
         self._predicate = predicate
         self._put_back = put_back
-        self._value: Any
+        #: The result; at the deadline, the last data that counted as false.
+        self._value: Any = None
 
     def try_complete(self) -> bool:
-        self._value = self._predicate()
-        require_not_coroutine("predicate", self._value, USE_WAIT_UNTIL)
-        return bool(self._value) and self.force_complete()
+        value = self._predicate()
+        if value is None or value is False:
+            return False
+        self._value = value
+        require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
+        return bool(value) and self.force_complete()
 
     def on_complete(self) -> R:
         value: R = self._value

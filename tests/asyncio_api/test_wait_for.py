@@ -57,6 +57,14 @@ async def test_wait_for_false_data_at_deadline_is_named(
     )
 
 
+async def test_wait_for_false_data_that_was_taken_is_named(purgatory: Purgatory, clock: ManualClock) -> None:
+    jobs = [0]  # the predicate takes it, and takes it for nothing
+    task = asyncio.create_task(purgatory.wait_for(lambda: jobs.pop() if jobs else None, ["key"], timeout=1.0))
+    await clock.advance(1.0)
+    with pytest.raises(DeadlineError, match=r"; it returned 0, which counts as false; "):
+        await task
+
+
 @pytest.mark.parametrize("value", [None, False])
 async def test_wait_for_plain_false_at_deadline_needs_no_hint(
     purgatory: Purgatory, clock: ManualClock, value: object
