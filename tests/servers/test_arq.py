@@ -19,8 +19,12 @@ from private_servers import Redis
 from aiopurgatory import Purgatory
 from aiopurgatory.bus.redis import RedisBus
 
-# arq closes its connections as redis-py 4 did.
-pytestmark = [pytest.mark.servers, pytest.mark.filterwarnings("ignore:Call to deprecated close:DeprecationWarning")]
+pytestmark = [
+    pytest.mark.servers,
+    # arq closes its connections as redis-py 4 did. A worker that is cancelled in a pipeline does not close that.
+    pytest.mark.filterwarnings("ignore:Call to deprecated close:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Unclosed client session:ResourceWarning"),
+]
 
 
 async def work(ctx: dict[str, Any], number: int) -> int:
