@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +43,17 @@ async def _answers(broker: Broker, conditions: dict[K, Condition], body: Any) ->
     return await broker.admin.watch(wait, [("topic", name) for name in topics])
 
 
+def _by_name(step: Callable[[Any], Condition], topics: Iterable[Any]) -> dict[str, Condition]:
+    """Return the condition of each topic. Kafka refuses topics that come twice in a request."""
+    topics = list(topics)
+    times = Counter(each.name for each in topics)
+    return {each.name: _step(partial(step, each)) if times[each.name] == 1 else _twice for each in topics}
+
+
+def _twice() -> ErrorCode:
+    return ErrorCode.invalid_request
+
+
 def _done() -> ErrorCode:
     return OK
 
@@ -63,7 +75,7 @@ async def create_topics(broker: Broker, request: Request) -> Values:
         )
         return _done if body.validate_only else broker.topics.make(plan).created
 
-    codes = await _answers(broker, {each.name: _step(partial(created, each)) for each in body.topics}, body)
+    codes = await _answers(broker, _by_name(created, body.topics), body)
     return Values(topics=[_created(broker, name, code, plans.get(name)) for name, code in codes.items()])
 
 
@@ -87,7 +99,7 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
         topic = broker.topics.grow(wanted.name, wanted.count, validate_only=body.validate_only)
         return _done if body.validate_only else topic.created
 
-    codes = await _answers(broker, {each.name: _step(partial(grown, each)) for each in body.topics}, body)
+    codes = await _answers(broker, _by_name(grown, body.topics), body)
     answers = [Values(name=name, error_code=code, error_message=_said(code)) for name, code in codes.items()]
     return Values(results=answers)
 

@@ -112,6 +112,22 @@ async def test_create_with_assigned_replicas_counts_them(wire: Wire) -> None:
     ]
 
 
+async def test_topics_that_come_twice_in_a_request_are_refused(wire: Wire, broker: Broker) -> None:
+    new = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in (("a", 1), ("b", 1))]
+    await wire.call("create_topics", topics=[new[0]])
+    created = (await wire.call("create_topics", topics=[new[1], new[0], new[1] | {"num_partitions": 3}])).topics
+    assert [(each.name, each.error_code) for each in created] == [
+        ("b", ErrorCode.invalid_request),
+        ("a", ErrorCode.topic_already_exists),
+    ]
+    assert "b" not in broker.topics
+    grown = (
+        await wire.call("create_partitions", topics=[{"name": "a", "count": 5}, {"name": "a", "count": 9}])
+    ).results
+    assert [(each.name, each.error_code) for each in grown] == [("a", ErrorCode.invalid_request)]
+    assert len(broker.topics["a"]) == 1
+
+
 def test_validate_only_answers_and_creates_nothing(admin: AdminClient) -> None:
     asked = [NewTopic("checked"), NewTopic("checked-9", 1, 9)]
     found = codes(admin.create_topics(asked, validate_only=True))
