@@ -36,7 +36,17 @@ from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .errors import DeadlineError
 from .following import Following
 from .handover import Handover
-from .waits import USE_WAIT_UNTIL, PredicateWait, ReadWait, Retries, awaited, checked_errors, hint_of, read_until
+from .waits import (
+    USE_WAIT_UNTIL,
+    PredicateWait,
+    ReadWait,
+    Retries,
+    awaited,
+    checked_errors,
+    hint_of,
+    read_until,
+    still_false,
+)
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -266,7 +276,7 @@ class Purgatory(SyncPurgatory):
             del op  # the exception keeps this frame, and the operation keeps the exception
         if not expired:
             return value
-        return at_deadline(default, f"the predicate was still false after {timeout} s{hint_of(value)}")
+        return at_deadline(default, still_false("the predicate", timeout, value))
 
     @overload
     async def wait_until(
@@ -348,7 +358,7 @@ class Purgatory(SyncPurgatory):
             del op  # the exception keeps this frame
         if found:
             return found
-        return at_deadline(default, f"read() was still false after {timeout} s{hint_of(found)}", retries.error)
+        return at_deadline(default, still_false("read()", timeout, found), retries.error)
 
     @overload
     def follow(

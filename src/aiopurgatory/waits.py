@@ -68,6 +68,12 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
     return errors
 
 
+def still_false(what: str, timeout: float | None, value: object) -> str:
+    """Return the message of a DeadlineError: *what* was false to the end, when it returned *value*."""
+    after = "when expire_all() ended it" if timeout is None else f"after {timeout} s"
+    return f"{what} was still false {after}{hint_of(value)}"
+
+
 def hint_of(value: object) -> str:
     """Return a hint for the message of a DeadlineError, if the last *value* is data that counts as false."""
     if value is None or value is False:
