@@ -53,7 +53,7 @@ of Spark's workers above the line only.""",
 The broker of `examples/broker` in a process of its own, and the load in another. *event* is the same broker whose
 requests wait with `asyncio.Event` and `asyncio.timeout()` (`benchmarks/brokers/with_event.py`). Parsing, encoding and
 sockets are the same in both, and take most of the time. *parked* counts operations that had to wait in any of the
-three purgatories; those of *fetch* include the followers' fetches. CPU time is that of the broker's process, user and
+five purgatories; those of *fetch* include the followers' fetches. CPU time is that of the broker's process, user and
 system; *load cpu share* is what the load took of a core. The last column has the median of the rounds' ratios.""",
     "streams": """\
 One server process on uvicorn, with uvloop and httptools, appends 20 events per second to each of *R* runs, for *L*
