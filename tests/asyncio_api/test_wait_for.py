@@ -76,7 +76,7 @@ async def test_wait_for_plain_false_at_deadline_needs_no_hint(
 
 
 async def test_wait_for_without_a_deadline_names_what_ended_it(purgatory: Purgatory) -> None:
-    task = asyncio.create_task(purgatory.wait_for(lambda: None, ["key"], timeout=None))
+    task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
     await asyncio.sleep(0)
     assert purgatory.expire_all() == 1
     with pytest.raises(DeadlineError, match=r"^the predicate was still false when expire_all\(\) ended it$"):
