@@ -450,6 +450,6 @@ async def test_snapshots_of_an_older_version_stay_readable(tmp_path: Path) -> No
     assert rows(tmp_path, "statistics")[-1]["twin_keys"] == 1
     older = pq.read_table(file, partitioning=None).drop_columns("twin_keys")
     pq.write_table(older, file)
-    found = pa.concat_tables(read(str(file), journal_tables.STATISTICS))
+    found = pa.concat_tables(each.table for each in read(str(file), journal_tables.STATISTICS))
     assert found["completed"].to_pylist() == older["completed"].to_pylist()
     assert set(found["twin_keys"].to_pylist()) == {None}
