@@ -97,6 +97,13 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()  # otherwise DuckDB reports frozen objects as leaked at exit
 
 
+@pytest.fixture
+def leaves_tasks() -> Iterator[None]:
+    """For tests that close a loop with tasks in it: asyncio logs that now, and not while a later test runs."""
+    yield
+    gc.collect()
+
+
 def _reset(client: socket.socket) -> None:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()

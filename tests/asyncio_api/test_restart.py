@@ -135,6 +135,7 @@ async def test_start_after_an_early_end_works(clock: ManualClock, first_life: st
         assert op.expired
 
 
+@pytest.mark.usefixtures("leaves_tasks")
 @pytest.mark.parametrize("is_closed_first", [True, False])
 def test_start_again_after_its_loop_vanished_works(new_loop: NewLoop, is_closed_first: bool) -> None:
     """Its first loop was closed and its tasks were never told: a new life, perhaps after aclose() in another loop."""

@@ -171,6 +171,7 @@ def test_buses_close_in_any_order(make_side: Callable[[], Side], order: tuple[in
                 assert other.heard.keys == published
 
 
+@pytest.mark.usefixtures("leaves_tasks")
 def test_loop_that_died_breaks_no_other_and_is_freed(make_side: Callable[[], Side]) -> None:
     one, dead, other = make_side(), make_side(), make_side()
     heard = weakref.ref(dead.heard)

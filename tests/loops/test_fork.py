@@ -107,6 +107,7 @@ def test_run_ctrl_c_with_purgatory_open_answers_all(new_loop: NewLoop) -> None:
     check_invariants(purgatory)
 
 
+@pytest.mark.usefixtures("leaves_tasks")
 def test_close_after_its_loop_was_closed_ends_all(new_loop: NewLoop) -> None:
     loop = new_loop()
     purgatory, op = loop.run_until_complete(started())
