@@ -3,8 +3,9 @@
     cd examples/servers && REDIS_URL=redis://127.0.0.1:6379 uvicorn --workers 3 --factory mcp_bus:from_environment
 
 The SDK has a bus for one process. As a script, this starts a Redis and two workers, listens at one of them, and edits a
-note at the other: python examples/servers/mcp_bus.py. Provisional in mcp 2.3: a bus does not learn a listener's wishes,
-so `Listen` tells it; `MCPServer` takes no ListenHandler, so this is the low-level `Server`.
+note at the other: python examples/servers/mcp_bus.py. In mcp 2.3, a bus does not learn what a client listens for, so a
+middleware notes it. With the low-level `Server`: `on_subscriptions_listen=ListenHandler(bus)`, and
+`server.middleware.append(note_filter)`.
 """
 
 import asyncio
@@ -18,8 +19,9 @@ from typing import Any
 import mcp.types as types
 from anyio.lowlevel import checkpoint
 from mcp import Client
+from mcp.server import MCPServer
 from mcp.server import subscriptions as sdk
-from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import Context
 from mcp.shared.subscriptions import event_matches
 from starlette.applications import Starlette
 
@@ -30,10 +32,11 @@ KINDS = {each.__name__: each for each in (sdk.ToolsListChanged, sdk.PromptsListC
 wanted: ContextVar[types.SubscriptionFilter] = ContextVar("wanted")
 
 
-class Listen(sdk.ListenHandler):
-    async def __call__(self, ctx: Any, params: types.SubscriptionsListenRequestParams) -> Any:
-        wanted.set(params.notifications)
-        return await super().__call__(ctx, params)
+async def note_filter(ctx: Any, call_next: Any) -> Any:
+    """A middleware: note what the client listens for."""
+    if ctx.method == "subscriptions/listen":
+        wanted.set(types.SubscriptionsListenRequestParams.model_validate(ctx.params).notifications)
+    return await call_next(ctx)
 
 
 class PurgatoryBus:
@@ -47,7 +50,8 @@ class PurgatoryBus:
         await checkpoint()  # a burst of these leaves time to the streams
 
     def subscribe(self, listener: Callable[[sdk.ServerEvent], None]) -> Callable[[], None]:
-        known = wanted.get()
+        if (known := wanted.get(None)) is None:
+            raise RuntimeError("pass middleware=[note_filter] to the server, besides subscriptions=")
         keys: list[tuple[str, ...]] = [
             (name,) for name, kind in KINDS.items() if event_matches(known, frozenset(), kind())
         ]
@@ -61,15 +65,13 @@ def event_of(key: Any) -> sdk.ServerEvent:
 
 
 def app(subscriptions: PurgatoryBus) -> Starlette:
-    async def edit(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    server = MCPServer("notes", subscriptions=subscriptions, middleware=[note_filter])
+
+    @server.tool()
+    async def edit(uri: str, ctx: Context) -> None:
         # In your server: change the note, commit, and then:
-        await subscriptions.publish(sdk.ResourceUpdated(uri=(params.arguments or {})["uri"]))
-        return types.CallToolResult(content=[])
+        await ctx.notify_resource_updated(uri)
 
-    async def tools(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[types.Tool(name="edit", input_schema={"type": "object"})])
-
-    server = Server("notes", on_list_tools=tools, on_call_tool=edit, on_subscriptions_listen=Listen(subscriptions))
     web = server.streamable_http_app()
 
     @asynccontextmanager

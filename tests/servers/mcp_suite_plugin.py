@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 import mcp_bus
 import pytest
 from mcp.server import subscriptions as sdk
-from mcp_types import SubscriptionFilter
+from mcp_types import SubscriptionFilter, SubscriptionsListenRequestParams
 
 from aiopurgatory.bus import Listeners
 from aiopurgatory.bus.redis import RedisBus
 
 EVERYTHING = SubscriptionFilter(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
+
+
+class Listen(sdk.ListenHandler):
+    """The servers of these tests have no middleware."""
+
+    async def __call__(self, ctx: Any, params: SubscriptionsListenRequestParams) -> Any:
+        mcp_bus.wanted.set(params.notifications)
+        return await super().__call__(ctx, params)
 
 
 class OnRedis(mcp_bus.PurgatoryBus):
@@ -52,4 +61,4 @@ async def bus(anyio_backend: str) -> AsyncIterator[None]:
 
 
 sdk.InMemorySubscriptionBus = OnRedis
-sdk.ListenHandler = mcp_bus.Listen
+sdk.ListenHandler = Listen

@@ -12,8 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import mcp_bus
 import pytest
 from private_servers import Redis
+
+from aiopurgatory.bus import Listeners
+from aiopurgatory.bus.redis import RedisBus
 
 pytestmark = pytest.mark.servers
 
@@ -47,6 +51,17 @@ def test_mcp_own_tests_pass_on_our_bus(suite: Path, redis: Redis, part: str, lea
     done = subprocess.run(command, cwd=suite, env=os.environ | env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.splitlines()[-1].split()[0]) >= least, done.stdout
+
+
+async def test_the_example_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    await mcp_bus.main()
+    assert capsys.readouterr().out == "ResourceUpdated(uri='note://todo')\n"
+
+
+def test_a_server_without_the_middleware_is_told() -> None:
+    bus = mcp_bus.PurgatoryBus(RedisBus("redis://127.0.0.1"), Listeners())
+    with pytest.raises(RuntimeError, match=r"middleware=\[note_filter\]"):
+        bus.subscribe(print)
 
 
 def run(bus: str, engine: str, fault: str) -> dict[str, Any]:
