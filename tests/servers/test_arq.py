@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import arq_http
 import arq_results
+import httpx
 import pytest
 from arq import ArqRedis, Worker, create_pool
 from arq.connections import RedisSettings
@@ -82,6 +84,23 @@ async def test_results_and_errors_are_those_of_arq(redis: Redis) -> None:
         with pytest.raises(TimeoutError):
             await arq_results.result(purgatory, await queued(pool, "work", 1), timeout=0.01)
         assert purgatory.num_delayed == 0
+
+
+async def test_results_are_served_over_http(redis: Redis) -> None:
+    app = arq_http.service(redis.url())
+    async with (
+        served(redis) as (pool, _),
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+    ):
+        number = (await queued(pool, "work", 7)).job_id
+        assert (await client.get(f"/jobs/{number}")).json() == {"state": "running"}
+        assert (await client.get(f"/jobs/{number}?wait=0")).status_code == 204
+        assert (await client.get(f"/jobs/{number}?wait=9")).json() == {"state": "done", "result": 7}
+        number = (await queued(pool, "fail")).job_id
+        failed = {"state": "failed", "result": "ValueError('no')"}
+        assert (await client.get(f"/jobs/{number}?wait=9")).json() == failed
+        assert (await client.get("/jobs/unknown?wait=5")).status_code == 404
 
 
 @pytest.mark.parametrize("fault", ["none", "cut", "swallow", "deafen"])

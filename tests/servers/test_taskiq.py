@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
+import taskiq_http
 import taskiq_results
 from private_proxy import Proxy
 from private_servers import Redis
@@ -63,6 +65,22 @@ async def test_results_and_errors_are_those_of_taskiq(redis: Redis) -> None:
         with pytest.raises(TimeoutError):
             await taskiq_results.result(purgatory, AsyncTaskiqTask("unknown", backend), timeout=0.2)
         assert purgatory.num_delayed == 0
+
+
+async def test_results_are_served_over_http(redis: Redis) -> None:
+    app = taskiq_http.service(redis.url())
+    async with (
+        served(redis) as (task, _, _),
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+    ):
+        number = (await task.kiq(7)).task_id
+        assert (await client.get(f"/tasks/{number}")).json() == {"state": "running"}
+        assert (await client.get(f"/tasks/{number}?wait=0")).status_code == 204
+        assert (await client.get(f"/tasks/{number}?wait=9")).json() == {"state": "done", "result": 7}
+        number = (await task.kiq(-1)).task_id
+        failed = {"state": "failed", "result": "ValueError('no')"}
+        assert (await client.get(f"/tasks/{number}?wait=9")).json() == failed
 
 
 @pytest.mark.parametrize("fault", ["none", "cut", "swallow", "deafen"])
