@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, overload
 
-from ..arguments import require, require_callable
+from ..arguments import require, require_plain_function
 from ..streams import EventLog
 from .answer import Answer
 from .asgi import Receive, Scope
@@ -84,7 +84,7 @@ class Endpoint(ABC):
         functions = {"resource": resource, "since": since, "keys": keys, "client": client, "group": group}
         for name, function in functions.items():
             if function is not None:
-                require_callable(name, function)
+                require_plain_function(name, function)
         self._resource: Final = resource
         self._since: Final = since
         self._keys: Final = keys
