@@ -76,8 +76,8 @@ class DaySums:
         self._day = day
         self._activity = activity
         numbers: dict[tuple[str, str], int] = {}
-        self._series_of_activity = _numbered(activity, numbers)
-        series_of_seconds = _numbered(seconds, numbers)
+        self._series_of_activity = series_of(activity, numbers)
+        series_of_seconds = series_of(seconds, numbers)
         self._names = list(numbers)
         self._waiting = self._levels(series_of_seconds, seconds)
         self._ends = series_of_seconds, seconds
@@ -179,8 +179,8 @@ class DaySums:
         return pa.Table.from_arrays(arrays, schema=schema).sort_by(order)
 
 
-def _numbered(table: pa.Table, numbers: dict[tuple[str, str], int]) -> Array:
-    """Return for each row the number of its purgatory and kind. Adds new ones to *numbers*."""
+def series_of(table: pa.Table, numbers: dict[tuple[str, str], int]) -> Array:
+    """Return for each row the number of its purgatory and kind. New ones are added to *numbers*."""
     columns = (table.column(name).dictionary_encode().unify_dictionaries().combine_chunks() for name in KEYS)
     first, second = ((each.indices.to_numpy(), each.dictionary.to_pylist()) for each in columns)
     return numbered(first, second, lambda name: numbers.setdefault(name, len(numbers)))

@@ -13,7 +13,7 @@ SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
 DAY: Final = 86_400 * SECOND
 EPOCH: Final = date(1970, 1, 1)
-#: pandas counts nanoseconds in 64 bits, which end in 2262.
+#: pandas, which may read the tables, counts nanoseconds in 64 bits. These end in 2262.
 LAST_YEAR: Final = 2261
 INSTANT: Final = pa.timestamp("us", tz="UTC")
 #: The values of the column ``outcome``. Their order gives the codes in sums.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib.resources import files
 from types import SimpleNamespace
-from typing import Any
+
+import pyarrow as pa
 
 from ..minutes.percentiles import ERROR
 from ..minutes.units import OUTCOMES
 from .promises import Limits, headline, promises
-from .reading import SCHEMAS, Frame, read
+from .reading import SCHEMAS, Pool, minutes_of, read, records, seconds_of
 from .sections import changed, hot_keys, load, verdicts, work
 from .wording import Markup, count, duration, name, share, table, text
 
@@ -24,13 +26,14 @@ def page(folder: str, *, limits: Limits | None = None, advice: tuple[Markup, Mar
         advice: the text and the table of an Advice (default: none).
     """
     found = SimpleNamespace(**{name: read(folder, name) for name in SCHEMAS})
-    stand = promises(found.minutes, found.lost, limits or Limits())
+    minutes, seconds = minutes_of(found.minutes), seconds_of(found.seconds)
+    stand = promises(minutes, found.lost, limits or Limits())
     parts = [
         ("promises", "Promises", "Are we keeping our promises?", verdicts(stand, limits or Limits())),
         ("changes", "Changes", "What changed since the day before", changed(found.changes, found.days)),
-        ("load", "Load", "The load over time", load(found.minutes, found.seconds, found.days, found.lost)),
-        ("keys", "Hot keys", "Hot keys", hot_keys(found.hot_keys, _busiest(found.minutes))),
-        ("work", "Work", "The purgatories' work", work(found.work, found.minutes)),
+        ("load", "Load", "The load over time", load(minutes, seconds, found.days, found.lost)),
+        ("keys", "Hot keys", "Hot keys", hot_keys(found.hot_keys, minutes)),
+        ("work", "Work", "The purgatories' work", work(found.work, minutes)),
         ("advice", "Advice", "Advice", _advice(advice, found.settings)),
     ]
     body = "\n".join(
@@ -40,8 +43,8 @@ def page(folder: str, *, limits: Limits | None = None, advice: tuple[Markup, Mar
     if all(each.verdict == "unknown" for each in stand):
         verdict = "unknown"
     return _document(
-        title=_title(found.days, found.minutes),
-        ended=_ended(found.minutes),
+        title=_title(found.days, minutes),
+        ended=_ended(minutes),
         verdict=verdict,
         headline=headline(stand),
         links="".join(f'<a href="#{place}">{link}</a>' for place, link, _, _ in parts),
@@ -61,40 +64,37 @@ def _document(**values: str) -> str:
     return "".join(filled)
 
 
-def _title(days: Frame, minutes: Frame) -> str:
-    dates = list(days.date) or [moment.date() for moment in minutes.minute]
+def _title(days: pa.Table, minutes: Mapping[str, Pool]) -> str:
+    dates = [*days["date"].to_pylist()] or [
+        datetime.fromtimestamp(int(each.at[end]), UTC).date() for each in minutes.values() for end in (0, -1)
+    ]
     if not dates:
         return "No operation ended on these days"
     first, last = min(dates), max(dates)
     return f"Purgatory report, {first}" if first == last else f"Purgatory report, {first} to {last}"
 
 
-def _ended(minutes: Frame) -> Markup:
+def _ended(minutes: Mapping[str, Pool]) -> Markup:
     """Return one sentence with the share of each outcome."""
-    total = minutes.operations.sum()
+    total = sum(each.total("operations") for each in minutes.values())
     if not total:
         return Markup("<p>No operation ended.</p>")
-    ended = ", ".join(f"{share(minutes[outcome].sum() / total)} {outcome}" for outcome in OUTCOMES)
+    shares = {name: sum(each.total(name) for each in minutes.values()) / total for name in OUTCOMES}
+    ended = ", ".join(f"{share(each)} {name}" for name, each in shares.items())
     return Markup(f"<p><b>{count(total)} operations</b> ended: {text(ended)}.</p>")
 
 
-def _busiest(minutes: Frame) -> list[str]:
-    totals = minutes.groupby("purgatory", observed=True).operations.sum().sort_values(ascending=False, kind="stable")
-    return [str(each) for each in totals.index]
-
-
-def _advice(advice: tuple[Markup, Markup] | None, settings: Frame) -> Markup:
+def _advice(advice: tuple[Markup, Markup] | None, settings: pa.Table) -> Markup:
     words, options = advice or ("<p>There is no advice yet.</p>", "")
     return Markup(
         f'<div class="beside"><div>{words}</div><div><h3>Settings in use</h3>{_settings(settings)}</div></div>{options}'
     )
 
 
-def _settings(settings: Frame) -> Markup:
-    if settings.empty:
+def _settings(settings: pa.Table) -> Markup:
+    if not len(settings):
         return Markup("<p>The journal does not say which settings are in use.</p>")
-    ordered = settings.sort_values(["purgatory", "tick_s"], kind="stable")
-    rows: Sequence[Sequence[Any]] = [
+    rows = [
         [
             name(each.purgatory),
             count(each.instances),
@@ -102,6 +102,6 @@ def _settings(settings: Frame) -> Markup:
             count(each.wheel_size),
             count(each.purge_interval),
         ]
-        for each in ordered.itertuples()
+        for each in sorted(records(settings), key=lambda each: (each.purgatory, each.tick_s))
     ]
     return table(["purgatory", "instances", "tick", "wheel_size", "purge_interval"], rows)

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from .load import DAY, MINUTE, Axis
+from .load import DAY, Axis
+from .reading import MINUTE, Floats
 from .wording import Markup, duration, text
-
-_Floats: TypeAlias = npt.NDArray[np.float64]
 
 _WIDTH, _HEIGHT = 10_000, 1_000  # of the inner picture, in its own units
 _TOP, _TALL = 8, 120  # pixels
@@ -93,7 +92,7 @@ def logarithmic(lowest: float, highest: float) -> Scale:
     return Scale(height, [(float(height(each)), duration(each)) for each in shown])
 
 
-def stacked(axis: Axis, scale: Scale, values: Sequence[_Floats]) -> list[str]:
+def stacked(axis: Axis, scale: Scale, values: Sequence[Floats]) -> list[str]:
     """Return the paths of *values* as steps, each on top of the last. Nothing is drawn where a value is 0."""
     paths, base = [], np.zeros(len(values[0]) if values else 0)
     edges = _across(axis, axis.edges)
@@ -106,7 +105,7 @@ def stacked(axis: Axis, scale: Scale, values: Sequence[_Floats]) -> list[str]:
     return paths
 
 
-def steps(axis: Axis, scale: Scale, values: _Floats) -> str:
+def steps(axis: Axis, scale: Scale, values: Floats) -> str:
     """The path of *values* as a line of steps, broken where one is NaN."""
     edges, heights = _across(axis, axis.edges), _down(scale.height(values))
     runs = _runs(~np.isnan(values))
@@ -165,12 +164,12 @@ def _dates(axis: Axis) -> str:
     return "".join(drawn)
 
 
-def _across(axis: Axis, times: _Floats) -> list[int]:
+def _across(axis: Axis, times: Floats) -> list[int]:
     share = (np.clip(times, axis.start, axis.end) - axis.start) / (axis.end - axis.start)
     return [int(each) for each in np.rint(share * _WIDTH)]
 
 
-def _down(heights: _Floats) -> list[int]:
+def _down(heights: Floats) -> list[int]:
     return [int(each) for each in np.rint(np.nan_to_num(1 - np.clip(heights, 0, 1)) * _HEIGHT)]
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from .load import DAY, epoch
-from .reading import Frame
+from .reading import Floats, Ints, Pool, epoch
 from .wording import count, duration, share
 
 Verdict: TypeAlias = Literal["kept", "broken", "unknown"]
-_Floats: TypeAlias = npt.NDArray[np.float64]
 
 #: A model expects the share of an average minute. The limit is MARGIN times that share, plus 0.01.
 MARGIN: Final = 1.5
@@ -88,14 +86,9 @@ class Promise:
         return _FORMATS[self.name](value)
 
 
-def promises(minutes: Frame, lost: Frame, limits: Limits) -> list[Promise]:
-    """Judge all promises by the tables of these names: purgatory by purgatory, the fleet's last."""
-    pooled = minutes.groupby(["purgatory", "minute"], as_index=False, observed=True).agg(
-        {"operations": "sum", "expired": "sum", "missed_triggers": "sum", "lateness_p99_us": "max"}
-    )
-    found: list[Promise] = []
-    for purgatory, rows in pooled.groupby("purgatory", observed=True):
-        found += _of_purgatory(str(purgatory), rows, limits)
+def promises(minutes: Mapping[str, Pool], lost: pa.Table, limits: Limits) -> list[Promise]:
+    """Judge all promises: purgatory by purgatory, the fleet's last."""
+    found = [promise for name, rows in sorted(minutes.items()) for promise in _of_purgatory(name, rows, limits)]
     return [*found, _dropped(minutes, lost, limits)]
 
 
@@ -110,41 +103,34 @@ def headline(stand: list[Promise]) -> str:
     return f"{verdict}; too few operations to judge {unknown} of {len(stand)}"
 
 
-def _of_purgatory(purgatory: str, rows: Frame, limits: Limits) -> Iterator[Promise]:
-    enough = rows[(rows.operations >= limits.fewest) & (rows.operations > 0)]
+def _of_purgatory(purgatory: str, rows: Pool, limits: Limits) -> Iterator[Promise]:
+    enough = (rows.values["operations"] >= limits.fewest) & (rows.values["operations"] > 0)
+    at, values = rows.at[enough], {name: column[enough] for name, column in rows.values.items()}
     limit, source = limits.expired_share(purgatory)
-    values = (enough.expired / enough.operations).to_numpy()
-    yield _judged(purgatory, "share expired", limit, source, enough.minute, values)
-    milliseconds = (enough.lateness_p99_us / 1e3).to_numpy()  # NaN where nothing expired: nothing was late
+    yield _judged(purgatory, "share expired", limit, source, at, values["expired"] / values["operations"])
+    milliseconds = values["lateness_p99_us"] / 1e3  # NaN where nothing expired: nothing was late
     source = limits.source("max_lateness_ms")
-    yield _judged(purgatory, "late p99", limits.max_lateness_ms, source, enough.minute, milliseconds)
-    missed = (enough.missed_triggers / enough.operations).to_numpy()
+    yield _judged(purgatory, "late p99", limits.max_lateness_ms, source, at, milliseconds)
     source = limits.source("max_missed_share")
-    yield _judged(purgatory, "missed triggers", limits.max_missed_share, source, enough.minute, missed)
+    missed = values["missed_triggers"] / values["operations"]
+    yield _judged(purgatory, "missed triggers", limits.max_missed_share, source, at, missed)
 
 
-def _dropped(minutes: Frame, lost: Frame, limits: Limits) -> Promise:
-    """Judge dropped rows. Rows without a known minute count in each minute of their day."""
-    dropped = lost[lost.what == "dropped"]
-    timed, whole = dropped[dropped.minute.notna()], dropped[dropped.minute.isna()]
-    at, midnights = epoch(timed.minute), epoch(pd.to_datetime(whole.date, utc=True))
-    busy = np.asarray(pd.unique(np.concatenate([epoch(minutes.minute), at])))
-    days = np.unique(busy // DAY * DAY)
-    seen = np.sort(np.concatenate([busy, np.setdiff1d(midnights, days)]))
-    values = whole.rows.groupby(midnights).sum().reindex(seen // DAY * DAY).fillna(0).to_numpy(float)
-    np.add.at(values, np.searchsorted(seen, at), timed.rows)
+def _dropped(minutes: Mapping[str, Pool], lost: pa.Table, limits: Limits) -> Promise:
+    dropped = lost.filter(pc.field("what") == "dropped")
+    at = epoch(dropped["minute"])
+    seen = np.unique(np.concatenate([*(rows.at for rows in minutes.values()), at]))
+    values = np.zeros(len(seen))
+    np.add.at(values, np.searchsorted(seen, at), dropped["rows"].to_numpy())
     source = limits.source("max_dropped_rows")
-    times = pd.to_datetime(seen, unit="s", utc=True)
-    return _judged(None, "dropped rows", limits.max_dropped_rows, source, times, values)
+    return _judged(None, "dropped rows", limits.max_dropped_rows, source, seen, values)
 
 
-def _judged(purgatory: str | None, name: str, limit: float, source: str, times: Any, values: _Floats) -> Promise:
+def _judged(purgatory: str | None, name: str, limit: float, source: str, at: Ints, values: Floats) -> Promise:
     if not len(values):
         return Promise(purgatory, name, "unknown", limit, source)
     bad = values > limit
     others = np.flatnonzero(bad != bad[-1])
-    moments = pd.DatetimeIndex(times)
-    worst = float(np.nanmax(values)) if not np.isnan(values).all() else float("nan")
     return Promise(
         purgatory,
         name,
@@ -154,12 +140,11 @@ def _judged(purgatory: str | None, name: str, limit: float, source: str, times: 
         judged=len(values),
         broken=int(bad.sum()),
         now=float(values[-1]),
-        worst=worst,
-        at=_moment(moments[-1]),
-        since=_moment(moments[others[-1] + 1]) if len(others) else None,
+        worst=float(np.fmax.reduce(values)),
+        at=_moment(at[-1]),
+        since=_moment(at[others[-1] + 1]) if len(others) else None,
     )
 
 
-def _moment(stamp: Any) -> datetime:
-    found: datetime = stamp.to_pydatetime()
-    return found.astimezone(UTC)
+def _moment(seconds: int) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)

@@ -1,19 +1,25 @@
 """The sections of the page. Each is made from the tables that it needs."""
 
+# pyright: reportAttributeAccessIssue=false
+# pyarrow.compute makes its functions when it is imported.
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..minutes.units import OUTCOMES
-from .load import KINDS, MINUTE, Axis, Load, axis_of, load_of, lost_of
+from ..minutes.work import WORK
+from .load import DAY, KINDS, Axis, Load, axis_of, load_of, lost_of
 from .plots import Drawn, figure, linear, logarithmic, stacked, steps, whole_days
 from .promises import Limits, Promise
-from .reading import Frame
+from .reading import MINUTE, Pool, records
 from .wording import Markup, count, duration, moment, name, share, table, text, unbroken
 
 #: How many purgatories, the busiest first, have plots. The tables beside the page have all.
@@ -85,22 +91,20 @@ def _row(promise: Promise, last: datetime | None) -> str:
 # The changes
 
 
-def changed(changes: Frame, days: Frame) -> Markup:
+def changed(changes: pa.Table, days: pa.Table) -> Markup:
     """Compare the newest day with the day before. A change of 0 shows that there is a day before."""
-    dates = set(days.date) | set(changes.date)
+    dates = {*days["date"].to_pylist(), *changes["date"].to_pylist()}
     if not dates:
         return Markup("<p>There is no day before to compare with.</p>")
     newest = max(dates)
-    latest = changes[changes.date == newest]
-    rows = latest[latest.change != 0]
-    if len(rows):
-        largest = (
-            rows.assign(size=-rows.change.abs()).sort_values(["size", "purgatory", "kind", "measure"]).head(_CHANGES)
-        )
+    latest = records(changes.filter(pc.equal(changes["date"], newest)))
+    rows = [each for each in latest if each.change != 0]
+    if rows:
+        rows.sort(key=lambda each: (-abs(each.change), each.purgatory, each.kind, each.measure))
         about = f"<p>{newest} compared with {newest - timedelta(days=1)}, the largest changes first.</p>"
         heads = ["purgatory", "kind", "what", "the day before", "now", "change"]
-        return Markup(about + table(heads, [_change(row) for row in largest.itertuples()], words=3))
-    if len(latest) or newest - timedelta(days=1) in dates:
+        return Markup(about + table(heads, [_change(row) for row in rows[:_CHANGES]], words=3))
+    if latest or newest - timedelta(days=1) in dates:
         return Markup(f"<p>Nothing changed: {newest} was like the day before.</p>")
     return Markup("<p>There is no day before to compare with.</p>")
 
@@ -129,24 +133,19 @@ def _grown(row: Any) -> str:
 # The load
 
 
-def load(minutes: Frame, seconds: Frame, days: Frame, lost: Frame) -> Markup:
+def load(minutes: Mapping[str, Pool], seconds: Mapping[str, Pool], days: pa.Table, lost: pa.Table) -> Markup:
     """Draw lost rows, and the load of the busiest purgatories, on one time axis."""
-    if minutes.empty and seconds.empty:
+    if not minutes and not seconds:
         return Markup(f"<p>No operation ended on these days.</p>{_lost_table(lost)}")
     axis = axis_of(minutes, seconds)
     parts = [f'<p class="soft">All times are UTC. Each step is {duration(axis.step * 1e6)}.</p>', _lost(axis, lost)]
-    totals = minutes.groupby("purgatory", observed=True).operations.sum().sort_values(ascending=False, kind="stable")
-    minutes_by_name, seconds_by_name = (
-        dict(iter(rows.groupby("purgatory", observed=True))) for rows in (minutes, seconds)
-    )
-    for purgatory in totals.index[:SHOWN]:
-        found = load_of(axis, minutes_by_name[purgatory], seconds_by_name.get(purgatory, seconds[:0]))
+    for purgatory, rows in [*minutes.items()][:SHOWN]:
+        found = load_of(axis, rows, seconds.get(purgatory))
         plots = (_rates(found), _waiting(found), _times(found))
-        parts.append(
-            f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(days[days.purgatory == purgatory])}</article>"
-        )
-    if len(totals) > SHOWN:
-        parts.append(f"<p>{len(totals) - SHOWN} more purgatories are in the tables beside this page.</p>")
+        own = days.filter(pc.field("purgatory") == purgatory)
+        parts.append(f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(own)}</article>")
+    if len(minutes) > SHOWN:
+        parts.append(f"<p>{len(minutes) - SHOWN} more purgatories are in the tables beside this page.</p>")
     return Markup("\n".join(parts))
 
 
@@ -184,8 +183,8 @@ def _times(found: Load) -> Markup:
     return figure("Time waited and lateness, slowest kind", about, axis, scale, drawn)
 
 
-def _days(days: Frame) -> Markup:
-    shown = days.nlargest(_ROWS, "operations").sort_values(["date", "operations"], ascending=[True, False])
+def _days(days: pa.Table) -> Markup:
+    shown = sorted(records(days), key=lambda day: -day.operations)[:_ROWS]
     waited = ("waited_p50_us", "waited_p90_us", "waited_p99_us", "waited_p999_us")
     rows = [
         [
@@ -198,46 +197,46 @@ def _days(days: Frame) -> Markup:
             count(day.pending_peak),
             count(day.missed_triggers),
         ]
-        for day in shown.itertuples()
+        for day in sorted(shown, key=lambda day: (day.date, -day.operations))
     ]
     heads = ("day", "kind", "operations", *OUTCOMES, "waited p50", "p90", "p99", "p99.9", "late p99")
     about = f"<p>The {_ROWS} rows with the most operations, of {len(days)} rows:</p>" if len(days) > _ROWS else ""
     return Markup(about + table([*heads, "peak waiting", "missed triggers"], rows, words=2))
 
 
-def _lost(axis: Axis, lost: Frame) -> Markup:
+def _lost(axis: Axis, lost: pa.Table) -> Markup:
     """Rows that the report does not count, on the axis of the load."""
-    if not lost.rows.sum():
+    if not pc.sum(lost["rows"]).as_py():
         return Markup("<p>No row of the journal was dropped or quarantined.</p>")
     found = lost_of(axis, lost)
     highest = _highest(np.sum(list(found.values.values()), axis=0))
     scale = linear(highest)
     paths = zip(found.values, stacked(found.axis, scale, list(found.values.values())), strict=True)
     drawn = [Drawn(each, each, path) for each, path in paths]
-    days = pd.DatetimeIndex(pd.to_datetime(lost.date[lost.minute.isna()].drop_duplicates(), utc=True))
+    days = lost.filter(lost["minute"].is_null())["date"].unique().drop_null().cast(pa.int32()).to_numpy()
     if len(days):
-        drawn.insert(0, Drawn("on this day, minute unknown", "someday", whole_days(axis, list(days.as_unit("s").asi8))))
+        bands = whole_days(axis, (days * float(DAY)).tolist())
+        drawn.insert(0, Drawn("on this day, minute unknown", "someday", bands))
     unit = "per minute" if found.axis.step == MINUTE else f"per {duration(found.axis.step * 1e6)}"
     about = f"Rows dropped and quarantined over time, at most {count(highest)} {unit}"
     return Markup(figure(f"Rows dropped or quarantined {unit}", about, axis, scale, drawn) + _lost_table(lost))
 
 
-def _lost_table(lost: Frame) -> Markup:
-    if lost.empty:
+def _lost_table(lost: pa.Table) -> Markup:
+    if not len(lost):
         return Markup("")
-    rows = [
-        [what, count(group.rows.sum()), *_first_and_last(group)]
-        for what, group in sorted(lost.groupby("what"), key=lambda pair: (pair[0] != "dropped", -pair[1].rows.sum()))
-    ]
+    groups: dict[str, list[Any]] = defaultdict(list)
+    for each in records(lost):
+        groups[each.what].append(each)
+    sums = {what: sum(each.rows for each in group) for what, group in groups.items()}
+    ordered = sorted(groups, key=lambda what: (what != "dropped", -sums[what], what))
+    rows = [[what, count(sums[what]), *_first_and_last(groups[what])] for what in ordered]
     return table(["why rows are missing", "rows", "first", "last"], rows)
 
 
-def _first_and_last(lost: Frame) -> tuple[str, str]:
+def _first_and_last(lost: Sequence[Any]) -> tuple[str, str]:
     """The first and last time, to the minute, or to the day where the minute is unknown."""
-    seen = [
-        (f"{row.date}", "") if row.minute is pd.NaT else (f"{row.date}", f"{row.minute:%H:%M}")
-        for row in lost.itertuples()
-    ]
+    seen = [(f"{row.date}", f"{row.minute:%H:%M}" if row.minute else "") for row in lost]
     first, last = min(seen), max(seen)
     return " ".join(first).strip(), " ".join(last).strip()
 
@@ -245,17 +244,19 @@ def _first_and_last(lost: Frame) -> tuple[str, str]:
 # Hot keys and work
 
 
-def hot_keys(keys: Frame, order: Sequence[str]) -> Markup:
+def hot_keys(keys: pa.Table, order: Iterable[str]) -> Markup:
     """The keys that most operations watched, of each purgatory in *order*."""
-    if keys.empty:
+    if not len(keys):
         return Markup("<p>No key was watched.</p>")
-    tables = dict(iter(keys.sort_values("place", kind="stable").groupby("purgatory")))
+    tables: dict[str, list[Any]] = defaultdict(list)
+    for each in sorted(records(keys), key=lambda each: each.place):
+        tables[each.purgatory].append(each)
     ordered = [each for each in order if each in tables][:SHOWN]
     heads = ["key (or its hash)", "operations", "share", "keys per operation"]
     return Markup("\n".join(f"<h3>{name(each)}</h3>{table(heads, _keys(tables[each]))}" for each in ordered))
 
 
-def _keys(keys: Frame) -> list[list[object]]:
+def _keys(keys: Sequence[Any]) -> list[list[object]]:
     return [
         [
             name(key.key) if isinstance(key.key, str) else name(f"#{int(key.key_hash) & (2**64 - 1):016x}"),
@@ -265,29 +266,24 @@ def _keys(keys: Frame) -> list[list[object]]:
             ),
             f"{key.keys_each:.1f}",
         ]
-        for key in keys.itertuples()
+        for key in keys
     ]
 
 
-def work(done: Frame, minutes: Frame) -> Markup:
+def work(done: pa.Table, minutes: Mapping[str, Pool]) -> Markup:
     """The work of the purgatories: in total, per operation that ended, and per second covered."""
-    if done.empty:
+    if not len(done):
         return Markup("<p>The journal has no statistics of the purgatories.</p>")
-    once = minutes.drop_duplicates(["purgatory", "minute"])
-    covered = once.groupby("purgatory", observed=True).covered_s.sum()
-    operations = minutes.groupby("purgatory", observed=True).operations.sum()
-    measures = [each for each in done.columns if each not in ("purgatory", "minute")]
-    sums = done.groupby("purgatory")[measures].sum()
-    shown = [each for each in operations.sort_values(ascending=False, kind="stable").index if each in sums.index][
-        :SHOWN
-    ]
-    shown += [each for each in sums.index if each not in operations.index][: SHOWN - len(shown)]
+    totals = done.group_by("purgatory").aggregate([(measure, "sum") for measure in WORK])
+    sums = {row["purgatory"]: [row[f"{measure}_sum"] or 0 for measure in WORK] for row in totals.to_pylist()}
+    shown = [each for each in minutes if each in sums] + sorted(sums.keys() - minutes.keys())
     parts = []
-    for purgatory in shown:
-        each, per_second = operations.get(purgatory, 0.0), covered.get(purgatory, 0.0)
+    for purgatory in shown[:SHOWN]:
+        own = minutes.get(purgatory)
+        per = [own.total(each) if own else 0.0 for each in ("operations", "covered_s")]
         rows = [
-            [measure.replace("_", " "), count(total), *(_ratio(total, by) for by in (each, per_second))]
-            for measure, total in sums.loc[purgatory].items()
+            [measure.replace("_", " "), count(total), *(_ratio(total, by) for by in per)]
+            for measure, total in zip(WORK, sums[purgatory], strict=True)
         ]
         parts.append(
             f"<div><h3>{name(purgatory)}</h3>{table(['what', 'times', 'per operation', 'per second'], rows)}</div>"
