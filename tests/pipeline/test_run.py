@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from aiopurgatory.errors import PurgatoryError
@@ -21,7 +23,7 @@ from aiopurgatory.pipeline.run import PARTS, BusyError, Options, run_all
 from aiopurgatory.pipeline.spark.scratch import PREFIX
 from aiopurgatory.pipeline.spark.tasks import Spark
 
-from .journals import expired, operation, write
+from .journals import NOON, expired, operation, snapshot, write
 
 SMALL = Options(rows=2_000, ticks=(1.0,), purge_intervals=(0,))
 
@@ -100,6 +102,41 @@ def test_run_new_file_of_a_small_journal_needs_no_session(journal: Path, tmp_pat
     write(journal, [operation(n) for n in range(3_200, 3_300)], "host-1-2")
     run_all(unused, str(journal), tmp_path / "out", SMALL)
     assert "3,300 operations" in (tmp_path / "out" / "report" / "report.html").read_text()
+
+
+def test_run_after_one_new_file_the_report_is_that_of_a_full_run(journal: Path, tmp_path: Path) -> None:
+    for day in range(1, 5):
+        at, own = NOON + timedelta(days=day), {"instance": f"day-{day}"}
+        rows = [operation(n, watched_at=at + timedelta(seconds=n), purgatory="fp"[n % 2], **own) for n in range(400)]
+        rows += [expired(n, watched_at=at, waited_us=90_000_000_000 + n, **own) for n in range(400, 600)]
+        write(journal, rows, f"host-{day}", at=at)
+        counters = [snapshot(at + timedelta(minutes=n), checks=n * day, dropped_rows=n, **own) for n in range(3)]
+        write(journal, counters, f"host-{day}", table="statistics", at=at)
+    run_all(unused, str(journal), tmp_path / "out", SMALL)
+    before = (tmp_path / "out" / "report" / "report.html").read_text()
+    at = NOON + timedelta(days=3)
+    write(
+        journal,
+        [operation(n, watched_at=at, waited_us=43_100_000_000, instance="late") for n in range(500)],
+        "late",
+        at=at,
+    )
+    run_all(unused, str(journal), tmp_path / "out", SMALL)
+    run_all(unused, str(journal), tmp_path / "whole", SMALL)
+
+    def tables(name: str) -> dict[str, list[dict[str, Any]]]:
+        report = tmp_path / name / "report"
+        return {
+            str(path.relative_to(report)): pq.ParquetFile(path).read().to_pylist()
+            for path in sorted(report.rglob("*.parquet"))
+        }
+
+    def page(name: str) -> str:
+        return (tmp_path / name / "report" / "report.html").read_text().split('<section id="advice">')[0]
+
+    assert tables("out") == tables("whole")
+    assert page("out") == page("whole")
+    assert page("out") not in before
 
 
 def test_run_old_page_stays_until_the_new_one_has_its_advice(

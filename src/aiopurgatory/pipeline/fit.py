@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from aiopurgatory.errors import PurgatoryError
 from .cleaning.versions import Manifest, published
 from .minutes import sums
 from .minutes.hot_keys import counted, shares_of
+from .minutes.measures import series_of
 from .minutes.units import DAY, EPOCH, SECOND
 from .page.wording import duration, share
 from .spark.folders import absolute
 from .spark.session import stage_session
 from .spark.tasks import Spark, spread
-from .workload.completion import CONFIDENCE, PERCENTILES, Binned, Interval, LogNormal, log_normal
+from .workload.completion import CONFIDENCE, PERCENTILES, Array, Binned, Interval, LogNormal, log_normal
 from .workload.model import HOURS, Workload, expired_share, write_model
 from .workload.popularity import Popularity, popularity
 
@@ -70,10 +72,20 @@ def fit(spark: Spark, clean: str) -> list[Workload]:
     )
     keys = key_popularity(spark, manifest, out)
     covered = {name: _covered(manifest, name) for name in keys}
-    kinds: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for row in summed.sort_by([(name, "ascending") for name in by]).to_pylist():
-        kinds[row["purgatory"], row["kind"]][row["what"]].append(row)
-    return [_Kind(rows, keys[name[0]], covered[name[0]]).workload(*name) for name, rows in sorted(kinds.items())]
+    kinds = _by_kind(summed.sort_by([(name, "ascending") for name in by]))
+    return [_Kind(rows, keys[name[0]], covered[name[0]]).workload(*name) for name, rows in kinds.items()]
+
+
+def _by_kind(ordered: pa.Table) -> dict[tuple[str, str], dict[int, Binned]]:
+    """Rows of shapes in order -> the sums of each purgatory and kind, by ``what``."""
+    pairs: dict[tuple[str, str], int] = {}
+    place = series_of(ordered, pairs) * sums.WHATS + ordered["what"].to_numpy()
+    names = ("number", "operations_sum", "squares_sum", "total_sum")
+    number, weights, squares, totals = (ordered[name].to_numpy() for name in names)
+    columns = number, totals / weights, weights, squares
+    bounds = np.searchsorted(place, np.arange(len(pairs) * sums.WHATS + 1))
+    parts = [Binned(*(column[a:b] for column in columns)) for a, b in pairwise(bounds)]
+    return {name: dict(enumerate(parts[n * sums.WHATS :][: sums.WHATS])) for name, n in pairs.items()}
 
 
 def key_popularity(spark: Spark, manifest: Manifest, out: str) -> dict[str, Popularity]:
@@ -114,25 +126,26 @@ def _covered(manifest: Manifest, purgatory: str) -> Mapping[int, float]:
 class _Kind:
     """The sums of one kind of operation, and the estimates made from them."""
 
-    rows: Mapping[int, list[dict[str, Any]]]
+    rows: Mapping[int, Binned]
     keys: Popularity
     covered: Mapping[int, float]
 
     def workload(self, purgatory: str, kind: str) -> Workload:
         known, completion = self.rates, self.completion
         typical = sum(known.values()) / len(known)
+        timeouts, key_counts = self.rows[sums.TIMEOUTS], self.rows[sums.KEY_COUNTS]
+        bins = zip(timeouts.bins.tolist(), timeouts.means.tolist(), strict=True)
         workload = Workload(
             purgatory=purgatory,
             kind=kind,
             arrivals_per_second=tuple(known.get(hour, typical) for hour in range(HOURS)),
-            first_hour=min(row["number"] for row in self.rows[sums.BY_HOUR]) % HOURS,
+            first_hour=int(self.rows[sums.BY_HOUR].bins.min()) % HOURS,
             p50_ms=completion.p50_ms if completion else None,
             sigma=completion.sigma if completion else 0.0,
             timeouts_ms=_shares(
-                (None if row["number"] < 0 else round(row["total_sum"] / row["operations_sum"]) / 1000, row)
-                for row in self.rows[sums.TIMEOUTS]
+                [None if number < 0 else round(mean) / 1000 for number, mean in bins], timeouts.weights
             ),
-            key_counts=_shares((row["number"], row) for row in self.rows[sums.KEY_COUNTS]),
+            key_counts=_shares(key_counts.bins.tolist(), key_counts.weights),
             key_space=self.keys.keys,
             zipf=self.keys.zipf,
             at_once=self.share(sums.AT_ONCE),
@@ -141,25 +154,24 @@ class _Kind:
         return replace(workload, findings=tuple(_findings(self, workload)))
 
     def share(self, *what: int) -> float:
-        return float(sum(row["operations_sum"] for each in what for row in self.rows[each])) / self.weight
+        return float(sum(self.rows[each].weights.sum() for each in what)) / self.weight
 
     @cached_property
     def weight(self) -> float:
         """The number of operations."""
-        return float(sum(row["operations_sum"] for row in self.rows[sums.BY_HOUR]))
+        return float(self.rows[sums.BY_HOUR].weights.sum())
 
     @cached_property
     def completion(self) -> LogNormal | None:
-        return log_normal(*(_binned(self.rows[what]) for what in (sums.ENDED, sums.EXPIRED, sums.LAST_TRY)))
+        return log_normal(*(self.rows[what] for what in (sums.ENDED, sums.EXPIRED, sums.LAST_TRY)))
 
     @cached_property
     def rates(self) -> dict[int, float]:
         """Arrivals per second by hour of the day, for the hours covered."""
-        counts = dict.fromkeys(self.covered, 0.0)
-        for row in self.rows[sums.BY_HOUR]:
-            counts[row["number"] % HOURS] += row["operations_sum"]
+        rows = self.rows[sums.BY_HOUR]
+        counts = np.bincount(rows.bins % HOURS, rows.weights, HOURS).tolist()
         # A journal of less than a second says nothing about a second.
-        return {hour: count / max(self.covered[hour], 1.0) for hour, count in sorted(counts.items())}
+        return {hour: counts[hour] / max(seconds, 1.0) for hour, seconds in sorted(self.covered.items())}
 
     def _evidence(self) -> dict[str, Any]:
         completion = self.completion
@@ -176,23 +188,14 @@ class _Kind:
         }
 
 
-def _binned(rows: list[dict[str, Any]]) -> Binned:
-    columns = [np.array([row[name] for row in rows], float) for name in ("operations_sum", "squares_sum", "total_sum")]
-    weights, squares, totals = columns
-    return Binned(np.array([row["number"] for row in rows], np.int64), totals / weights, weights, squares)
-
-
 def _extrapolated(completion: LogNormal) -> list[int]:
     return [percent for percent in PERCENTILES if completion.extrapolated(percent)]
 
 
-def _shares(pairs: Iterator[tuple[Any, dict[str, Any]]]) -> tuple[tuple[Any, float], ...]:
+def _shares(values: Sequence[Any], weights: Array) -> tuple[tuple[Any, float], ...]:
     """The values in order, None last, each with its share."""
-    ordered = sorted(
-        ((value, row["operations_sum"]) for value, row in pairs), key=lambda pair: (pair[0] is None, pair[0] or 0)
-    )
-    total = sum(weight for _, weight in ordered)
-    return tuple((value, weight / total) for value, weight in ordered)
+    pairs = zip(values, (weights / weights.sum()).tolist(), strict=True)
+    return tuple(sorted(pairs, key=lambda pair: (pair[0] is None, pair[0] or 0)))
 
 
 # In words

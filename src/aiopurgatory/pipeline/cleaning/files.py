@@ -70,13 +70,14 @@ def list_files(folder: str) -> tuple[list[JournalFile], dict[str, str]]:
     """Return the Parquet files below *folder* in order of their paths, and the unreadable folders with reasons."""
     found: list[JournalFile] = []
     unreadable: dict[str, str] = {}
-    folders, seen = [folder], set[str]()
+    folders, seen = [folder], set[tuple[int, int]]()
     while folders:
         path = folders.pop()
-        if os.path.realpath(path) in seen:  # a link to a folder above
-            continue
-        seen.add(os.path.realpath(path))
         try:
+            state = os.stat(path)
+            if (state.st_dev, state.st_ino) in seen:  # a link to a folder above
+                continue
+            seen.add((state.st_dev, state.st_ino))
             for name, size, changed in _entries(path):
                 if size is None:
                     folders.append(f"{path}/{name}")

@@ -39,6 +39,7 @@ from .units import MINUTE, OUTCOMES, SECOND
 NAMES: Final = ("activity", "seconds", "keys", "shapes")
 #: The column ``what`` of shapes.
 AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)
+WHATS: Final = 7
 #: Bins of logarithms, per factor of e.
 BINS: Final = 64
 #: An operation with more keys counts as one with this many.

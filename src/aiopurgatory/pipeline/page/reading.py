@@ -106,7 +106,8 @@ def seconds_of(rows: pa.Table) -> dict[str, Pool]:
 
 
 def _numbers(rows: pa.Table, names: Sequence[str]) -> dict[str, Floats]:
-    return {name: pc.fill_null(rows[name], 0.0).to_numpy() for name in names}
+    columns = {name: rows[name] for name in names}
+    return {name: (pc.fill_null(each, 0.0) if each.null_count else each).to_numpy() for name, each in columns.items()}
 
 
 def _pooled(
