@@ -17,7 +17,7 @@ import pytest
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal import schema as schemas
-from aiopurgatory.pipeline.cleaning import cleaner, files, versions
+from aiopurgatory.pipeline.cleaning import versions
 from aiopurgatory.pipeline.cleaning.cleaner import Job, clean
 from aiopurgatory.pipeline.cleaning.table_run import Counts, TornJournalError
 from aiopurgatory.pipeline.cleaning.versions import LostRaceError, LostRowsError, Manifest, published
@@ -269,22 +269,7 @@ def test_ingest_too_many_torn_files_nothing_changes(spark: Spark, tmp_path: Path
     assert sequences(tmp_path / "out") == [2, 3, 4, 5, 6, 7]
 
 
-# large files
-
-
-def test_clean_file_larger_than_memory_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [operation(n, waited_us=-1 if n % 100 == 0 else 5) for n in range(1_000)]
-    path = write(tmp_path / "journal", rows)
-    monkeypatch.setattr(files, "LARGE", 0)
-    monkeypatch.setattr(files, "_BATCH", 64)
-    monkeypatch.setattr(cleaner, "_ROWS_TOGETHER", 1)
-    job = Job("operations", str(tmp_path / "out"))
-    report = clean([(str(path), NOON.date(), [1, 63, 64, 999])], job)
-    assert (report.files[0].rows_in, report.files[0].duplicates) == (1_000, 4)
-    assert report.files[0].ranges == [("host-1", 2, 998, True)]
-    (out,) = (tmp_path / "out" / "operations").rglob("*.parquet")
-    expected = [n for n in range(1_000) if n % 100 and n not in (1, 63, 64, 999)]
-    assert pq.read_table(out, partitioning=None)["sequence"].to_pylist() == expected
+# one task
 
 
 def test_clean_small_files_together_same_reports_as_alone(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ..minutes.sums import Batch, Sums
 from ..minutes.units import DAY, EPOCH
 from ..minutes.work import work_sums
 from .columns import Array, Columns
-from .duplicates import Range, joined, ranges
+from .duplicates import Range, ranges
 from .files import TornFileError, one_line, read
 from .journal_tables import OPERATIONS, TABLES, Table
 from .judging import ended_us, judge, outcomes
@@ -89,7 +89,7 @@ class TaskReport:
 
 @dataclass(frozen=True)
 class _FileRows:
-    """Rows of one file."""
+    """The rows of one file."""
 
     report: FileReport
     #: The day of the file's folder.
@@ -97,7 +97,7 @@ class _FileRows:
     rows: pa.Table
     #: The numbers of the rows to drop, ascending.
     copies: Array
-    #: The whole file, if it has these rows alone.
+    #: The whole file, if it may be copied.
     content: bytes | None
 
 
@@ -131,23 +131,15 @@ class _Task:
     def take(self, path: str, day: date, copies: Array) -> None:
         report = FileReport(path, day.isoformat())
         self._report.files.append(report)
-        source = read(path, self._table)
-        while True:
-            try:
-                rows = next(source, None)
-            except TornFileError as error:
-                report.torn, report.rows_in = error.reason, error.rows
-                return
-            except OSError as error:
-                if report.rows_in:
-                    raise  # some of its rows are written already: repeat the whole task
-                report.unreadable = one_line(error)
-                return
-            if rows is None:
-                return
-            begun, report.rows_in = report.rows_in, report.rows_in + len(rows.table)
-            mine = copies[(copies >= begun) & (copies < report.rows_in)] - begun
-            self._gather(_FileRows(report, day, rows.table, mine, rows.content))
+        try:
+            rows = read(path, self._table)
+        except TornFileError as error:
+            report.torn, report.rows_in = error.reason, error.rows
+        except OSError as error:
+            report.unreadable = one_line(error)
+        else:
+            report.rows_in = len(rows.table)
+            self._gather(_FileRows(report, day, rows.table, copies, rows.content))
 
     def finish(self) -> TaskReport:
         self._clean()
@@ -191,7 +183,7 @@ class _Task:
             part.report.duplicates += duplicates
         if len(good):
             for number, found in ranges(good, self._table, file):
-                parts[number].report.ranges = joined(parts[number].report.ranges, found)
+                parts[number].report.ranges.append(found)
             whole = parts[0].content if len(parts) == 1 and len(good) == len(rows) else None
             self._by_day(good, file, [part.report for part in parts], whole)
 

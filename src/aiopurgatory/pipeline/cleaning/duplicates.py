@@ -48,16 +48,6 @@ def ranges(good: Columns, table: Table, file: Array) -> Iterator[tuple[int, Rang
         yield each // len(names), (names[each % len(names)], low, high, up)
 
 
-def joined(known: list[Range], more: Range) -> list[Range]:
-    """Join the ranges of a file's first rows with a range of the rows that follow."""
-    who, first, last, goes_up = more
-    for number, (name, low, high, before) in enumerate(known):
-        if name == who:
-            both = who, min(low, first), max(high, last), before and goes_up and first > high
-            return [*known[:number], both, *known[number + 1 :]]
-    return [*known, more]
-
-
 def suspects(files: Iterable[tuple[str, list[Range]]]) -> set[str]:
     """Return the paths of files that may share a row with another file, or hold one twice."""
     found = set()
@@ -98,16 +88,13 @@ def _good_rows(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[pa.Reco
     table = TABLES[name]
     for batch in batches:
         for file in batch.to_pylist():
-            begun = 0
-            for rows in read(file["path"], table):
-                columns = Columns(rows.table)
-                good = np.flatnonzero(judge(columns, table, file["file_day"])[0] == 0)
-                codes, names = _who(columns, table)
-                who = pa.array(names, pa.string()).take(pa.array(codes[good]))
-                numbers = columns.numbers(table.counter)[good]
-                path = pa.array([file["path"]], pa.string()).take(pa.array(np.zeros(len(good), np.int8)))
-                yield pa.RecordBatch.from_arrays([who, numbers, path, begun + good], schema=_GOOD)
-                begun += len(columns)
+            columns = Columns(read(file["path"], table).table)
+            good = np.flatnonzero(judge(columns, table, file["file_day"])[0] == 0)
+            codes, names = _who(columns, table)
+            who = pa.array(names, pa.string()).take(pa.array(codes[good]))
+            numbers = columns.numbers(table.counter)[good]
+            path = pa.array([file["path"]], pa.string()).take(pa.array(np.zeros(len(good), np.int8)))
+            yield pa.RecordBatch.from_arrays([who, numbers, path, good], schema=_GOOD)
 
 
 def _who(columns: Columns, table: Table) -> tuple[np.ndarray, list[str]]:

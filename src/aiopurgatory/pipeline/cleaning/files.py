@@ -19,9 +19,6 @@ from ..minutes.units import EPOCH, LAST_YEAR
 from ..spark.folders import absolute
 from .journal_tables import OPERATIONS, Table
 
-#: Files with more bytes of rows than this are read twice: once to check that they are whole, then in batches.
-LARGE: Final = 512 << 20
-_BATCH: Final = 1 << 18
 _FOLDER: Final = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/hour=[^/]*/[^/]*$")
 
 
@@ -107,59 +104,34 @@ class Rows:
     """Rows of a file with the columns of the table. Names are dictionaries; missing columns are null."""
 
     table: pa.Table
-    #: The whole file, if these are all of its rows, and the table has no other columns.
+    #: The whole file, if the table has no other columns.
     content: bytes | None = None
 
 
-def read(path: str, table: Table) -> Iterator[Rows]:
-    """Yield the rows of a file.
+def read(path: str, table: Table) -> Rows:
+    """Return the rows of a file.
 
-    Raises: TornFileError: the file is torn; raised before any row comes. OSError: it cannot be read now.
+    Raises: TornFileError: the file is torn. OSError: it cannot be read now.
     """
-    large = os.path.getsize(path) > LARGE
-    content = None if large else Path(path).read_bytes()
-    with pa.OSFile(path) if content is None else pa.BufferReader(content) as opened:
-        try:
-            parquet, names, rows = _checked(opened, table)
-        except pa.ArrowMemoryError:
-            raise
-        except (OSError, pa.ArrowException, ValueError, OverflowError):
-            _require_readable(path)
-            try:  # the failure may have been temporary
-                parquet, names, rows = _checked(opened, table)
-            except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-                raise TornFileError(f"torn: {one_line(error)}", _rows_in_footer(path)) from None
-        if rows is not None:
-            is_alike = _is_alike(parquet.schema_arrow, table.held)
-            yield Rows(_complete(rows, names, table), content if is_alike else None)
-        else:
-            for batch in _batches(parquet, names):
-                yield Rows(_complete(pa.Table.from_batches([batch]), names, table))
+    content = Path(path).read_bytes()
+    try:
+        parquet = _opened(content, table)
+        names = _columns(parquet, table)
+        rows = parquet.read(list(names.values()), use_threads=False)
+    except pa.ArrowMemoryError:
+        raise
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+        raise TornFileError(f"torn: {one_line(error)}", _rows_in_footer(content)) from None
+    if len(rows) != parquet.metadata.num_rows:
+        reason = f"torn: {len(rows)} of {parquet.metadata.num_rows} rows can be read"
+        raise TornFileError(reason, parquet.metadata.num_rows)
+    return Rows(_complete(rows, names, table), content if _is_alike(parquet.schema_arrow, table.held) else None)
 
 
-def _checked(opened: pa.NativeFile, table: Table) -> tuple[pq.ParquetFile, dict[str, str], pa.Table | None]:
-    """Return an open file, its columns, and its rows unless they are LARGE. Raises: TornFileError, read errors."""
-    parquet = _opened(opened, table)
-    rows_in_footer = parquet.metadata.num_rows
-    names = _columns(parquet, table)
-    rows = parquet.read(list(names.values()), use_threads=False) if _size(parquet) <= LARGE else None
-    found = sum(map(len, _batches(parquet, names))) if rows is None else len(rows)
-    if found != rows_in_footer:
-        raise TornFileError(f"torn: {found} of {rows_in_footer} rows can be read", rows_in_footer)
-    return parquet, names, rows
-
-
-def _require_readable(path: str) -> None:
-    """Read a file to its end. Raises: OSError: it cannot be read now, so it may be whole."""
-    with open(path, "rb") as opened:
-        while opened.read(1 << 24):
-            pass
-
-
-def _rows_in_footer(path: str) -> int:
+def _rows_in_footer(content: bytes) -> int:
     """Return the number of rows in the footer of a torn file; 0: it has no readable footer."""
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return int(pq.read_metadata(pa.BufferReader(content)).num_rows)
     except (OSError, pa.ArrowException, ValueError):
         return 0
 
@@ -169,20 +141,12 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _opened(file: pa.NativeFile, table: Table) -> pq.ParquetFile:
+def _opened(content: bytes, table: Table) -> pq.ParquetFile:
     names = [each.name for each in table.held if pa.types.is_dictionary(each.type)]
     try:
-        return pq.ParquetFile(file, read_dictionary=names)
+        return pq.ParquetFile(pa.BufferReader(content), read_dictionary=names)
     except KeyError:  # it lacks one of them
-        return pq.ParquetFile(file)
-
-
-def _size(parquet: pq.ParquetFile) -> int:
-    return sum(parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups))
-
-
-def _batches(parquet: pq.ParquetFile, names: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    return parquet.iter_batches(_BATCH, columns=list(names.values()), use_threads=False)  # type: ignore[no-any-return]
+        return pq.ParquetFile(pa.BufferReader(content))
 
 
 def _columns(parquet: pq.ParquetFile, table: Table) -> dict[str, str]:
