@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.pipeline.cleaning.cleaner import batch_of
-from aiopurgatory.pipeline.cleaning.columns import Columns
 from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
 from aiopurgatory.pipeline.minutes.changes import changes
+from aiopurgatory.pipeline.minutes.columns import Columns
 from aiopurgatory.pipeline.minutes.measures import DAYS, DaySums
 from aiopurgatory.pipeline.minutes.percentiles import ERROR, PERCENTILES
 from aiopurgatory.pipeline.minutes.sums import Sums
@@ -33,7 +32,7 @@ EASY = settings(max_examples=40, deadline=None)
 def summed(*batches: Sequence[dict[str, Any]]) -> Sums:
     sums = Sums()
     for rows in batches:
-        sums.add(batch_of(Columns(pa.Table.from_pylist(list(rows), OPERATIONS.arrow).cast(OPERATIONS.held))))
+        sums.add(Columns(pa.Table.from_pylist(list(rows), OPERATIONS.arrow).cast(OPERATIONS.held)))
     return sums
 
 

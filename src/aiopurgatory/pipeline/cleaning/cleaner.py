@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..minutes.sums import Batch, Sums
+from ..minutes.columns import Array, Columns
+from ..minutes.sums import Sums
 from ..minutes.units import DAY, EPOCH
 from ..minutes.work import work_sums
-from .columns import Array, Columns
 from .duplicates import Range, ranges
 from .files import TornFileError, one_line, read
 from .journal_tables import OPERATIONS, TABLES, Table
-from .judging import ended_us, judge, outcomes
+from .judging import ended_us, judge
 
 _ROWS_PER_GROUP: Final = 1 << 20
 _ROWS_TOGETHER: Final = 1 << 16
@@ -207,7 +207,7 @@ class _Task:
             else:
                 self._output(name, self._table.name, rows.rows.schema).write(rows.rows)
             if self._table is OPERATIONS:
-                self._sums.setdefault(name, Sums()).add(batch_of(rows))
+                self._sums.setdefault(name, Sums()).add(rows)
             else:
                 self._snapshots.setdefault(name, []).append(rows.rows)
 
@@ -270,30 +270,3 @@ class _Output:
             rows = pa.concat_tables(self._waiting).unify_dictionaries()
             self._writer.write_table(rows, row_group_size=_ROWS_PER_GROUP)
         self._waiting, self._size = [], 0
-
-
-def batch_of(rows: Columns) -> Batch:
-    """Return good operations in the form in which they are added up."""
-    key = rows.rows.column("key")
-    known = key.null_count < len(key)
-    return Batch(
-        purgatory=rows.codes("purgatory"),
-        kind=rows.codes("kind"),
-        outcome=outcomes(rows),
-        watched_us=rows.numbers("watched_at"),
-        waited_us=rows.numbers("waited_us"),
-        ended_us=ended_us(rows, OPERATIONS),
-        lateness_us=rows.numbers("lateness_us"),
-        missed=rows.numbers("missed_trigger"),
-        timeout_us=_timeouts(rows),
-        weight=rows.numbers("weight"),
-        key_hash=rows.numbers("key_hash"),
-        key_count=rows.numbers("key_count"),
-        key=key if known else None,
-    )
-
-
-def _timeouts(rows: Columns) -> Array:
-    unknown = rows.is_null("timeout_us")
-    found = rows.numbers("timeout_us")
-    return found if unknown is None else np.where(unknown, -1, found)

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from ..minutes.columns import Array, Columns
 from ..spark.tasks import Spark
-from .columns import Array, Columns
 from .files import read
 from .journal_tables import TABLES, Table
 from .judging import judge

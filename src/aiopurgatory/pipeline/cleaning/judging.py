@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from aiopurgatory.journal import schema
 
+from ..minutes.columns import Array, Columns
 from ..minutes.units import DAY, EPOCH, LAST_YEAR, OUTCOMES
-from .columns import Array, Columns
 from .journal_tables import OPERATIONS, Table
 
 # No process lives that long, and all sums of such times stay in 64 bits.
@@ -68,7 +68,7 @@ def _common(columns: Columns, table: Table) -> Iterator[Rule]:
 
 
 def _operations(columns: Columns) -> Iterator[Rule]:
-    outcome = outcomes(columns)
+    outcome = columns.outcomes
     yield "outcome is unknown", outcome < 0
     yield "sequence is negative", columns.numbers("sequence") < 0
     yield "key_count is not positive", columns.numbers("key_count") < 1
@@ -89,10 +89,3 @@ def _statistics(columns: Columns) -> Iterator[Rule]:
     for each in schema.STATISTICS:
         if each.type == pa.int64():
             yield f"{each.name} is negative", columns.numbers(each.name) < 0
-
-
-def outcomes(columns: Columns) -> Array:
-    """Return for each row the place of its outcome in OUTCOMES; -1: unknown."""
-    codes, values = columns.codes("outcome")
-    places = [OUTCOMES.index(value) if value in OUTCOMES else -1 for value in values]
-    return np.array([*places, -1], np.int8)[codes]

@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .columns import Columns
 from .percentiles import NONE, Array, bucket
 from .units import MINUTE, OUTCOMES, SECOND
 
@@ -70,31 +71,8 @@ _WIDE: Final = 1 << 20
 _SPARSE: Final = 4
 _LONGEST_KEY: Final = 200
 
-
 #: A column of names: indexes, and the names.
 Names: TypeAlias = tuple[Array, list[str]]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Operations by column."""
-
-    purgatory: Names
-    kind: Names
-    #: The place in OUTCOMES.
-    outcome: Array
-    watched_us: Array
-    waited_us: Array
-    ended_us: Array
-    lateness_us: Array
-    missed: Array
-    #: -1: none.
-    timeout_us: Array
-    weight: Array
-    key_hash: Array
-    key_count: Array
-    #: None if no key is known.
-    key: pa.ChunkedArray | None
 
 
 class Sums:
@@ -110,27 +88,35 @@ class Sums:
         #: When the first operation was watched, in microseconds.
         self.since_us = 1 << 62
 
-    def add(self, batch: Batch) -> None:
-        """Add the operations of *batch*."""
-        if not len(batch.outcome):
+    def add(self, rows: Columns) -> None:
+        """Add good rows of operations."""
+        if not len(rows):
             return
-        series = numbered(batch.purgatory, batch.kind, self._number).astype(np.int16)
+        purgatories, watched = rows.codes("purgatory"), rows.numbers("watched_at")
+        ended = watched + rows.numbers("waited_us")
+        series = numbered(purgatories, rows.codes("kind"), self._number).astype(np.int16)
         purgatory = np.array([self._number((name, "")) for name, _ in list(self._numbers)], np.int16)[series]
-        # Most journals have one weight, and a number is counted faster than a column.
-        weight = batch.weight[0] if (batch.weight == batch.weight[0]).all() else batch.weight
+        weight = rows.numbers("weight")
+        if (weight == weight[0]).all():  # as in most journals; a number is counted faster than a column
+            weight = weight[0]
+        key_hash = rows.numbers("key_hash")
         for name, parts in (
-            ("activity", _activity(series, weight, batch)),
-            ("seconds", _seconds(series, weight, batch)),
-            ("keys", [((purgatory, batch.key_hash), (weight, weight * batch.key_count))]),
-            ("shapes", _shapes(series, weight, batch)),
+            ("activity", _activity(series, weight, ended, rows)),
+            ("seconds", _seconds(series, weight, ended, rows)),
+            ("keys", [((purgatory, key_hash), (weight, weight * rows.numbers("key_count")))]),
+            ("shapes", _shapes(series, weight, ended, rows)),
         ):
             for identity, counts in parts:
                 if len(identity[0]):
                     self._keep(name, _summed(identity, counts))
-        if batch.key is not None:
-            self._names.append(_key_names(purgatory, batch))
-        self.since_us = min(self.since_us, int(batch.watched_us.min()))
-        self._widen(batch)
+        key = rows.rows.column("key")
+        if key.null_count < len(key):
+            self._names.append(_key_names(purgatory, key_hash, key))
+        self.since_us = min(self.since_us, int(watched.min()))
+        codes, names = purgatories
+        for code in np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist():
+            ends = ended if len(names) == 1 else ended[codes == code]
+            widen(self.spans, {names[code]: (int(ends.min()), int(ends.max()))})
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the sums, by name of the table."""
@@ -176,12 +162,6 @@ class Sums:
         if self._size > _MANY:
             self._parts = {each: [_added_up(parts)] if parts else [] for each, parts in self._parts.items()}
             self._size = 0
-
-    def _widen(self, batch: Batch) -> None:
-        codes, names = batch.purgatory
-        for code in np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist():
-            ends = batch.ended_us if len(names) == 1 else batch.ended_us[codes == code]
-            widen(self.spans, {names[code]: (int(ends.min()), int(ends.max()))})
 
 
 #: One number for all rows, or a column.
@@ -262,38 +242,40 @@ def widen(spans: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]
         spans[name] = min(low, first), max(high, last)
 
 
-def _activity(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
+def _activity(series: Array, weight: Count, ended: Array, rows: Columns) -> Iterator[_Rows]:
     late = np.full(len(series), NONE, np.int16)
-    expired = batch.outcome == OUTCOMES.index("expired")
-    late[expired] = bucket(batch.lateness_us[expired])
-    identity = series, (batch.ended_us // MINUTE).astype(np.int32), batch.outcome, bucket(batch.waited_us), late
+    expired = rows.outcomes == OUTCOMES.index("expired")
+    late[expired] = bucket(rows.numbers("lateness_us")[expired])
+    identity = series, (ended // MINUTE).astype(np.int32), rows.outcomes, bucket(rows.numbers("waited_us")), late
     yield identity, (weight, 0.0)
-    yield _where(batch.missed, identity), (0.0, _weight_where(batch.missed, weight))
+    missed = rows.numbers("missed_trigger")
+    yield _where(missed, identity), (0.0, _weight_where(missed, weight))
 
 
-def _seconds(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
+def _seconds(series: Array, weight: Count, ended: Array, rows: Columns) -> Iterator[_Rows]:
     """Count ends by second. Count changes in the number waiting at the next beginning of a second."""
-    yield (series, batch.ended_us // SECOND, batch.outcome), (weight,)
-    start, end = -(-batch.watched_us // SECOND), -(-batch.ended_us // SECOND)
+    yield (series, ended // SECOND, rows.outcomes), (weight,)
+    start, end = -(-rows.numbers("watched_at") // SECOND), -(-ended // SECOND)
     seen = start < end  # most operations begin and end within one second
     some, what = _weight_where(seen, weight), np.full(np.count_nonzero(seen), WAITING, np.int8)
     yield (*_where(seen, (series, start)), what), (some,)
     yield (*_where(seen, (series, end)), what), (-some,)
 
 
-def _shapes(series: Array, weight: Count, batch: Batch) -> Iterator[_Rows]:
-    expired = batch.outcome == OUTCOMES.index("expired")
+def _shapes(series: Array, weight: Count, ended: Array, rows: Columns) -> Iterator[_Rows]:
+    expired, waited_us = rows.outcomes == OUTCOMES.index("expired"), rows.numbers("waited_us")
     # A completion in the same microsecond took less than one, and still some time.
-    waited = np.log(np.maximum(batch.waited_us, 1))
-    ended = np.select([expired, batch.waited_us <= 0, batch.missed], [EXPIRED, AT_ONCE, LAST_TRY], ENDED)
-    timed = np.maximum(batch.timeout_us, 0)
-    bins = np.where(batch.timeout_us < 0, -1, np.floor(np.log1p(timed) * BINS)).astype(np.int64)
-    keys = np.clip(batch.key_count, 1, MOST_KEYS)
+    waited = np.log(np.maximum(waited_us, 1))
+    end = np.select([expired, waited_us <= 0, rows.numbers("missed_trigger")], [EXPIRED, AT_ONCE, LAST_TRY], ENDED)
+    timeout, no_timeout = rows.numbers("timeout_us"), rows.is_null("timeout_us")
+    bins = np.floor(np.log1p(timeout) * BINS).astype(np.int64)
+    if no_timeout is not None:
+        bins[no_timeout] = -1
     parts: list[tuple[Any, Array, Count]] = [
-        (ended, np.floor(waited * BINS).astype(np.int64), waited),
-        (BY_HOUR, batch.ended_us // (60 * MINUTE), 0.0),
-        (TIMEOUTS, bins, timed),
-        (KEY_COUNTS, keys, 0.0),
+        (end, np.floor(waited * BINS).astype(np.int64), waited),
+        (BY_HOUR, ended // (60 * MINUTE), 0.0),
+        (TIMEOUTS, bins, timeout),
+        (KEY_COUNTS, np.clip(rows.numbers("key_count"), 1, MOST_KEYS), 0.0),
     ]
     for what, number, x in parts:
         yield (series, np.broadcast_to(what, len(series)), number), (weight, weight**2, weight * x)
@@ -307,8 +289,8 @@ def _weight_where(mask: Array, weight: Count) -> Count:
     return weight[mask] if np.ndim(weight) else weight
 
 
-def _key_names(purgatory: Array, batch: Batch) -> pa.Table:
-    key = pc.utf8_slice_codeunits(batch.key, 0, _LONGEST_KEY)
-    table = pa.table({"series": purgatory, "key_hash": batch.key_hash, "key": key})
+def _key_names(purgatory: Array, key_hash: Array, key: pa.ChunkedArray) -> pa.Table:
+    short = pc.utf8_slice_codeunits(key, 0, _LONGEST_KEY)
+    table = pa.table({"series": purgatory, "key_hash": key_hash, "key": short})
     known = table.filter(pc.is_valid(table.column("key"))).group_by(["series", "key_hash"], use_threads=False)
     return known.aggregate([("key", "min")]).rename_columns(["series", "key_hash", "key"])

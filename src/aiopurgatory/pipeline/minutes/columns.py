@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from .units import OUTCOMES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,6 +49,13 @@ class Columns:
                 column = column.chunk(0) if column.num_chunks else pa.array([], pa.string()).dictionary_encode()
             self._known[name] = pc.fill_null(column.indices, -1).to_numpy(), column.dictionary.to_pylist()
         return self._known[name]  # type: ignore[no-any-return]
+
+    @cached_property
+    def outcomes(self) -> Array:
+        """For each row the place of its outcome in OUTCOMES; -1: unknown."""
+        codes, values = self.codes("outcome")
+        places = [OUTCOMES.index(value) if value in OUTCOMES else -1 for value in values]
+        return np.array([*places, -1], np.int8)[codes]
 
     def where(self, mask: Array) -> Columns:
         """Return the rows where *mask* is true."""
