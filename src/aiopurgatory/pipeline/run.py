@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -151,31 +151,11 @@ def _alone(out: Path) -> Iterator[None]:
         os.close(lock)
 
 
-@dataclass
-class _Marks:
-    """A file with a digest of the inputs of each finished stage."""
-
-    path: Path
-    made_from: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path) -> _Marks:
-        try:
-            return cls(path, dict(json.loads(path.read_text())["made_from"]))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or of another version: make everything
-            return cls(path)
-
-    def set(self, stage: str, made_from: str) -> None:
-        self.made_from[stage] = made_from
-        self._write()
-
-    def remove(self, stage: str) -> None:
-        if self.made_from.pop(stage, None) is not None:
-            self._write()
-
-    def _write(self) -> None:
-        content = {"library": aiopurgatory.__version__, "made_from": self.made_from}
-        folders.write_bytes(str(self.path), json.dumps(content, indent=1).encode())
+def _read_marks(path: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads(path.read_text())["made_from"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or of another version: make everything
+        return {}
 
 
 class _Run:
@@ -186,7 +166,8 @@ class _Run:
         self._journal = journal
         self._out = out
         self._options = options
-        self._marks = _Marks.read(out / "run.json")
+        #: A digest of the inputs of each finished stage.
+        self._marks = _read_marks(out / "run.json")
         self._incomplete: PurgatoryError | None = None
 
     def all(self) -> str:
@@ -202,7 +183,7 @@ class _Run:
             found = self._made("simulate", [trace, options.settings()], out / "simulations", self._simulate)
             self._made("advise", [found, clean, options.max_lateness_ms], out / "advice.md", self._advise)
         except PurgatoryError:
-            if "advise" not in self._marks.made_from:  # the page may be older than its tables
+            if "advise" not in self._marks:  # the page may be older than its tables
                 self._page_without_advice()
             raise
         if self._incomplete:
@@ -220,16 +201,24 @@ class _Run:
         The mark is removed before the stage begins and set when everything is written: a killed stage has none.
         """
         made_from = _digest(repr((aiopurgatory.__version__, inputs)).encode())
-        if not self._options.again and result.exists() and self._marks.made_from.get(name) == made_from:
+        if not self._options.again and result.exists() and self._marks.get(name) == made_from:
             _say(f"{name}: skipped, its inputs have not changed since the last run")
             return made_from
-        self._marks.remove(name)
+        self._mark(name, None)
         begun = time.monotonic()
         make()
         _say(f"{name}: done in {time.monotonic() - begun:.1f} s")
         if not (name == "ingest" and self._incomplete):
-            self._marks.set(name, made_from)
+            self._mark(name, made_from)
         return made_from
+
+    def _mark(self, name: str, made_from: str | None) -> None:
+        """Note what the stage *name* was made from; None: it is not finished."""
+        self._marks.pop(name, None)
+        if made_from:
+            self._marks[name] = made_from
+        content = {"library": aiopurgatory.__version__, "made_from": self._marks}
+        folders.write_bytes(self._out / "run.json", json.dumps(content, indent=1).encode())
 
     def _ingest(self) -> None:
         from . import ingest
@@ -245,7 +234,7 @@ class _Run:
     def _report(self) -> None:
         from . import report
 
-        self._marks.remove("advise")  # it makes the page
+        self._mark("advise", None)  # it makes the page
         report.report(self._spark, str(self._out / "clean"), str(self._out / "report"))
         page = self._out / "report" / "report.html"
         if not page.exists():

@@ -11,28 +11,14 @@ from aiopurgatory.errors import PurgatoryError
 
 from ..spark.folders import absolute, write_table
 
+#: The columns of whole numbers. Operations *left* have no deadline, or one more than a day after the trace.
+_COUNTS: Final = (
+    *("wheel_size", "purge_interval", "operations", "expired", "left", "span_us", "cascades", "wakeups"),
+    *("wakeups_in_trace", "heap_operations", "purges", "purge_visits", "late_p99_us", "peak_pending", "peak_bytes"),
+)
 #: A row per setting: the setting, and the counts of its replay.
 SCHEMA: Final = pa.schema(
-    [
-        ("tick_ms", pa.float64()),
-        ("wheel_size", pa.int64()),
-        ("purge_interval", pa.int64()),
-        ("timeout_ms", pa.float64()),
-        # Operations in the trace. Those left have no deadline, or one more than a day after the trace.
-        ("operations", pa.int64()),
-        ("expired", pa.int64()),
-        ("left", pa.int64()),
-        ("span_us", pa.int64()),
-        ("cascades", pa.int64()),
-        ("wakeups", pa.int64()),
-        ("wakeups_in_trace", pa.int64()),
-        ("heap_operations", pa.int64()),
-        ("purges", pa.int64()),
-        ("purge_visits", pa.int64()),
-        ("late_p99_us", pa.int64()),
-        ("peak_pending", pa.int64()),
-        ("peak_bytes", pa.int64()),
-    ]
+    [*((name, pa.float64()) for name in ("tick_ms", "timeout_ms")), *((name, pa.int64()) for name in _COUNTS)]
 )
 NAME: Final = "simulations.parquet"
 
