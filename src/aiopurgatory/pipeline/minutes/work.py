@@ -53,27 +53,23 @@ IN_USE: Final = pa.schema(
 
 def work_sums(snapshots: pa.Table) -> dict[str, pa.Table]:
     """Rows of statistics, without gaps in the snapshots of an instance -> NAMES."""
-    rows = snapshots.select(["purgatory", "instance", "at", *COUNTERS])
-    settings = [
-        snapshots.column(name) if name in snapshots.column_names else pa.nulls(len(rows), pa.int64())
-        for name in SETTINGS
-    ]
-    names = [column.cast(pa.string()) for column in rows.columns[:2]]
-    plain = pa.table([*names, *rows.columns[2:], *settings], [*rows.column_names, *SETTINGS])
-    nothing = pa.array(np.zeros(len(rows), np.int64))
-    whole = plain.set_column(0, "purgatory", pa.array([""] * len(rows), pa.string()))
-    for name in WORK:
-        whole = whole.set_column(whole.column_names.index(name), name, nothing)
-    plain = plain.set_column(plain.column_names.index("dropped_rows"), "dropped_rows", nothing)
-    ordered = _ordered(pa.concat_tables([plain, whole]))
+    schema = pa.schema([each for each in _EDGES if each.name != "is_last"])
+    rows = snapshots.select(schema.names).cast(schema)
+    own, whole = _without(rows, ["dropped_rows"]), _without(rows, WORK)
+    whole = whole.set_column(0, "purgatory", pa.repeat("", len(rows)))
+    ordered = _ordered(pa.concat_tables([own, whole]))
     follows = _follows(ordered)
-    begins = np.flatnonzero(~follows)
-    ends = np.append(begins[1:], len(ordered)) - 1
-    edges = ordered.take(np.concatenate([begins, ends])) if len(ordered) else ordered
-    is_last = np.concatenate([np.zeros(len(begins), bool), np.ones(len(ends), bool)])[: len(edges)]
-    at = edges.column("at").cast(pa.int64())
-    edges = edges.set_column(2, "at", at).add_column(3, "is_last", pa.array(is_last))
-    return {"work": _grown(ordered, follows), "edges": edges.cast(_EDGES)}
+    begins, ends = np.flatnonzero(~follows), np.flatnonzero(np.append(~follows[1:], True)[: len(ordered)])
+    edges = ordered.take(np.concatenate([begins, ends]))
+    edges = edges.append_column("is_last", pa.array(np.repeat([False, True], len(begins))))
+    return {"work": _grown(ordered, follows), "edges": edges.select(_EDGES.names)}
+
+
+def _without(rows: pa.Table, counters: Sequence[str]) -> pa.Table:
+    zeros = pa.repeat(0, len(rows))
+    for name in counters:
+        rows = rows.set_column(rows.column_names.index(name), name, zeros)
+    return rows
 
 
 def work(grown: Sequence[pa.Table], edges: Sequence[pa.Table]) -> pa.Table:
@@ -126,22 +122,19 @@ def settings(edges: Sequence[pa.Table]) -> pa.Table:
 
 
 def _ordered(rows: pa.Table) -> pa.Table:
-    order = ("purgatory", "instance", "at", *(name for name in ("is_last",) if name in rows.column_names))
+    order = [name for name in ("purgatory", "instance", "at", "is_last") if name in rows.column_names]
     return rows.sort_by([(name, "ascending") for name in order])
 
 
 def _follows(ordered: pa.Table) -> Array:
     """Return a mask of the rows that follow one of the same purgatory and instance."""
-    same = np.zeros(len(ordered), bool)
-    if len(ordered):
-        codes = [_codes(ordered.column(name)) for name in ("purgatory", "instance")]
-        same[1:] = (codes[0][1:] == codes[0][:-1]) & (codes[1][1:] == codes[1][:-1])
-    return same
-
-
-def _codes(column: pa.ChunkedArray) -> Array:
-    codes: Array = column.combine_chunks().dictionary_encode().indices.to_numpy()
-    return codes
+    columns = (ordered.column(name).combine_chunks().dictionary_encode() for name in ("purgatory", "instance"))
+    purgatory, instance = (
+        np.append(False, codes[1:] == codes[:-1])[: len(codes)]
+        for codes in (each.indices.to_numpy() for each in columns)
+    )
+    found: Array = purgatory & instance
+    return found
 
 
 def _grown(ordered: pa.Table, follows: Array) -> pa.Table:
@@ -149,7 +142,7 @@ def _grown(ordered: pa.Table, follows: Array) -> pa.Table:
     later = np.flatnonzero(follows)
     columns = {
         "purgatory": ordered.column("purgatory").take(later),
-        "minute": ordered.column("at").cast(pa.int64()).to_numpy()[later] // MINUTE,
+        "minute": ordered.column("at").to_numpy()[later] // MINUTE,
     }
     for name in COUNTERS:
         values = ordered.column(name).to_numpy()
