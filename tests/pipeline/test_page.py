@@ -21,7 +21,7 @@ from aiopurgatory.pipeline.advise import Advice, Option
 from aiopurgatory.pipeline.page.load import Load, axis_of, load_of
 from aiopurgatory.pipeline.page.page import page
 from aiopurgatory.pipeline.page.promises import Limits
-from aiopurgatory.pipeline.page.reading import SCHEMAS, minutes_of, read, seconds_of
+from aiopurgatory.pipeline.page.reading import SCHEMAS, minutes_of, seconds_of
 from aiopurgatory.pipeline.page.wording import count, duration, share
 from aiopurgatory.replay.settings import Setting
 
@@ -71,7 +71,7 @@ def day(at: date, **other: Any) -> dict[str, Any]:
 
 
 def load(folder: Path) -> Load:
-    minutes, seconds = minutes_of(read(str(folder), "minutes")), seconds_of(read(str(folder), "seconds"))
+    minutes, seconds = minutes_of(str(folder)), seconds_of(str(folder))
     return load_of(axis_of(minutes, seconds), minutes["fetch"], seconds.get("fetch"))
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from aiopurgatory.pipeline.page.promises import Limits, Promise, headline, promises
@@ -27,7 +30,10 @@ def stand(*minutes: dict[str, Any], lost: list[dict[str, Any]] | None = None, li
     """Return the promises by name, of a purgatory with *minutes* from noon on."""
     usual = {"purgatory": "fetch", "kind": "Wait", "covered_s": 60.0, "operations": 1000.0, "missed_triggers": 0.0}
     rows = [usual | {"minute": at(number)} | minute for number, minute in enumerate(minutes)]
-    found = promises(minutes_of(table("minutes", rows)), table("lost", lost or []), limits or Limits())
+    with TemporaryDirectory() as folder:
+        Path(folder, "minutes").mkdir()
+        pq.write_table(table("minutes", rows), f"{folder}/minutes/rows.parquet")
+        found = promises(minutes_of(folder), table("lost", lost or []), limits or Limits())
     return {each.name: each for each in found}
 
 

@@ -28,7 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -37,8 +36,9 @@ import aiopurgatory
 
 from .cleaning.versions import NOWHERE, Day, Manifest, published
 from .minutes.changes import changes
+from .minutes.columns import parts_of
 from .minutes.hot_keys import hot_keys, shares_of, top_keys
-from .minutes.measures import DAYS, DaySums, Spans
+from .minutes.measures import DAYS, KEYS, DaySums, Spans
 from .minutes.sums import widen
 from .minutes.units import DAY, EPOCH
 from .minutes.work import LOST, done, dropped, settings, work
@@ -297,14 +297,9 @@ def _report_day(task: _DayTask, out: str, by_second: bool) -> pa.Table:
 
 def _by_purgatory(paths: list[str]) -> dict[str, pa.Table]:
     """The rows of sums in the files, by purgatory."""
-    found = [pq.ParquetFile(path, read_dictionary=["purgatory", "kind"]).read() for path in paths]
-    table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
-    if not len(table):
-        return {}
-    column = table.column("purgatory").chunk(0)
-    codes = column.indices.to_numpy()
-    names = column.dictionary.to_pylist()
-    return {names[code]: table.filter(pa.array(codes == code)) for code in np.unique(codes).tolist()}
+    return parts_of(
+        pa.concat_tables([pq.ParquetFile(path, read_dictionary=KEYS).read() for path in paths]), "purgatory"
+    )
 
 
 def _between(table: pa.Table, days: list[date]) -> pa.Table:

@@ -14,6 +14,12 @@ from .units import OUTCOMES
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def parts_of(rows: pa.Table, name: str) -> dict[str, pa.Table]:
+    """Return the rows of each value of the column *name*."""
+    codes, names = Columns(rows).codes(name)
+    return {names[code]: rows.filter(pa.array(codes == code)) for code in np.unique(codes).tolist()}
+
+
 class Columns:
     """The columns of *rows*. Each is converted once, on first use."""
 

@@ -103,12 +103,13 @@ def load_of(axis: Axis, minutes: Pool, seconds: Pool | None) -> Load:
     if seconds:
         # The first and the last second may not be whole. They are shown as they were counted.
         instants = np.arange(seconds.at[0], seconds.at[-1] + 1)
-        rows, peaks, cover = seconds, seconds.values["pending"], axis.summed(instants, np.ones(len(instants)))
+        rows, peaks, cover = seconds, seconds.values["held"], axis.summed(instants, np.ones(len(instants)))
     else:
         rows, peaks, cover = minutes, minutes.values["pending_peak"], _cover(axis, minutes)
-    waiting = _of_kinds(axis, rows, list(minutes.held), cover)
+    kinds = sorted(minutes.kinds, key=lambda kind: -minutes.kinds[kind].total("operations"))
+    waiting = _of_kinds(axis, rows, kinds, cover)
     peak = np.where(cover > 0, np.fmax(axis.highest(rows.at, peaks), 0), np.nan)
-    exact = seconds is not None or len(minutes.held) == 1
+    exact = seconds is not None or len(kinds) == 1
     return Load(Curves(axis, _rates(axis, rows, cover)), Curves(axis, waiting), peak, exact, Curves(coarse, times))
 
 
@@ -141,13 +142,14 @@ def _of_kinds(axis: Axis, rows: Pool, kinds: Sequence[str], cover: Floats) -> di
     groups = {name: [name] for name in alone}
     if len(alone) < len(kinds):
         groups[f"{len(kinds) - len(alone)} other kinds"] = list(kinds[len(alone) :])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return {
-            name: np.where(
-                cover > 0, sum(axis.summed(*rows.held[each]) for each in own if each in rows.held) / cover, np.nan
+    means = {}
+    for name, own in groups.items():
+        held = [rows.kinds[kind] for kind in own if kind in rows.kinds]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means[name] = np.where(
+                cover > 0, sum(axis.summed(each.at, each.values["held"]) for each in held) / cover, np.nan
             )
-            for name, own in groups.items()
-        }
+    return means
 
 
 def _cover(axis: Axis, rows: Pool) -> Floats:

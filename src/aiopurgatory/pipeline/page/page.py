@@ -25,8 +25,8 @@ def page(folder: str, *, limits: Limits | None = None, advice: tuple[Markup, Mar
         limits: the promises for every minute (default: Limits()).
         advice: the text and the table of an Advice (default: none).
     """
-    found = SimpleNamespace(**{name: read(folder, name) for name in SCHEMAS})
-    minutes, seconds = minutes_of(found.minutes), seconds_of(found.seconds)
+    found = SimpleNamespace(**{name: read(folder, name) for name in SCHEMAS if name not in ("minutes", "seconds")})
+    minutes, seconds = minutes_of(folder), seconds_of(folder)
     stand = promises(minutes, found.lost, limits or Limits())
     parts = [
         ("promises", "Promises", "Are we keeping our promises?", verdicts(stand, limits or Limits())),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow.dataset import ParquetFileFormat, dataset
 
 from ..minutes.changes import CHANGES
+from ..minutes.columns import parts_of
 from ..minutes.hot_keys import HOT_KEYS
-from ..minutes.measures import DAYS, KEYS, MINUTES, OF_SECONDS, series_of
+from ..minutes.measures import DAYS, KEYS, MINUTES, OF_SECONDS
 from ..minutes.units import OUTCOMES, SECOND
 from ..minutes.work import DONE, IN_USE, LOST
 
@@ -24,8 +25,9 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 MINUTE: Final = 60
-# Up to so many cells per row, all of them are an array.
-_SPARSE: Final = 4
+_SUMMED: Final = ("operations", *OUTCOMES, "missed_triggers", "pending_peak", "held")
+# Files read at once. Their rows stay in the processor's cache: a year's, read at once, took four times as long.
+_FILES: Final = 32
 #: Percentiles cannot be added: of several kinds or minutes, the page shows the largest.
 TIMES: Final = ("waited_p50_us", "waited_p99_us", "lateness_p99_us")
 #: A year has millions of minutes.
@@ -47,15 +49,18 @@ SCHEMAS: Final = {
 
 
 def read(folder: str, table: str) -> pa.Table:
-    """Return all rows of *table* in the report *folder*. Names in long tables are dictionaries, which group faster."""
-    paths = sorted(str(path) for path in Path(folder, table).glob("*.parquet") if path.name[0] not in "._")
-    schema = SCHEMAS[table]
-    if table in ("minutes", "seconds"):
-        name = pa.dictionary(pa.int32(), pa.string())
-        schema = pa.schema([pa.field(each.name, name) if each.name in KEYS else each for each in schema])
-    if not paths:
-        return schema.empty_table()
-    return dataset(paths, schema, format=ParquetFileFormat(dictionary_columns=KEYS)).to_table()
+    """Return all rows of *table* in the report *folder*."""
+    return _read(_paths(folder, table), SCHEMAS[table])
+
+
+def _paths(folder: str, table: str) -> list[str]:
+    return sorted(str(path) for path in Path(folder, table).glob("*.parquet") if path.name[0] not in "._")
+
+
+def _read(paths: Sequence[str], schema: pa.Schema) -> pa.Table:
+    names = [each.name for each in schema if pa.types.is_dictionary(each.type)]
+    held = ParquetFileFormat(dictionary_columns=names)
+    return dataset(paths, schema, format=held).to_table() if paths else schema.empty_table()
 
 
 def records(rows: pa.Table) -> list[SimpleNamespace]:
@@ -76,76 +81,74 @@ def epoch(times: pa.ChunkedArray) -> Ints:
 
 @dataclass(frozen=True)
 class Pool:
-    """The minutes or seconds of one purgatory, all of its kinds together."""
+    """Minutes or seconds of one purgatory, all of its kinds together."""
 
     #: In order, in seconds since 1970.
     at: Ints
-    #: By column: the sum over the kinds, or the largest, which is NaN where nothing ended.
+    #: By column: the sum over the kinds, or the largest, which is NaN where nothing ended. ``held`` is how long
+    #: operations waited within each minute or second, in seconds.
     values: Mapping[str, Floats]
-    #: By kind, the busiest first: times, and how long its operations waited within each, in seconds.
-    held: Mapping[str, tuple[Ints, Floats]]
+    #: The same by kind, with fewer columns.
+    kinds: Mapping[str, Pool]
 
     def total(self, name: str) -> float:
         return float(self.values[name].sum())
 
 
-def minutes_of(rows: pa.Table) -> dict[str, Pool]:
-    """Rows of minutes -> their pools by purgatory, the busiest first."""
-    covered = rows["covered_s"].to_numpy()
-    covered = np.where(covered > 0, covered, MINUTE)  # the whole minute where the table does not say
-    largest = {"covered_s": covered, **{name: rows[name].to_numpy() for name in TIMES}}
-    summed = _numbers(rows, ("operations", *OUTCOMES, "missed_triggers", "pending_peak"))
-    pools = _pooled(rows, "minute", MINUTE, _numbers(rows, ["pending_mean"])["pending_mean"] * covered, summed, largest)
-    return dict(sorted(pools.items(), key=lambda each: -each[1].total("operations")))
+def minutes_of(folder: str) -> dict[str, Pool]:
+    """Return the minutes in the report *folder* by purgatory, the busiest first."""
+
+    def pool(rows: pa.Table) -> Pool:
+        covered = rows["covered_s"].to_numpy()
+        covered = np.where(covered > 0, covered, MINUTE)  # the whole minute where the table does not say
+        held = _numbers(rows, "pending_mean") * covered
+        rows = rows.drop_columns(["covered_s"]).append_column("covered_s", pa.array(covered))
+        return _pool(rows.append_column("held", pa.array(held)), "minute", _SUMMED, ("covered_s", *TIMES))
+
+    return dict(sorted(_pools(folder, "minutes", pool), key=lambda each: -each[1].total("operations")))
 
 
-def seconds_of(rows: pa.Table) -> dict[str, Pool]:
-    """Rows of seconds -> their pools by purgatory."""
-    summed = _numbers(rows, (*OUTCOMES, "pending"))
-    return _pooled(rows, "second", 1, summed["pending"], summed, {})
+def seconds_of(folder: str) -> dict[str, Pool]:
+    """Return the seconds in the report *folder* by purgatory."""
+
+    def pool(rows: pa.Table) -> Pool:
+        return _pool(rows.append_column("held", rows["pending"]), "second", (*OUTCOMES, "held"), ())
+
+    return dict(_pools(folder, "seconds", pool))
 
 
-def _numbers(rows: pa.Table, names: Sequence[str]) -> dict[str, Floats]:
-    columns = {name: rows[name] for name in names}
-    return {name: (pc.fill_null(each, 0.0) if each.null_count else each).to_numpy() for name, each in columns.items()}
+def _pools(folder: str, table: str, pool: Callable[[pa.Table], Pool]) -> Iterator[tuple[str, Pool]]:
+    name = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([pa.field(each.name, name) if each.name in KEYS else each for each in SCHEMAS[table]])
+    parts: dict[str, list[Pool]] = defaultdict(list)
+    paths = _paths(folder, table)
+    for number in range(0, len(paths), _FILES):
+        for purgatory, rows in parts_of(_read(paths[number : number + _FILES], schema), "purgatory").items():
+            parts[purgatory].append(pool(rows))
+    yield from ((purgatory, _joined(parts[purgatory])) for purgatory in sorted(parts))
 
 
-def _pooled(
-    rows: pa.Table,
-    time: str,
-    unit: int,
-    held: Floats,
-    summed: Mapping[str, Floats],
-    largest: Mapping[str, Floats],
-) -> dict[str, Pool]:
-    """Args: summed: columns to add up over kinds, the first of which decides which kind is busier."""
-    pairs: dict[tuple[str, str], int] = {}
-    series, at = series_of(rows, pairs), epoch(rows[time])
-    names = sorted({purgatory for purgatory, _ in pairs})
-    first, length = (int(at.min()), int(np.ptp(at)) // unit + 1) if len(at) else (0, 1)
-    owner = np.array([names.index(purgatory) * length for purgatory, _ in pairs], np.int64)
-    cell = owner[series] + (at - first) // unit
-    cells = np.arange(len(names) * length) if len(names) * length <= _SPARSE * len(cell) else None
-    if cells is None:
-        cells, cell = np.unique(cell, return_inverse=True)
-    some = np.flatnonzero(np.bincount(cell, minlength=len(cells)))
-    values: dict[str, Any] = {name: np.bincount(cell, each, len(cells))[some] for name, each in summed.items()}
-    for name, each in largest.items():
-        found = np.full(len(cells), np.nan)
-        np.fmax.at(found, cell, each)
-        values[name] = found[some]
-    cells = cells[some]
-    bounds = np.searchsorted(cells, np.arange(len(names) + 1) * length).tolist()
-    busy = np.bincount(series, next(iter(summed.values())), len(pairs))
-    order = np.argsort(series.astype(np.min_scalar_type(len(pairs))), kind="stable")  # by radix, if it is small
-    parts = np.split(order, np.bincount(series, minlength=len(pairs)).cumsum()[:-1])
-    kinds: dict[str, dict[str, tuple[Ints, Floats]]] = {}
-    for purgatory, kind in sorted(pairs, key=lambda pair: (-busy[pairs[pair]], pair)):
-        own = parts[pairs[purgatory, kind]]
-        kinds.setdefault(purgatory, {})[kind] = at[own], held[own]
-    return {
-        name: Pool(
-            cells[a:b] % length * unit + first, {each: column[a:b] for each, column in values.items()}, kinds[name]
-        )
-        for name, a, b in zip(names, bounds, bounds[1:], strict=False)
-    }
+def _pool(rows: pa.Table, time: str, summed: Sequence[str], largest: Sequence[str], *, kinds: bool = True) -> Pool:
+    at, place = np.unique(epoch(rows[time]), return_inverse=True)
+    values: dict[str, Any] = {name: np.bincount(place, _numbers(rows, name), len(at)) for name in summed}
+    for name in largest:
+        values[name] = np.full(len(at), np.nan)
+        np.fmax.at(values[name], place, rows[name].to_numpy())
+    few = [name for name in summed if name in ("operations", "held")]
+    own = parts_of(rows.select(["kind", time, *few]), "kind") if kinds else {}
+    return Pool(at, values, {kind: _pool(each, time, few, (), kinds=False) for kind, each in own.items()})
+
+
+def _numbers(rows: pa.Table, name: str) -> Floats:
+    column = rows[name]
+    return np.asarray(column.fill_null(0.0) if column.null_count else column, np.float64)
+
+
+def _joined(parts: Sequence[Pool]) -> Pool:
+    """Join pools of files whose times follow each other."""
+    kinds = sorted({kind for part in parts for kind in part.kinds})
+    return Pool(
+        np.concatenate([part.at for part in parts]),
+        {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values},
+        {kind: _joined([part.kinds[kind] for part in parts if kind in part.kinds]) for kind in kinds},
+    )
