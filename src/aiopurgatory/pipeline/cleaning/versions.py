@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -197,7 +197,7 @@ def publish(out: str, manifest: Manifest) -> None:
     """
     _count(out, manifest)
     manifest.published_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    text = json.dumps({"format": _FORMAT, **asdict(manifest)}, separators=(",", ":"))
+    text = json.dumps({"format": _FORMAT, **vars(manifest)}, default=vars, separators=(",", ":"))
     if not folders.put_first(_path(out, manifest.number), text):
         raise LostRaceError(
             f"another run has published version {manifest.number} of {out} meanwhile: this run has changed nothing; "

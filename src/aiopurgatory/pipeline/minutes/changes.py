@@ -1,11 +1,15 @@
 """Compares the measures of each day with the day before."""
 
+# pyright: reportAttributeAccessIssue=false
+# pyarrow.compute makes its functions when it is imported.
+
 from __future__ import annotations
 
-from datetime import date, timedelta
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .measures import KEYS
 
@@ -36,29 +40,22 @@ def changes(days: pa.Table) -> pa.Table:
 
     ``change`` is (now - before) / the larger of both: from -1 (gone) to 1 (new).
     """
-    by_day: dict[date, dict[tuple[str, str], dict[str, Any]]] = {}
-    for row in days.to_pylist():
-        by_day.setdefault(row["date"], {})[row["purgatory"], row["kind"]] = row
-    rows = []
-    for day, now in by_day.items():
-        before = by_day.get(day - timedelta(days=1))
-        if before is None:
-            continue
-        for name in now.keys() | before.keys():
-            pair = before.get(name, {}), now.get(name, {})
-            if max(each.get("operations", 0.0) for each in pair) >= FEWEST_COMPARED:
-                named: dict[str, Any] = {"date": day, "purgatory": name[0], "kind": name[1]}
-                rows += [named | difference for difference in _differences(*pair)]
+    now = days.select(["date", *KEYS, *COMPARED])
+    next_day = pa.array(now["date"].cast(pa.int32()).to_numpy() + 1).cast(pa.date32())
+    before = now.set_column(0, "date", next_day)
+    both = now.join(before, ["date", *KEYS], join_type="full outer", right_suffix=" before")
+    known = [pc.is_in(both["date"], value_set=each["date"].unique()) for each in (now, before)]
+    both = both.filter(pc.and_(*known))
+    pairs = {name: [np.nan_to_num(both[each].to_numpy()) for each in (f"{name} before", name)] for name in COMPARED}
+    enough = pa.array(np.maximum(*pairs["operations"]) >= FEWEST_COMPARED)
+    tables = []
+    for name, (was, is_now) in pairs.items():
+        largest = np.maximum(np.abs(was), np.abs(is_now))
+        change = (is_now - was) / np.where(largest > 0, largest, 1)
+        columns = [both[each] for each in ("date", *KEYS)]
+        tables.append(
+            pa.table([*columns, pa.repeat(name, len(both)), was, is_now, change], schema=CHANGES).filter(enough)
+        )
+    table = pa.concat_tables(tables)
     order = [("date", "descending"), ("size", "descending"), *((name, "ascending") for name in (*KEYS, "measure"))]
-    table = pa.Table.from_pylist(rows, CHANGES)
-    sizes = pa.array([abs(row["change"]) for row in rows], pa.float64())
-    return table.append_column("size", sizes).sort_by(order).select(CHANGES.names)
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
-    found = []
-    for measure in COMPARED:
-        was, is_now = before.get(measure) or 0.0, now.get(measure) or 0.0
-        change = (is_now - was) / max(abs(was), abs(is_now)) if was != is_now else 0.0
-        found.append({"measure": measure, "before": was, "now": is_now, "change": change})
-    return found
+    return table.append_column("size", pc.abs(table["change"])).sort_by(order).select(CHANGES.names)
