@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Final
 
@@ -155,7 +154,7 @@ def ingest(
                 job = Job(table.name, folder)
                 run = TableRun(spark, f"{journal}/{table.name}", out, job, base, incremental=incremental)
                 counts[table.name] = run.into(manifest, remake=remake, max_torn=max_torn)
-                manifest.counts[table.name] = asdict(counts[table.name])
+                manifest.counts[table.name] = vars(counts[table.name])
         versions.publish(out, manifest)
     except BaseException:
         if not versions.is_published(out, manifest):

@@ -6,6 +6,7 @@ and are removed with their folder.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -61,8 +62,8 @@ class FileReport:
     #: Good rows of days that were not asked for.
     other_days: int = 0
     #: Good rows by day.
-    days: dict[str, int] = field(default_factory=dict)
-    quarantined: dict[str, int] = field(default_factory=dict)
+    days: Counter[str] = field(default_factory=Counter)
+    quarantined: Counter[str] = field(default_factory=Counter)
     ranges: list[Range] = field(default_factory=list)
 
 
@@ -198,7 +199,7 @@ class _Task:
             counts = np.bincount(file[numbers == number], minlength=len(reports)).tolist()
             for report, count in zip(reports, counts, strict=True):
                 if count:
-                    report.days[name] = report.days.get(name, 0) + count
+                    report.days[name] += count
                     report.other_days += 0 if is_wanted else count
             if not is_wanted:
                 continue
@@ -214,8 +215,7 @@ class _Task:
     def _quarantine(self, columns: Columns, broken: Array, rules: list[str], part: _FileRows) -> None:
         report, rows = part.report, columns.where(broken > 0).rows
         reasons = [rules[number - 1] for number in broken[broken > 0].tolist()]
-        for reason in reasons:
-            report.quarantined[reason] = report.quarantined.get(reason, 0) + 1
+        report.quarantined.update(reasons)
         table = rows.append_column("reason", pa.array(reasons, pa.string()))
         table = table.append_column("file", pa.array([report.path] * len(reasons), pa.string()))
         self._output(part.day.isoformat(), f"quarantine/{self._table.name}", table.schema).write(table)

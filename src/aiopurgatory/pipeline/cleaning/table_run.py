@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
@@ -45,7 +46,7 @@ class Counts:
     #: Rows that belong to days that keep their rows.
     other_days: int = 0
     #: Quarantined rows by reason.
-    quarantined: dict[str, int] = field(default_factory=dict)
+    quarantined: Counter[str] = field(default_factory=Counter)
     torn_files: int = 0
     rows_of_torn_files: int = 0
     #: Files and folders that cannot be read now.
@@ -79,7 +80,7 @@ class TableRun:
         files, self._folders = list_files(path)
         self._all = len(files)
         changed = {file.day for file in files if file.day is not None and self._is_changed(file)}
-        around = frozenset(day + number * _ONE_DAY for day in changed for number in (-1, 0, 1))
+        around = frozenset(each for day in changed for each in _around(day))
         self._job = replace(job, days=around) if incremental else job
         self._states = {file.path: file for file in files}
         self._stray = [file for file in files if file.day is None]
@@ -113,7 +114,7 @@ class TableRun:
 
     def _is_near(self, day: date) -> bool:
         """Whether a file of *day* may hold wanted rows; it may hold rows of the days before and after."""
-        return any(self._job.wants(day + number * _ONE_DAY) for number in (-1, 0, 1))
+        return any(map(self._job.wants, _around(day)))
 
     def _is_changed(self, file: JournalFile) -> bool:
         """Whether a file differs from the base, or could not be read for it."""
@@ -146,11 +147,11 @@ class TableRun:
         days = {day for known in gone for day in known["days"]}
         for file in seen:
             if file.unreadable and self._known(file.path, file.day) is None:
-                days |= _around(file.day)
+                days |= set(map(str, _around(date.fromisoformat(file.day))))
         for folder in self._folders:
             found = re.search(r"/date=([^/]*)(/|$)", folder)
             day = day_of(found[1]) if found else None
-            days |= _around(str(day)) if day else set(self._base.days)
+            days |= set(map(str, _around(day))) if day else set(self._base.days)
         return {day for day in days if self._table in self._base.days.get(day, Day()).files}
 
     def _adds(self, report: TaskReport, gone: list[Known]) -> bool:
@@ -266,13 +267,16 @@ class TableRun:
             day = made.setdefault(file.day, FileDay())
             known = self._known(file.path, file.day)
             if known and file.unreadable:
-                day.add(self._name(file.path), known)
+                day.files[self._name(file.path)] = known
             elif known or self._job.wants(date.fromisoformat(file.day)):  # else it stays new for the next run
                 state = self._states[file.path]
                 known = Known(size=state.size, changed=state.changed, days=list(file.days), ranges=file.ranges)
-                day.add(self._name(file.path), known)
-            bad = {"torn": file.torn, "unreadable": file.unreadable}
-            day.add_bad(file.path, file.rows_in, quarantined=file.quarantined, **bad)
+                day.files[self._name(file.path)] = known
+            if file.torn:
+                day.torn.append((file.path, file.torn, file.rows_in))
+            if file.unreadable:
+                day.unreadable.append((file.path, file.unreadable))
+            day.quarantined.update(file.quarantined)
         for report in reports:
             for written in report.written:
                 if written.what not in _file_names(self._table):
@@ -294,8 +298,7 @@ class TableRun:
         if file.torn:
             counts.torn_files += 1
             counts.rows_of_torn_files += file.rows_in
-        for reason, rows in file.quarantined.items():
-            counts.quarantined[reason] = counts.quarantined.get(reason, 0) + rows
+        counts.quarantined.update(file.quarantined)
 
 
 def _file_names(table: str) -> tuple[str, ...]:
@@ -303,6 +306,6 @@ def _file_names(table: str) -> tuple[str, ...]:
     return (table, *(sums.NAMES if table == OPERATIONS.name else work.NAMES))
 
 
-def _around(day: str) -> set[str]:
+def _around(day: date) -> list[date]:
     """Return a day, and those before and after it."""
-    return {str(date.fromisoformat(day) + number * _ONE_DAY) for number in (-1, 0, 1)}
+    return [day - _ONE_DAY, day, day + _ONE_DAY]

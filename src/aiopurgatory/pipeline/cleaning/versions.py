@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -90,33 +91,18 @@ class FileDay:
     #: By path below the table's folder.
     files: dict[str, Known] = field(default_factory=dict)
     #: Quarantined rows by reason, and the files with them.
-    quarantined: dict[str, int] = field(default_factory=dict)
+    quarantined: Counter[str] = field(default_factory=Counter)
     quarantine: list[str] = field(default_factory=list)
     #: Torn files: the path, the reason, and the number of rows in the footer.
     torn: list[tuple[str, str, int]] = field(default_factory=list)
     #: Files that could not be read when the version was made, with the error.
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
-    def add(self, name: str, known: Known) -> None:
-        """Add a file."""
-        self.files[name] = known
-
-    def add_bad(self, path: str, rows: int, *, torn: str, unreadable: str, quarantined: Mapping[str, int]) -> None:
-        """Add the faults of a file."""
-        if torn:
-            self.torn.append((path, torn, rows))
-        if unreadable:
-            self.unreadable.append((path, unreadable))
-        for reason, count in quarantined.items():
-            self.quarantined[reason] = self.quarantined.get(reason, 0) + count
-
     def keep(self, old: FileDay) -> None:
         """Keep the missing files and the quarantined rows of *old*."""
-        for name, known in old.files.items():
-            self.files.setdefault(name, known)
+        self.files = old.files | self.files
         self.quarantine.extend(old.quarantine)
-        for reason, count in old.quarantined.items():
-            self.quarantined[reason] = max(self.quarantined.get(reason, 0), count)
+        self.quarantined |= Counter(old.quarantined)  # the larger counts
 
 
 @dataclass

@@ -107,18 +107,12 @@ def _instants(grown: pa.Table) -> pa.Array:
 def settings(edges: Sequence[pa.Table]) -> pa.Table:
     """Edges -> IN_USE: the settings of each purgatory's instances in their last snapshots."""
     ordered = _ordered(pa.concat_tables([*edges, _EDGES.empty_table()]))
-    newest = {(row["purgatory"], row["instance"]): row for row in ordered.to_pylist() if row["purgatory"]}
-    counts: dict[tuple[object, ...], int] = {}
-    for row in newest.values():
-        if row["tick_ns"] is not None:
-            setting = (row["purgatory"], row["tick_ns"] / 1e9, row["wheel_size"], row["purge_interval"])
-            counts[setting] = counts.get(setting, 0) + 1
-    rows = [
-        {"purgatory": name, "instances": count, "tick_s": tick, "wheel_size": size, "purge_interval": interval}
-        for (name, tick, size, interval), count in counts.items()
-    ]
-    order = [(name, "ascending") for name in ("purgatory", "instances", "tick_s")]
-    return pa.Table.from_pylist(rows, IN_USE).sort_by(order)
+    newest = ordered.filter(pa.array(np.append(~_follows(ordered)[1:], True)[: len(ordered)]))
+    known = newest.filter((pc.field("purgatory") != "") & pc.field("tick_ns").is_valid())
+    counts = known.group_by(["purgatory", *SETTINGS]).aggregate([([], "count_all")])
+    ticks = pc.divide(counts["tick_ns"].cast(pa.float64()), 1e9)
+    columns = [counts["purgatory"], counts["count_all"], ticks, counts["wheel_size"], counts["purge_interval"]]
+    return pa.table(columns, schema=IN_USE).sort_by([(name, "ascending") for name in IN_USE.names])
 
 
 def _ordered(rows: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ purgatory has rows on that day. Other days are gaps, NaN; so is a percentile whe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -59,9 +59,6 @@ class Axis:
         np.fmax.at(found, self.number(times), np.asarray(values, dtype=np.float64))
         return found
 
-    def with_step(self, step: int) -> Axis:
-        return Axis(self.start, self.end, step)
-
 
 @dataclass(frozen=True)
 class Curves:
@@ -98,7 +95,7 @@ def axis_of(minutes: Mapping[str, Pool], seconds: Mapping[str, Pool]) -> Axis:
 
 def load_of(axis: Axis, minutes: Pool, seconds: Pool | None) -> Load:
     """Return the load of one purgatory."""
-    coarse = axis.with_step(max(axis.step, MINUTE))
+    coarse = replace(axis, step=max(axis.step, MINUTE))
     times = {name: coarse.highest(minutes.at, minutes.values[name]) for name in TIMES}
     if seconds:
         # The first and the last second may not be whole. They are shown as they were counted.
@@ -115,7 +112,7 @@ def load_of(axis: Axis, minutes: Pool, seconds: Pool | None) -> Load:
 
 def lost_of(axis: Axis, lost: pa.Table) -> Curves:
     """Count rows dropped and quarantined per step of the axis. Rows without a known minute are left out."""
-    coarse = axis.with_step(max(axis.step, MINUTE))
+    coarse = replace(axis, step=max(axis.step, MINUTE))
     timed = lost.filter(lost["minute"].is_valid())
     at, rows, dropped = epoch(timed["minute"]), timed["rows"].to_numpy(), np.array(timed["what"]) == "dropped"
     inside = (at >= coarse.edges[0]) & (at < coarse.edges[-1])

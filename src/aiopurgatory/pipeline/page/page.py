@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -56,12 +57,7 @@ def page(folder: str, *, limits: Limits | None = None, advice: tuple[Markup, Mar
 def _document(**values: str) -> str:
     """Fill in the template. Values are not searched for placeholders, as a name in the journal may look like one."""
     template = files("aiopurgatory.pipeline.page").joinpath("page.html").read_text(encoding="utf-8")
-    first, *rest = template.split("{{")
-    filled = [first]
-    for part in rest:
-        place, _, after = part.partition("}}")
-        filled.append(values[place] + after)
-    return "".join(filled)
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
 
 
 def _title(days: pa.Table, minutes: Mapping[str, Pool]) -> str:
