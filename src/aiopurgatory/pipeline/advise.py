@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -45,19 +45,6 @@ NEAR: Final = 1.03
 #: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
 #: probability of 95 %, as 0.99 ** 300 = 0.05.
 ENOUGH_EXPIRED: Final = 300
-COLUMNS: Final = (
-    "setting",
-    "CPU s per 1M",
-    "relative to the advice",
-    "wake-ups/s",
-    "cascades/op",
-    "heap steps/op",
-    "purge visits/op",
-    "late p99 ms",
-    "expired",
-    "peak pending",
-    "peak MB",
-)
 
 
 class AdviceError(PurgatoryError):
@@ -105,14 +92,11 @@ def advise(
 
 @dataclass(frozen=True)
 class Advice:
-    """The setting to use, the reasons, and the cells of a table with COLUMNS and a row per setting.
-
-    The row of the setting to use begins with ``best.name``.
-    """
+    """The setting to use, the reasons, and a table with a row per setting: its cells by column, the name first."""
 
     best: Option
     sentences: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[dict[str, str], ...]
 
     @property
     def call(self) -> str:
@@ -130,13 +114,19 @@ class Advice:
     def html(self) -> tuple[Markup, Markup]:
         """The text, and the table."""
         items = "".join(f"<li>{text(sentence)}</li>" for sentence in self.sentences)
-        rows = [(Markup(f"<b>{name}</b>") if name == self.best.name else name, *cells) for name, *cells in self.rows]
-        return Markup(f"<p>{self._use} <code>{text(self.call)}</code>.</p><ul>{items}</ul>"), table_of(COLUMNS, rows)
+        rows = [
+            (Markup(f"<b>{name}</b>") if name == self.best.name else name, *cells)
+            for name, *cells in map(dict.values, self.rows)
+        ]
+        words = Markup(f"<p>{self._use} <code>{text(self.call)}</code>.</p><ul>{items}</ul>")
+        return words, table_of([*self.rows[0]], rows)
 
     def markdown(self) -> str:
         items = "\n".join(f"- {sentence}" for sentence in self.sentences)
-        rows = [(f"**{name}**" if name == self.best.name else name, *cells) for name, *cells in self.rows]
-        lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
+        rows = [
+            (f"**{name}**" if name == self.best.name else name, *cells) for name, *cells in map(dict.values, self.rows)
+        ]
+        lines = [self.rows[0], ["---"] * len(self.rows[0]), *rows]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         return f"# Advice\n\n{self._use} `{self.call}`.\n\n{items}\n\n{table}\n"
 
@@ -341,21 +331,19 @@ def _factor(factor: float, what: str) -> str:
     )
 
 
-def _cells(best: Option, option: Option) -> tuple[str, ...]:
-    numbers: list[tuple[Any, str]] = [
-        (option.cpu_seconds, ".2f"),
-        (option.cpu_seconds / best.cpu_seconds, ".2f"),
-        (option.wakeups_per_second, ",.0f" if option.wakeups_per_second >= 10 else ".2g"),
-        (option.each("cascades"), ".3f"),
-        (option.each("heap_operations"), ".3f"),
-        (option.each("purge_visits"), ".2f"),
-        (option.late_ms, ",.0f" if option.late_ms >= 100 else ".3g"),
-        (option.expired, ".2%"),
-        (option.totals["peak_pending"], ",d"),
-        (option.peak_mb, ",.0f" if option.peak_mb >= 10 else ".2g"),
-    ]
-    cells = [format(value, how) for value, how in numbers]
-    if not option.lateness_is_measured:
-        late = COLUMNS.index("late p99 ms") - 1
-        cells[late] = f"up to {cells[late]}"
-    return (option.name, *cells)
+def _cells(best: Option, option: Option) -> dict[str, str]:
+    """The row of *option* in the table, by column."""
+    late = _ms(option.late_ms)
+    return {
+        "setting": option.name,
+        "CPU s per 1M": f"{option.cpu_seconds:.2f}",
+        "relative to the advice": f"{option.cpu_seconds / best.cpu_seconds:.2f}",
+        "wake-ups/s": format(option.wakeups_per_second, ",.0f" if option.wakeups_per_second >= 10 else ".2g"),
+        "cascades/op": f"{option.each('cascades'):.3f}",
+        "heap steps/op": f"{option.each('heap_operations'):.3f}",
+        "purge visits/op": f"{option.each('purge_visits'):.2f}",
+        "late p99 ms": late if option.lateness_is_measured else f"up to {late}",
+        "expired": f"{option.expired:.2%}",
+        "peak pending": f"{option.totals['peak_pending']:,d}",
+        "peak MB": format(option.peak_mb, ",.0f" if option.peak_mb >= 10 else ".2g"),
+    }
