@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from aiopurgatory.errors import PurgatoryError
 
+from ..spark.folders import write_bytes
+
 VERSION: Final = 1
 HOURS: Final = 24
 #: Requests in a trace. With 20,000, steps per operation differ by less than 2 % from those of a longer one.
@@ -194,11 +196,8 @@ WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
 
 def write_model(workloads: Sequence[Workload], path: Path) -> None:
     """Write *workloads* as JSON, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
     model = {"version": VERSION, "workloads": [asdict(workload) for workload in workloads]}
-    partial.write_text(json.dumps(model, indent=1, allow_nan=False) + "\n")
-    partial.replace(path)
+    write_bytes(path, (json.dumps(model, indent=1, allow_nan=False) + "\n").encode())
 
 
 def read_model(path: Path) -> list[Workload]:
