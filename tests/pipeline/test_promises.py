@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.page.promises import Limits, Promise, headline, promises
 from aiopurgatory.pipeline.page.reading import SCHEMAS, minutes_of
 
@@ -91,6 +92,16 @@ def test_limits_of_the_model_and_given_ones() -> None:
     given = Limits(max_expired_share=0.9, expected_shares={"fetch": 0.2})
     assert stand(KEPT, limits=given)["share expired"].source == "given"
     assert stand(KEPT, limits=Limits(expected_shares={"other": 0.2}))["share expired"].source == "default"
+
+
+@pytest.mark.parametrize(
+    "name", ["max_expired_share", "max_lateness_ms", "max_missed_share", "max_dropped_rows", "fewest"]
+)
+@pytest.mark.parametrize("value", [-1.0, float("nan")])
+def test_limits_that_no_minute_can_break_or_keep_are_refused(name: str, value: float) -> None:
+    assert getattr(Limits(**{name: 0.0}), name) == 0  # type: ignore[arg-type]
+    with pytest.raises(PurgatoryError, match=f"{name} must be >= 0, got {value:g}"):
+        Limits(**{name: value})  # type: ignore[arg-type]
 
 
 def lost(minute: int, rows: int, what: str = "dropped") -> dict[str, Any]:

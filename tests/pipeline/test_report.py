@@ -144,6 +144,22 @@ def test_report_no_rows_in_these_days_says_so(spark: Spark, tmp_path: Path) -> N
     assert "No operation ended on these days" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_report_days_in_the_wrong_order_refused(spark: Spark, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    reported(spark, tmp_path, first=NOON.date(), last=NOON.date())
+    with pytest.raises(PurgatoryError, match="first must not be after last, got 2026-11-22 and 2026-11-21"):
+        reported(spark, tmp_path, first=(NOON + DAY).date(), last=NOON.date())
+
+
+def test_report_tables_are_folders_of_parquet_files_alone(spark: Spark, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    reported(spark, tmp_path)
+    folders = [each for each in (tmp_path / "out").iterdir() if each.is_dir()]
+    assert {each.name for each in folders} >= {"minutes", "days", "changes", "hot_keys", "work", "lost", "settings"}
+    for folder in folders:
+        pq.read_table(folder, partitioning=None)
+
+
 def test_report_nothing_ingested_refused(spark: Spark, tmp_path: Path) -> None:
     with pytest.raises(PurgatoryError, match=r"no clean table in .*: run aiopurgatory pipeline ingest"):
         report(spark, str(tmp_path), str(tmp_path / "out"))

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import aiopurgatory
+from aiopurgatory.errors import PurgatoryError
 
 from .cleaning.versions import NOWHERE, Day, Manifest, published
 from .minutes.changes import changes
@@ -110,8 +111,10 @@ def report(
         top: hot keys to list per purgatory (default: 20).
         as_of: use the version that was the newest then; a time without zone is in UTC (default: now).
 
-    Raises: PurgatoryError: there is no clean table, or none of that time is kept.
+    Raises: PurgatoryError: there is no clean table, none of that time is kept, or the days are in the wrong order.
     """
+    if first and last and first > last:
+        raise PurgatoryError(f"first must not be after last, got {first} and {last}")
     if as_of and as_of.tzinfo is None:
         as_of = as_of.replace(tzinfo=UTC)
     made = _Report(spark, published(clean, as_of), folders.absolute(clean), folders.absolute(out), first, last)
@@ -146,7 +149,7 @@ class _Report:
         short = bool(bounds) and max(bounds) - min(bounds) < SHORT / timedelta(microseconds=1)
         plan = list(self._plan(asked, short, spans))
         there = Path(f"{self.out}/days/days.parquet").exists()
-        known = _known(f"{self.out}/days/known.json") if there else {}
+        known = _known(f"{self.out}/known.json") if there else {}
         changed = [task for task in plan if known.get(str(task.day)) != task.digest or not self._has(task)]
         job = partial(_report_days, out=self.out, by_second=short)
         found = [each for group in spread(self.spark, job, _grouped(changed)) for each in group]
@@ -156,12 +159,12 @@ class _Report:
             [(name, "ascending") for name in ("date", "purgatory", "kind")]
         )
         # Without digests, a killed report is made again.
-        folders.remove(f"{self.out}/days/known.json")
+        folders.remove(f"{self.out}/known.json")
         # The day before the first is needed to compare, but is no part of the report.
         self._save("changes", _between(changes(days), asked))
         self._save("days", _between(days, asked))
         digests = {str(task.day): task.digest for task in plan if task.asked}
-        folders.write_bytes(f"{self.out}/days/known.json", json.dumps(digests).encode())
+        folders.write_bytes(f"{self.out}/known.json", json.dumps(digests).encode())
         self._keep_only("minutes", [f"date={day}.parquet" for day in asked])
         self._keep_only("seconds", [f"date={day}.parquet" for day in asked if short])
 

@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aiopurgatory.errors import PurgatoryError
+
 from .reading import Floats, Ints, Pool, epoch
 from .wording import count, duration, share
 
@@ -40,6 +42,8 @@ class Limits:
         fewest: with fewer operations of a purgatory, a minute neither keeps nor breaks a promise (default: 100).
         expected_shares: by purgatory, the share that its model expects to expire (default: no model). The limit follows
             from it, unless max_expired_share is given.
+
+    Raises: PurgatoryError: a limit is refused.
     """
 
     max_expired_share: float = 0.5
@@ -48,6 +52,11 @@ class Limits:
     max_dropped_rows: float = 0.0
     fewest: int = 100
     expected_shares: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("max_expired_share", "max_lateness_ms", "max_missed_share", "max_dropped_rows", "fewest"):
+            if not getattr(self, name) >= 0:
+                raise PurgatoryError(f"{name} must be >= 0, got {getattr(self, name):g}")
 
     def expired_share(self, purgatory: str) -> tuple[float, str]:
         """The limit of one purgatory, and where it comes from."""
