@@ -119,17 +119,16 @@ class TableRun:
     def _is_changed(self, file: JournalFile) -> bool:
         """Whether a file differs from the base, or could not be read for it."""
         known = self._known(file.path, str(file.day))
-        unreadable = self._base.file_days.get(str(file.day), {}).get(self._table, FileDay()).unreadable
         state = known and (known["size"], known["changed"])
-        return state != (file.size, file.changed) or file.path in dict(unreadable)
+        return state != (file.size, file.changed) or file.path in dict(self._before(str(file.day)).unreadable)
 
     def _missing(self) -> dict[str, list[Known]]:
         """Return the known contents of deleted files, by folder day."""
         now = {self._name(file.path) for file in self._files}
         found: dict[str, list[Known]] = {}
-        for name, tables in self._base.file_days.items():
-            day, file_day = day_of(name), tables.get(self._table, FileDay())
-            gone = [known for file, known in file_day.files.items() if file not in now]
+        for name in self._base.file_days:
+            day = day_of(name)
+            gone = [known for file, known in self._before(name).files.items() if file not in now]
             if gone and day and self._is_near(day):
                 found[name] = gone
         return found
@@ -139,8 +138,11 @@ class TableRun:
 
     def _known(self, path: str, day: str) -> Known | None:
         """Return the known contents of a file; None: it is new."""
-        tables = self._base.file_days.get(day, {})
-        return tables.get(self._table, FileDay()).files.get(self._name(path))
+        return self._before(day).files.get(self._name(path))
+
+    def _before(self, day: str) -> FileDay:
+        """Return the state of a day's files in the base."""
+        return self._base.file_days.get(day, {}).get(self._table, FileDay())
 
     def _days_to_keep(self, gone: list[Known], seen: list[FileReport]) -> set[str]:
         """Return the days that keep their rows, because some of these cannot be read now."""
@@ -283,7 +285,7 @@ class TableRun:
                     made.setdefault(written.day, FileDay()).quarantine.append(self._below(written))
         for name, day in made.items():
             if name in missing or day.unreadable:
-                day.keep(self._base.file_days.get(name, {}).get(self._table, FileDay()))
+                day.keep(self._before(name))
             manifest.file_days[name] = manifest.file_days.get(name, {}) | {self._table: day}
 
     def _below(self, written: Written) -> str:
