@@ -110,7 +110,7 @@ def settings(edges: Sequence[pa.Table]) -> pa.Table:
     newest = ordered.filter(pa.array(np.append(~_follows(ordered)[1:], True)[: len(ordered)]))
     known = newest.filter((pc.field("purgatory") != "") & pc.field("tick_ns").is_valid())
     counts = known.group_by(["purgatory", *SETTINGS]).aggregate([([], "count_all")])
-    ticks = pc.divide(counts["tick_ns"].cast(pa.float64()), 1e9)
+    ticks = counts["tick_ns"].to_numpy() / 1e9
     columns = [counts["purgatory"], counts["count_all"], ticks, counts["wheel_size"], counts["purge_interval"]]
     return pa.table(columns, schema=IN_USE).sort_by([(name, "ascending") for name in IN_USE.names])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -155,5 +155,5 @@ def _judged(purgatory: str | None, name: str, limit: float, source: str, at: Int
     )
 
 
-def _moment(seconds: int) -> datetime:
+def _moment(seconds: Any) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC)
