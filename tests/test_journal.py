@@ -14,7 +14,6 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -450,6 +449,6 @@ async def test_snapshots_of_an_older_version_stay_readable(tmp_path: Path) -> No
     assert rows(tmp_path, "statistics")[-1]["twin_keys"] == 1
     older = pq.read_table(file, partitioning=None).drop_columns("twin_keys")
     pq.write_table(older, file)
-    found = pa.concat_tables(each.table for each in read(str(file), journal_tables.STATISTICS))
+    found = read(str(file), journal_tables.STATISTICS).table
     assert found["completed"].to_pylist() == older["completed"].to_pylist()
     assert set(found["twin_keys"].to_pylist()) == {None}

@@ -37,7 +37,7 @@ from aiopurgatory.errors import PurgatoryError
 
 from .cleaning.versions import NOWHERE, Day, Manifest, published
 from .minutes.changes import changes
-from .minutes.columns import parts_of
+from .minutes.columns import rows_by
 from .minutes.hot_keys import hot_keys, shares_of, top_keys
 from .minutes.measures import DAYS, KEYS, DaySums, Spans
 from .minutes.sums import widen
@@ -300,9 +300,7 @@ def _report_day(task: _DayTask, out: str, by_second: bool) -> pa.Table:
 
 def _by_purgatory(paths: list[str]) -> dict[str, pa.Table]:
     """The rows of sums in the files, by purgatory."""
-    return parts_of(
-        pa.concat_tables([pq.ParquetFile(path, read_dictionary=KEYS).read() for path in paths]), "purgatory"
-    )
+    return rows_by(pa.concat_tables([pq.ParquetFile(path, read_dictionary=KEYS).read() for path in paths]), "purgatory")
 
 
 def _between(table: pa.Table, days: list[date]) -> pa.Table:

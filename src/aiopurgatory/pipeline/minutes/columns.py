@@ -14,7 +14,7 @@ from .units import OUTCOMES
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def parts_of(rows: pa.Table, name: str) -> dict[str, pa.Table]:
+def rows_by(rows: pa.Table, name: str) -> dict[str, pa.Table]:
     """Return the rows of each value of the column *name*."""
     codes, names = Columns(rows).codes(name)
     return {names[code]: rows.filter(pa.array(codes == code)) for code in np.unique(codes).tolist()}

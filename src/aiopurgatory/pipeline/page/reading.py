@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow.dataset import ParquetFileFormat, dataset
 
 from ..minutes.changes import CHANGES
-from ..minutes.columns import parts_of
+from ..minutes.columns import rows_by
 from ..minutes.hot_keys import HOT_KEYS
 from ..minutes.measures import DAYS, KEYS, MINUTES, OF_SECONDS
 from ..minutes.units import OUTCOMES, SECOND
@@ -123,7 +123,7 @@ def _pools(folder: str, table: str, pool: Callable[[pa.Table], Pool]) -> Iterato
     parts: dict[str, list[Pool]] = defaultdict(list)
     paths = _paths(folder, table)
     for number in range(0, len(paths), _FILES):
-        for purgatory, rows in parts_of(_read(paths[number : number + _FILES], schema), "purgatory").items():
+        for purgatory, rows in rows_by(_read(paths[number : number + _FILES], schema), "purgatory").items():
             parts[purgatory].append(pool(rows))
     yield from ((purgatory, _joined(parts[purgatory])) for purgatory in sorted(parts))
 
@@ -135,7 +135,7 @@ def _pool(rows: pa.Table, time: str, summed: Sequence[str], largest: Sequence[st
         values[name] = np.full(len(at), np.nan)
         np.fmax.at(values[name], place, rows[name].to_numpy())
     few = [name for name in summed if name in ("operations", "held")]
-    own = parts_of(rows.select(["kind", time, *few]), "kind") if kinds else {}
+    own = rows_by(rows.select(["kind", time, *few]), "kind") if kinds else {}
     return Pool(at, values, {kind: _pool(each, time, few, (), kinds=False) for kind, each in own.items()})
 
 
