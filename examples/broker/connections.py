@@ -19,6 +19,8 @@ from .room import Room, Unread
 _LENGTH: Final = 4
 #: Smaller requests need no room: a connection's buffer may have as many bytes anyway.
 _SMALL: Final = 64 << 10
+#: Of a client that sends more, no more is read until these are handled. The largest of the small requests fits in.
+_MOST_AHEAD: Final = _LENGTH + _SMALL
 #: A large request has room that others may wait for. It must arrive at this rate, after so many seconds. A large
 #: answer must be read at the same rate, once there is no room for others.
 _BYTES_PER_SECOND: Final = 1 << 20
@@ -143,7 +145,7 @@ class _Connection(asyncio.Protocol):
             self._connections.purgatory.check_and_complete(self)
         elif self._waiting is None:
             self._go_on()
-        if len(self._received) > _SMALL and not self._has_room:
+        if len(self._received) >= _MOST_AHEAD and not self._has_room:
             self._transport.pause_reading()
 
     # for the broker

@@ -47,6 +47,20 @@ async def test_request_of_60_mib_is_answered(wire: Wire) -> None:
     assert (await produce(wire, "t", batch(b"x"))).base_offset == 1
 
 
+@pytest.mark.parametrize("size", [*range(65_533, 65_538)])
+@pytest.mark.parametrize("cut", [*range(65_536, 65_540)])
+async def test_request_of_64_kib_may_come_in_two_parts(wire: Wire, size: int, cut: int) -> None:
+    await create(wire, "t")
+    rest = size + 4 - len(request(0))
+    data = request(rest - 4)  # the lengths in it take up to four bytes more
+    data = request(rest - 4 + size + 4 - len(data))
+    assert len(data) == size + 4
+    wire.writer.write(data[:cut])
+    await asyncio.sleep(0.02)
+    wire.writer.write(data[cut:])
+    await answered(wire)
+
+
 async def test_request_above_100_mib_ends_its_connection(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     wire.writer.write((100 * MIB + 1).to_bytes(4))
     assert await wire.rest() == b""
