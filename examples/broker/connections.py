@@ -201,7 +201,8 @@ class _Connection(asyncio.Protocol):
         with memoryview(self._received) as received:
             frame = received[_LENGTH : _LENGTH + size].tobytes()
         del self._received[: _LENGTH + size]
-        self._transport.resume_reading()
+        if len(self._received) < _MOST_AHEAD:
+            self._transport.resume_reading()
         return frame
 
     async def _arrived(self, size: int) -> bytes:

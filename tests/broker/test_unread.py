@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 import tracemalloc
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any, Final
 
 import pytest
@@ -137,3 +139,38 @@ async def test_client_that_sends_much_at_once_does_not_delay_others(broker: Brok
         await until(lambda: "one" in handled, "the other request is handled")
         assert handled.index("one") < 100
         await until(lambda: len(handled) == 1 + many, "all are handled")
+
+
+class Sender:
+    """Sends small requests for a second, as fast as it can, and reads all answers."""
+
+    def __init__(self, port: int) -> None:
+        self._client = socket.create_connection(("127.0.0.1", port), timeout=1.0)
+        self._data = framed(encoded("heartbeat", {}, client_id="many")) * 2_000
+
+    async def run(self) -> None:
+        with self._client:
+            reading = asyncio.create_task(asyncio.to_thread(self._read))
+            await asyncio.to_thread(self._send)
+            self._client.shutdown(socket.SHUT_RDWR)
+            await reading
+
+    def _send(self) -> None:
+        end = time.monotonic() + 1.0
+        with suppress(TimeoutError):
+            while time.monotonic() < end:
+                self._client.sendall(self._data)
+
+    def _read(self) -> None:
+        with suppress(OSError):
+            while self._client.recv(1 << 16):
+                pass
+
+
+async def test_client_that_goes_on_sending_takes_no_memory(broker: Broker) -> None:
+    tracemalloc.start()
+    try:
+        await Sender(broker.port).run()
+        assert tracemalloc.get_traced_memory()[1] < 4 * MIB
+    finally:
+        tracemalloc.stop()
