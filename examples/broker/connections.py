@@ -115,6 +115,7 @@ class _Connection(asyncio.Protocol):
         self._request: wire.Request | None = None  # is being answered
         self._waiting: asyncio.Future[Any] | None = None  # for the values of the answer, or for a large request
         self._has_room = False  # for a large request, of which more bytes are to come
+        self._has_turn = False  # to go on soon, after others
         #: The bytes of the answer that the client had to read at first; 0: it has read.
         self.unread = 0
         self._unread_since = 0.0
@@ -169,7 +170,13 @@ class _Connection(asyncio.Protocol):
     # requests
 
     def _go_on(self) -> None:
+        """Handle the requests that have arrived, unless others have their turn first."""
+        if not self._has_turn:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
         """Handle the requests that have arrived, until one has to wait, or its answer to be read."""
+        self._has_turn = False
         try:
             for _ in range(_MOST_AT_ONCE):
                 if self._connections.is_stopping:
@@ -179,7 +186,8 @@ class _Connection(asyncio.Protocol):
         except Exception as error:
             self._fail(error)
         else:
-            self._loop.call_soon(self._go_on)
+            self._has_turn = True
+            self._loop.call_soon(self._take_turn)
 
     def _begin(self) -> bool:
         """Handle the next request. Returns: False if it has not arrived yet."""

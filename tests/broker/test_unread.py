@@ -174,3 +174,24 @@ async def test_client_that_goes_on_sending_takes_no_memory(broker: Broker) -> No
         assert tracemalloc.get_traced_memory()[1] < 4 * MIB
     finally:
         tracemalloc.stop()
+
+
+async def test_client_that_goes_on_sending_has_no_more_turns(broker: Broker) -> None:
+    handled, most = 0, 0
+    answer, loop = broker.connections.answer, asyncio.get_running_loop()
+
+    def counted(request: Any) -> Any:
+        nonlocal handled
+        handled += 1
+        return answer(request)
+
+    def each_turn() -> None:
+        nonlocal handled, most, turn
+        most, handled = max(most, handled), 0
+        turn = loop.call_soon(each_turn)
+
+    broker.connections.answer = counted
+    turn = loop.call_soon(each_turn)
+    await Sender(broker.port).run()
+    turn.cancel()
+    assert 0 < most <= 2 * 16
