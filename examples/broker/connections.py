@@ -159,13 +159,13 @@ class _Connection(asyncio.Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection at once."""
         logger.warning("%s: %s; the connection is closed", self._name(), reason)
+        self._connections.unread.discard(self)
         self._transport.abort()
 
     def reads_too_slowly(self) -> bool:
         """Return True if the client takes longer for its answer than a large request may take."""
         was_read = self.unread - self._transport.get_write_buffer_size()
-        is_late = self._loop.time() > self._unread_since + self._connections.seconds_for(was_read)
-        return is_late and not self._transport.is_closing()
+        return self._loop.time() > self._unread_since + self._connections.seconds_for(was_read)
 
     # requests
 

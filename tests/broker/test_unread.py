@@ -62,6 +62,19 @@ async def test_client_that_does_not_read_is_dropped_when_there_is_no_room(start:
         assert is_whole is (max_unread > sum(sizes))
 
 
+async def test_client_that_shuts_down_and_does_not_read_is_dropped_too(start: Start) -> None:
+    broker = await start(settings(6 * MIB))
+    await fill(broker.port)
+    broker.connections.grace = 0.0
+    with closing(await ask(broker.port)) as first, closing(await ask(broker.port)) as second:
+        for client in (first, second):
+            await size_of_answer(client)
+            client.shutdown(socket.SHUT_WR)
+        await asyncio.sleep(0.1)
+        await fetch_all(broker.port)
+        assert records(await fetch_all(broker.port)) > 0
+
+
 @Bound
 async def test_other_large_answers_need_room_too(
     start: Start, max_unread: int, caplog: pytest.LogCaptureFixture
