@@ -125,6 +125,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connections.opened(self)
+        if self._connections.is_stopping:  # accepted just before
+            self.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.closed(self)
