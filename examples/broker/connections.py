@@ -116,6 +116,7 @@ class _Connection(asyncio.Protocol):
         self._waiting: asyncio.Future[Any] | None = None  # for the values of the answer, or for a large request
         self._has_room = False  # for a large request, of which more bytes are to come
         self._has_turn = False  # to go on soon, after others
+        self._has_left = False
         #: The bytes of the answer that the client had to read at first; 0: it has read.
         self.unread = 0
         self._unread_since = 0.0
@@ -130,8 +131,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.closed(self)
-        if self._waiting:
-            self._waiting.cancel()
+        self._leave()
+
+    def eof_received(self) -> None:
+        self._leave()
 
     def pause_writing(self) -> None:
         self.unread, self._unread_since = self._transport.get_write_buffer_size(), self._loop.time()
@@ -161,6 +164,7 @@ class _Connection(asyncio.Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection at once."""
         logger.warning("%s: %s; the connection is closed", self._name(), reason)
+        self._received.clear()
         self._connections.unread.discard(self)
         self._transport.abort()
 
@@ -183,13 +187,23 @@ class _Connection(asyncio.Protocol):
             for _ in range(_MOST_AT_ONCE):
                 if self._connections.is_stopping:
                     self.stop()
-                if self._waiting or self.unread or self._transport.is_closing() or not self._begin():
+                    return
+                if self._waiting or self.unread or not self._begin():
                     return
         except Exception as error:
             self._fail(error)
         else:
             self._has_turn = True
             self._loop.call_soon(self._take_turn)
+
+    def _leave(self) -> None:
+        """Cancel the wait of a client that has left.
+
+        As in Kafka, its other requests are handled: a producer with acks=0 does not wait for that.
+        """
+        self._has_left = True
+        if self._waiting:
+            self._waiting.cancel()
 
     def _begin(self) -> bool:
         """Handle the next request. Returns: False if it has not arrived yet."""
@@ -198,7 +212,7 @@ class _Connection(asyncio.Protocol):
         size = int.from_bytes(self._received[:_LENGTH], signed=True)
         if not 0 <= size <= self._connections.max_request:
             raise wire.WireError(f"a request must have 0 to {self._connections.max_request} bytes, got {size}")
-        if size > _SMALL:
+        if size > _SMALL and not self._has_left:
             self._wait(self._arrived(size))
             return True
         if len(self._received) < _LENGTH + size:
@@ -247,14 +261,16 @@ class _Connection(asyncio.Protocol):
         # An operation is a future already. A coroutine becomes a task.
         self._waiting = asyncio.ensure_future(wait, loop=self._loop)
         self._waiting.add_done_callback(self._ended)
+        if self._has_left:  # soon, so that a task does what comes before its first wait
+            self._loop.call_soon(self._waiting.cancel)
 
     def _ended(self, waiting: asyncio.Future[Any]) -> None:
         """Go on after a wait."""
         self._waiting = None
-        if waiting.cancelled():  # the client has disconnected
-            return
         try:
-            if self._request is None:
+            if waiting.cancelled():  # the client has disconnected
+                self._request = None
+            elif self._request is None:
                 self._handle(waiting.result())
             else:
                 self._write(waiting.result())
@@ -277,6 +293,7 @@ class _Connection(asyncio.Protocol):
         """Close the connection: the request cannot be answered."""
         is_known = isinstance(error, wire.WireError)
         logger.warning("%s: %s; the connection is closed", self._name(), error, exc_info=None if is_known else error)
+        self._received.clear()
         self._transport.close()
 
     def _name(self) -> str:

@@ -11,11 +11,12 @@ from kio.schema.errors import ErrorCode
 
 from aiopurgatory import Purgatory, Statistics
 
+from .asks import batch, create, produce_values
 from .conftest import Start
 from .inside import Broker, BrokerSettings, Settings
 from .parking import LONG, PREPARED
 from .waits import until
-from .wires import Wire
+from .wires import Wire, encoded, framed
 
 
 @pytest.fixture
@@ -84,3 +85,29 @@ async def test_client_that_stays_keeps_what_it_waits_for(lagging: Broker, helper
         await helper.call("delete_topics", topic_names=["to-fetch"])
         answer = (await stays.receive()).responses[0].partitions[0]
         assert answer.error_code == ErrorCode.unknown_topic_or_partition
+
+
+@pytest.mark.parametrize("size", [10, 2_000, 100_000])
+@pytest.mark.parametrize("leave", [close, shut_down])
+async def test_records_of_a_producer_that_leaves_without_acks_are_appended(
+    broker: Broker, wire: Wire, leave: Callable[[Wire], None], size: int
+) -> None:
+    await create(wire, "t")
+    many = 20
+    async with await Wire.open(broker.port) as producer:
+        request = framed(encoded("produce", produce_values("t", batch(bytes(size)), acks=0)))
+        producer.writer.write(request * many)
+        leave(producer)
+        assert await producer.rest() == b""
+    log = broker.partition("t", 0).log
+    await until(lambda: log.end == many, "all are appended")
+
+
+async def test_client_that_leaves_waits_for_none_of_its_requests(lagging: Broker, helper: Wire) -> None:
+    await create(helper, "t")
+    async with await Wire.open(lagging.port) as wire:
+        for number in range(20):
+            await wire.send("produce", **produce_values("t", batch(b"%d" % number), timeout=LONG))
+    log = lagging.partition("t", 0).log
+    await until(lambda: log.end == 20, "all are appended")
+    await until(lambda: lagging.acks.statistics().cancelled == 20, "none waits")
