@@ -191,6 +191,7 @@ async def test_client_that_goes_on_sending_takes_no_memory(broker: Broker) -> No
 
 async def test_client_that_goes_on_sending_has_no_more_turns(broker: Broker) -> None:
     handled, most = 0, 0
+    turn: asyncio.Handle
     answer, loop = broker.connections.answer, asyncio.get_running_loop()
 
     def counted(request: Any) -> Any:
