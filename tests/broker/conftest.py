@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Final
 
 import pytest
 
@@ -12,6 +13,14 @@ from aiopurgatory.testing import check_invariants
 from .inside import Broker, BrokerSettings
 from .served import Served
 from .wires import Wire
+
+ABOUT_CONNECTIONS: Final = (
+    "test_large_requests",
+    "test_leaving",
+    "test_misbehaving",
+    "test_random_connections",
+    "test_unread",
+)
 
 Start = Callable[[BrokerSettings], Awaitable[Broker]]
 
@@ -68,5 +77,4 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
     """Connections are tested on both loops, if the broker runs on the test's; for the rest, once is enough."""
-    is_about_connections = item.path.stem in ("test_large_requests", "test_leaving", "test_misbehaving", "test_unread")
-    return None if is_about_connections else {"asyncio": asyncio.new_event_loop}
+    return None if item.path.stem in ABOUT_CONNECTIONS else {"asyncio": asyncio.new_event_loop}
