@@ -72,9 +72,9 @@ class Fetched(Values):
             found = []
             for number, (view, offset) in parts.items():
                 try:
-                    size = min(view.readable(offset), left)
-                    found.append(_read(number, view.read(offset, size)))
-                    left -= size
+                    read = view.read(offset, min(view.readable(offset), left))
+                    found.append(_read(number, read))
+                    left -= len(read.records)  # its first batch may be larger than the client asks for
                 except KafkaError as error:
                     found.append(_read(number, _NOTHING, error.code))
             answers.append(Values(topic=topic, topic_id=self._ids.get(topic), partitions=found))

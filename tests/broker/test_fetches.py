@@ -94,6 +94,20 @@ async def test_fetch_of_everything_is_limited_by_the_broker(start: Start) -> Non
         assert len(values_in((await fetch(wire, "t", 2, wait=0.0)).records)) == 1
 
 
+async def test_fetch_of_tiny_parts_is_limited_by_the_broker(start: Start) -> None:
+    data = batch(b"x" * 5_000)
+    broker = await start(BrokerSettings(max_answer=2 * len(data)))
+    async with await Wire.open(broker.port) as wire:
+        values = fetch_values("", 0, wait=0.0, max_bytes=1)
+        values |= {"max_bytes": 1 << 30, "topics": []}
+        for number in range(5):
+            await create(wire, f"t{number}")
+            await produce(wire, f"t{number}", data)
+            values["topics"] += fetch_values(f"t{number}", 0, wait=0.0, max_bytes=1)["topics"]
+        answer = await wire.call("fetch", **values)
+        assert [len(each.partitions[0].records or b"") for each in answer.responses] == [len(data)] * 2 + [0] * 3
+
+
 async def test_consumer_of_aiokafka_waits_as_it_says(broker: Broker, wire: Wire) -> None:
     await create(wire, "t")
     settings = {"fetch_min_bytes": 10_000, "fetch_max_wait_ms": 60_000, "auto_offset_reset": "earliest"}
