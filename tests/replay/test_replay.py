@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aiopurgatory import DelayedOperation, Purgatory
@@ -119,6 +119,7 @@ setups = st.builds(
 
 @settings(max_examples=50, deadline=None)
 @given(traces, setups)
+@example(table_of([(BEGIN_US, [0], None, NO_TIMEOUT_US), (BEGIN_US + 98_000, [0], None, 0)]), Setting())
 def test_replay_equals_the_live_run(trace: pa.Table, setting: Setting) -> None:
     found = replay(trace, setting)
     ends, counts, _ = asyncio.run(play_live(trace, setting))

@@ -106,7 +106,8 @@ class _Requests:
         """Return the end of the replay in seconds. Every operation has ended by then, or never ends."""
         deadlines = (self.arrival_us + self.timeout_us)[self.timeout_us / 1e6 < RANGE]
         last_event = self._moments[-1] / 1e6 if self.count else 0.0
-        return min(float(deadlines.max(initial=0)) / 1e6, last_event + PATIENCE) + self.slack
+        # Twice, because a sum of floats may be less than the time of the last call by one rounding.
+        return min(float(deadlines.max(initial=0)) / 1e6, last_event + PATIENCE) + 2 * self.slack
 
     def slices(self) -> Iterator[tuple[list[float], list[int], Iterator[tuple[Any, float, float]]]]:
         """Moments in s, numbers (their complement for a completion), and the (keys, timeout, completes at) to come."""
