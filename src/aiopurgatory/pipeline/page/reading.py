@@ -26,7 +26,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 MINUTE: Final = 60
 _SUMMED: Final = ("operations", *OUTCOMES, "missed_triggers", "pending_peak", "held")
-# Files read at once. Their rows stay in the processor's cache: a year's, read at once, took four times as long.
+# Files read at once. The columns of a year's would not fit into the processor's cache, and each would be new memory.
 _FILES: Final = 32
 #: Percentiles cannot be added: of several kinds or minutes, the page shows the largest.
 TIMES: Final = ("waited_p50_us", "waited_p99_us", "lateness_p99_us")
