@@ -275,7 +275,7 @@ async def test_error_server_stopped_is_not_blamed_on_others(own_server: Server) 
 
 
 async def test_error_deaf_later_is_not_blamed_on_a_pooler(server: Server) -> None:
-    async with Proxy(server.port) as proxy, bus_on(server.url(proxy.port), [], heartbeat=0.2, timeout=0.4) as bus:
+    async with Proxy(server.port) as proxy, bus_on(server.url(proxy.port), [], heartbeat=0.2, timeout=2.0) as bus:
         proxy.deafen()
         await until(lambda: "no longer sends the bus its own messages" in (bus.statistics().error or ""))
 
