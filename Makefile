@@ -81,8 +81,8 @@ endif
 # installed with apt, as root, but not run as services: policy-rc.d prevents that now, update-rc.d at the next boot.
 # Without apt or root, the tests that need them are skipped with a message. One by one: a package that a distribution
 # does not have must not keep the others away.
-PROGRAMS := chromium chromedriver nginx haproxy apache2 initdb pgbouncer redis-server openssl curl
-PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin postgresql pgbouncer redis-server openssl curl
+PROGRAMS := chromium chromedriver nginx haproxy apache2 initdb pgbouncer redis-server openssl curl promtool
+PACKAGES := chromium chromium-driver fonts-dejavu-core nginx haproxy apache2-bin postgresql pgbouncer redis-server openssl curl prometheus
 POLICY := /usr/sbin/policy-rc.d
 programs: export PATH := $(PATH):/usr/sbin:$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 programs: $(READY)  ## install the programs that tests need, if missing: a browser, proxies, PostgreSQL, Redis
@@ -100,7 +100,7 @@ programs: $(READY)  ## install the programs that tests need, if missing: a brows
 	{ apt-get update -q || failed=" lists"; \
 	  for package in $(PACKAGES); do \
 	    apt-get install -y -q --no-install-recommends $$package || failed="$$failed $$package"; done; \
-	  for service in $$(echo $$missing | sed s/initdb/postgresql/); do \
+	  for service in $$(echo $$missing | sed 's/initdb/postgresql/; s/promtool/prometheus/'); do \
 	    [ ! -e /etc/init.d/$$service ] || update-rc.d $$service disable; done; \
 	} >$(VENV)/programs.log 2>&1; \
 	[ -z "$$failed" ] || echo "Not installed:$$failed. See $(VENV)/programs.log."

@@ -640,7 +640,7 @@ def test_dashboard_is_json_that_grafana_can_import() -> None:
     assert all(panel["title"] and panel["targets"] for panel in board["panels"])
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: make programs")
 def test_promtool_has_nothing_to_say(metrics: Metrics, registry: CollectorRegistry) -> None:
     def promtool(*args: str, text: bytes = b"") -> None:
         done = subprocess.run(["promtool", "check", *args], input=text, capture_output=True, check=False)
