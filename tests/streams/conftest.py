@@ -16,6 +16,11 @@ from aiopurgatory.testing.settling import settle
 
 KINDS: dict[str, type[Server] | None] = {"memory": None, "redis": Redis, "postgres": Postgres}
 
+#: For tests that open one topic in two processes. A log in memory is of one process.
+ON_SERVERS = pytest.mark.parametrize(
+    "kind", [kind for kind, server in KINDS.items() if server], indirect=True, scope="session"
+)
+
 #: Makes a log, and opens it. All of a test have the same topics: each is a process.
 Open = Callable[..., Any]
 
@@ -76,8 +81,7 @@ async def new_log(url: str) -> AsyncIterator[Open]:
         made: list[EventLog] = []
 
         async def new_log(**options: Any) -> EventLog:
-            if made and not url:
-                pytest.skip("a log in memory is in one process")
+            assert url or not made, "two logs in memory share nothing: parametrize the test by ON_SERVERS"
             log = log_at(url, options)
             made.append(log)
             return await stack.enter_async_context(log)

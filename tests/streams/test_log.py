@@ -21,7 +21,7 @@ from aiopurgatory.streams import (
 )
 from aiopurgatory.streams.rules import number_in
 
-from .conftest import Open
+from .conftest import ON_SERVERS, Open
 
 
 async def collect(log: EventLog, topic: str, after: str | None = None) -> list[Event]:
@@ -251,6 +251,7 @@ async def test_append_to_a_run_is_refused(log: EventLog, topic: str) -> None:
         await log.run(other).__aenter__()
 
 
+@ON_SERVERS
 async def test_writers_of_two_processes_keep_every_event(new_log: Open, topic: str) -> None:
     logs = [await new_log(), await new_log()]
     listeners = [asyncio.create_task(data_of(log, topic)) for log in logs]
@@ -291,6 +292,7 @@ async def test_follow_what_comes_next(log: EventLog, topic: str) -> None:
     assert await log.last_id(topic) == run.last_id
 
 
+@ON_SERVERS
 async def test_follow_in_another_process(new_log: Open, topic: str) -> None:
     producing, listening = await new_log(), await new_log()
     listener = asyncio.create_task(data_of(listening, topic))
