@@ -21,7 +21,7 @@ def test_bench_streams_smoke_delivers_to_every_listener() -> None:
     for package in ("redis", "sse_starlette", "uvicorn", "uvloop"):
         pytest.importorskip(package)
     if program("redis-server", "valkey-server") is None:
-        pytest.skip("redis-server is not installed")
+        pytest.skip("redis-server is not installed: make programs")
     command = [sys.executable, str(SCRIPT), "--smoke", "--lines"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert (run.returncode, run.stderr) == (0, "")
