@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Hashable
 from typing import Any, Final
 
@@ -50,6 +51,6 @@ class SyncAll(AwaitableOperation):
     def on_complete(self) -> Any:
         return self._answers
 
+    @abstractmethod
     def _answer_to(self, condition: Any) -> Any:
         """Return the answer to *condition*, or NO_ANSWER."""
-        raise NotImplementedError
