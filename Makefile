@@ -49,7 +49,7 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 # The compiler, each check and the docs take one core: two run side by side, the longest first. The make of macOS cannot
 # keep their output apart. -o: a caller's own -o for the environment is not passed on.
 SUBMAKE = $(MAKE) --no-print-directory -o $(READY)
-test: $(READY)  ## run all checks, build the docs, and test both forms: 11 minutes
+test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minutes
 	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(FASTEST_READY) check docs
 	@$(SUBMAKE) test-forms
 
