@@ -31,13 +31,13 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def is_cancelled() -> bool:
-    """Whether the running task was cancelled.
+def cancellations() -> int:
+    """Return how often the running task was cancelled. It may go on nevertheless, as in a shielded clean-up.
 
     A function of its own: a frame that keeps its task, and is kept by that task's exception, is a cycle.
     """
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return 0 if task is None else task.cancelling()
 
 
 def listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> asyncio.Task[None]:
@@ -54,7 +54,7 @@ async def _listen(receive: Receive, heard: Callable[[Message | Exception], bool]
         try:
             message = await receive()
         except asyncio.CancelledError:
-            if is_cancelled():
+            if cancellations():
                 raise
             message = ConnectionError("receive() was cancelled")  # within the server
         except Exception as exc:
