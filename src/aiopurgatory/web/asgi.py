@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from ..cancellations import cancellations
+
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks describe in more detail
@@ -29,15 +31,6 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     """Whether *exc*, which send() has raised, says that the client has disconnected."""
     # uvloop's closed transport, which uvicorn does not always notice.
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
-
-
-def cancellations() -> int:
-    """Return how often the running task was cancelled. It may go on nevertheless, as in a shielded clean-up.
-
-    A function of its own: a frame that keeps its task, and is kept by that task's exception, is a cycle.
-    """
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 def listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> asyncio.Task[None]:

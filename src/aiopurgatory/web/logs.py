@@ -11,12 +11,13 @@ from typing import Any, Final, final
 from urllib.parse import unquote_plus
 from weakref import WeakKeyDictionary
 
+from ..cancellations import cancellations
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from .answer import NO_STORE, REFUSALS, VARY, Answer
-from .asgi import Scope, cancellations
+from .asgi import Scope
 from .desk import Desk
 from .policy import Policy
 from .poll import LongPoll

@@ -6,10 +6,10 @@ import asyncio
 from math import ceil
 from typing import Final, Generic, final
 
+from ..cancellations import cancellations
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import Rereads, read_until
 from .answer import NO_STORE, REFUSALS, VARY, Answer, RawHeader
-from .asgi import cancellations
 from .desk import Desk
 from .poll import LongPoll
 from .prefer import ANY, K, PollRequest, wait_in_query, wait_preference
