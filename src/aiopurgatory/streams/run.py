@@ -160,7 +160,7 @@ class Run:
     async def _renew(self) -> None:
         """Renew the lease as long as the run lasts (S6)."""
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._is_over:  # a client library may have lost the cancellation
             left = self._written_at + self._lease * RENEWAL - loop.time()
             if left > 0:  # every commit renews it
                 await asyncio.sleep(left)

@@ -80,6 +80,7 @@ class Tail:
         self._woken: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def join(self, after: str | None) -> float:
         """A listener has come.
@@ -104,6 +105,7 @@ class Tail:
 
     def stop(self) -> None:
         """Read no more."""
+        self._is_stopped = True  # a client library may lose the cancellation
         if self._task is not None:
             self._task.cancel()
         self.window.clear()
@@ -131,7 +133,7 @@ class Tail:
     async def _run(self) -> None:
         pause = PAUSES[0]
         try:
-            while True:
+            while not self._is_stopped:
                 self._is_called = False
                 try:
                     page = await self._reading.read(self.topic, self.last)
