@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -102,6 +103,30 @@ def leaves_tasks() -> Iterator[None]:
     """For tests that close a loop with tasks in it: asyncio logs that now, and not while a later test runs."""
     yield
     gc.collect()
+
+
+class Interrupt(BaseException):
+    """Raised by a signal handler, such as that of a test's timeout. Loops report it, and go on."""
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], type[BaseException]]:
+    """Interrupts a module's next call of a method of the running loop. Returns: the exception, which comes instead."""
+
+    def interrupt(method: str, module: str) -> type[BaseException]:
+        loop = asyncio.get_running_loop()
+        call = getattr(loop, method)
+
+        def interrupted(*args: object, **options: object) -> object:
+            if sys._getframe(1).f_globals["__name__"] != module:
+                return call(*args, **options)
+            setattr(loop, method, call)
+            raise Interrupt
+
+        monkeypatch.setattr(loop, method, interrupted)
+        return Interrupt
+
+    return interrupt
 
 
 def _reset(client: socket.socket) -> None:

@@ -115,8 +115,12 @@ class Listeners:
         loop = asyncio.get_running_loop()
         self._marked[key] = None
         if self._loop is not loop:
-            self._loop = loop
-            loop.call_soon(self._work, loop)
+            self._work_soon(loop)
+
+    def _work_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = None
+        loop.call_soon(self._work, loop)
+        self._loop = loop  # now that it is true: a signal handler may raise in between
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         """Call for up to the turn budget. The rest waits for the next iteration (I8)."""
@@ -128,7 +132,7 @@ class Listeners:
         finally:  # even after a KeyboardInterrupt
             if self._loop is loop:
                 if has_more:
-                    loop.call_soon(self._work, loop)
+                    self._work_soon(loop)
                 else:
                     self._loop = None
 
