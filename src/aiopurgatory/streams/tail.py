@@ -122,8 +122,8 @@ class Tail:
     def retry(self) -> None:
         """A listener cannot read older events: turn the listeners when the server can be read again."""
         if not self._is_owed:
-            self._is_owed = True
             self._loop.call_later(PAUSES[0] * (0.5 + random()), self.call)
+            self._is_owed = True
 
     def since(self, number: int, most: int) -> list[Event] | None:
         """Return the events after *number*, but at most *most*. None: the window does not reach back so far."""

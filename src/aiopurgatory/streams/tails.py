@@ -48,8 +48,9 @@ class Tails:
         #: Reads for listeners that are behind, by topic and number (S10).
         self._older: dict[tuple[str, int], _SharedRead] = {}
         self._turns: Final = asyncio.Semaphore(MAX_READS)
-        #: Tails still to be called, because everything is.
+        #: Tails still to be called, because everything is; and whether the loop is going to call _call_some().
         self._uncalled: list[Tail] = []
+        self._is_calling = False
         self.reads = self.abandoned = 0
 
     def __len__(self) -> int:
@@ -79,9 +80,8 @@ class Tails:
 
     def notify_all(self) -> None:
         """Something may have been committed to any topic. The tails are called over some loop iterations."""
-        is_calling = bool(self._uncalled)
         self._uncalled = list(self._tails.values())
-        if not is_calling:
+        if not self._is_calling:
             self._call_some()
 
     async def aclose(self) -> None:
@@ -133,10 +133,14 @@ class Tails:
             self.abandoned += made.version == write.commit.version
 
     def _call_some(self) -> None:
-        for _ in range(min(CALLS, len(self._uncalled))):
-            self._uncalled.pop().call()
-        if self._uncalled:
-            asyncio.get_running_loop().call_soon(self._call_some)
+        self._is_calling = False
+        try:
+            for _ in range(min(CALLS, len(self._uncalled))):
+                self._uncalled.pop().call()
+        finally:  # even after an exception of a signal handler
+            if self._uncalled:
+                asyncio.get_running_loop().call_soon(self._call_some)
+                self._is_calling = True
 
     async def _read_older(self, topic: str, after: int) -> Older | None:
         async with self._turns:
