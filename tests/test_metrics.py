@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import aiopurgatory
-from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError
+from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError, Statistics
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
@@ -351,6 +351,32 @@ async def test_shared_counters_of_a_purgatory_started_again_count_once(
         async with purgatory:
             purgatory.watch(Fetch(), ["key"]).force_complete()
     assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 2
+
+
+async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Failing(Purgatory):
+        __slots__ = ("fails",)
+
+        def statistics(self) -> Statistics:
+            if self.fails:
+                self.fails = False
+                raise OSError("the disk is full")
+            return super().statistics()
+
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr("aiopurgatory.metrics.processes.PUBLISH_INTERVAL", 0.01)
+    reported: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    registry = CollectorRegistry()
+    purgatory = Failing("fetch", observers=[Metrics(registry)])
+    purgatory.fails = False
+    async with purgatory:
+        purgatory.fails = True
+        await asyncio.sleep(0.05)
+        purgatory.watch(Fetch(), ["key"])
+        await asyncio.sleep(0.05)
+        assert [str(exc) for exc in reported] == ["the disk is full"]
+        assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
 
 
 # buses

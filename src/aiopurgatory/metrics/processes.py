@@ -79,9 +79,9 @@ class SharedMetrics:
                     self._instruments[family].labels(*labels).inc(-value)
 
     def _publish(self, subject: Subject) -> None:
-        self._move(subject)
         loop = asyncio.get_running_loop()
         self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject)
+        self._move(subject)  # it may raise, as when the disk is full
 
     def _move(self, subject: Subject) -> None:
         """Move each instrument by the change since the last time."""
