@@ -10,9 +10,11 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import hypothesis  # noqa: F401  (imported late, it would warn: it searches for referrers, and frozen ones are hidden)
 import pytest
@@ -103,6 +105,41 @@ def leaves_tasks() -> Iterator[None]:
     """For tests that close a loop with tasks in it: asyncio logs that now, and not while a later test runs."""
     yield
     gc.collect()
+
+
+class Session:
+    """An object of a request."""
+
+
+class Requests:
+    """Requests, each with a session in a context variable."""
+
+    def __init__(self) -> None:
+        self.session: ContextVar[Session | None] = ContextVar("session", default=None)
+
+    async def handle(self, work: Callable[[], Awaitable[object]]) -> ref[Session]:
+        """Await *work()* in a request. Returns: its session."""
+
+        async def handle() -> ref[Session]:
+            session = Session()
+            self.session.set(session)
+            await work()
+            return ref(session)
+
+        session = await asyncio.create_task(handle())
+        await asyncio.sleep(0)  # the loop lets go of the task
+        return session
+
+    def are_over(self, *sessions: ref[Session]) -> bool:
+        """Whether nothing keeps the *sessions*."""
+        gc.collect()
+        return not any(session() for session in sessions)
+
+
+@pytest.fixture
+def requests() -> Requests:
+    """What begins in a request, and outlives it, must neither see nor keep its context variables."""
+    return Requests()
 
 
 class Interrupt(BaseException):

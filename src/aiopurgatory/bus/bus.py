@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Hashable, Iterable
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -162,7 +163,8 @@ class Bus:
         self._rules = self._new_rules()
         self._handover = Handover(_TURN_BUDGET)
         self._reconnecting = reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
-        self._task = task = self._begin(loop, reconnecting)
+        # In an empty context: a request may call this, and the bus lives longer.
+        self._task = task = Context().run(self._begin, loop, reconnecting)
         self._is_open = self._is_observed = True
         try:
             self._tell(lambda observer: observer.opened(self))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from contextvars import Context
 from time import perf_counter
 from typing import Final, TypeAlias, final
 
@@ -119,7 +120,7 @@ class Listeners:
 
     def _work_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = None
-        loop.call_soon(self._work, loop)
+        loop.call_soon(self._work, loop, context=Context())  # not that of whoever marks the first key
         self._loop = loop  # now that it is true: a signal handler may raise in between
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
