@@ -191,3 +191,35 @@ async def test_calls_whose_sending_is_interrupted_all_fail() -> None:
     await called.aclose()
     gc.collect()
     assert [type(exc) for exc in reported] == [Interrupt]
+
+
+async def test_connection_of_a_first_request_does_not_keep_its_session(requests: Any) -> None:
+    server = FakeServer()
+    server.connecting.set()
+    called = Commands(server, 5.0)
+
+    async def call() -> None:
+        await called.call(None, "GET", "x")
+
+    session = await requests.handle(call)
+    waiting = called.call(None, "GET", "y")  # the timer goes on
+    assert requests.are_over(session)
+    await waiting
+    await called.aclose()
+
+
+async def test_connecting_sees_no_session_of_the_first_call(requests: Any) -> None:
+    seen = []
+
+    class Looking(FakeServer):
+        async def look_up(self) -> None:
+            seen.append(requests.session.get())
+
+    called = Commands(Looking(), 5.0)
+
+    async def call() -> None:
+        await called.call(None, "GET", "x")
+
+    await requests.handle(call)
+    assert seen == [None]
+    await called.aclose()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import Context
+from functools import partial
 from typing import Any, Final, final
 
 from redis import exceptions
@@ -62,7 +64,9 @@ class Commands:
         else:
             self._waiting.append((life, command, answer))
             if self._connecting is None:
-                self._connecting = self._loop.create_task(self._connect(), name="aiopurgatory log: Redis")
+                # In an empty context: the connection outlives the request that calls this.
+                begin = partial(self._loop.create_task, self._connect(), name="aiopurgatory log: Redis")
+                self._connecting = Context().run(begin)
         return answer
 
     async def aclose(self) -> None:
@@ -98,7 +102,7 @@ class Commands:
             self._owed.append((due, answer))
         wire.send(commands)
         if self._timer is None:
-            self._timer = self._loop.call_at(due, self._look)
+            self._timer = self._loop.call_at(due, self._look, context=Context())  # it sets the next one
 
     def _heard(self, found: Any) -> None:
         _, answer = self._owed.popleft()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import Context
 from typing import Any, Final, NamedTuple, final
 
 from ..errors import PurgatoryClosedError
@@ -93,8 +94,8 @@ class Tails:
         await self._tasks.aclose()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Begin a task of a tail."""
-        return self._tasks.begin(coroutine, name)
+        """Begin a task of a tail, in an empty context: it outlives the request of its first listener."""
+        return Context().run(self._tasks.begin, coroutine, name)
 
     async def read(self, topic: str, after: int) -> Page:
         """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
@@ -110,7 +111,8 @@ class Tails:
         key = topic, after
         shared = self._older.get(key)
         if shared is None or shared.task.done():
-            task = self._tasks.begin(self._read_older(topic, after), f"older events of {topic[:50]}")
+            read = self._read_older(topic, after)
+            task = Context().run(self._tasks.begin, read, f"older events of {topic[:50]}")
             shared = self._older[key] = _SharedRead(task)
         shared.readers += 1
         try:
