@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, Generic, final
 
@@ -186,7 +186,8 @@ class Reads(Generic[K]):
     def _begin_soon(self) -> None:
         """Begin calls on the next loop iteration: polls that are woken in this one share them."""
         if self._free > 0 and not self._is_beginning:
-            asyncio.get_running_loop().call_soon(self._begin)
+            # In an empty context: each call that ends begins the next, so that of the first poll would live on.
+            asyncio.get_running_loop().call_soon(self._begin, context=Context())
             self._is_beginning = True  # now that it is true: a signal handler may raise in between
 
     def _begin(self) -> None:
