@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -377,6 +378,21 @@ async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPa
         await asyncio.sleep(0.05)
         assert [str(exc) for exc in reported] == ["the disk is full"]
         assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
+
+
+async def test_shared_metrics_opened_in_a_request_do_not_keep_its_session(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, requests: Any
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    metrics = Metrics(CollectorRegistry())
+    async with Purgatory("fetch") as purgatory:
+
+        async def begin() -> None:
+            metrics.opened(purgatory)
+
+        session = await requests.handle(begin)
+        assert requests.are_over(session)
+        metrics.closed(purgatory)
 
 
 # buses

@@ -9,6 +9,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -206,8 +207,9 @@ class Journal(Recorder):
         self._loop = loop
         self._wake = asyncio.Event()
         self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
-        self._task = loop.create_task(self._run(), name="aiopurgatory-journal")
-        self._task.add_done_callback(self._ended)
+        # In an empty context: a request may call this, and the journal lives longer.
+        self._task = Context().run(loop.create_task, self._run(), name="aiopurgatory-journal")
+        self._task.add_done_callback(self._ended, context=Context())
         self._start_recording()
         for purgatory in self._open:
             self._snapshot(purgatory)
