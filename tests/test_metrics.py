@@ -356,7 +356,7 @@ async def test_shared_counters_of_a_purgatory_started_again_count_once(
 
 async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Failing(Purgatory):
-        __slots__ = ("fails",)
+        fails = False
 
         def statistics(self) -> Statistics:
             if self.fails:
@@ -370,7 +370,6 @@ async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPa
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
     registry = CollectorRegistry()
     purgatory = Failing("fetch", observers=[Metrics(registry)])
-    purgatory.fails = False
     async with purgatory:
         purgatory.fails = True
         await asyncio.sleep(0.05)

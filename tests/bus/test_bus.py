@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -352,10 +353,13 @@ async def test_link_cancelled_from_within_after_a_lost_cancellation_is_a_gap(
             monkeypatch.undo()
             raise asyncio.CancelledError
 
+        def has_gaps(number: int) -> bool:
+            return bus.statistics().gaps == number
+
         for gaps, fault in enumerate((lose, send), 1):
             monkeypatch.setattr("aiopurgatory.testing.bus._MemoryLink.send", fault)
             bus.publish("key")
-            await until(lambda gaps=gaps: bus.statistics().gaps == gaps, 5.0)
+            await until(partial(has_gaps, gaps), 5.0)
             monkeypatch.undo()
             await until(lambda: bus.statistics().connected or bus.statistics().error, 5.0)
         await asyncio.wait_for(bus.flush(), 5.0)
