@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -75,7 +75,7 @@ async def shielded(respond: Callable[[], Awaitable[int]]) -> int:
     return status
 
 
-Place = Callable[[Callable[[], Awaitable[int]]], Awaitable[int]]
+Place = Callable[[Callable[[], Awaitable[int]]], Coroutine[Any, Any, int]]
 
 
 @pytest.mark.parametrize("place", [swallowed, cleaning_up, shielded])
@@ -127,7 +127,12 @@ async def test_poll_of_a_log_in_a_cancelled_task_ends_499(place: Place) -> None:
     async with MemoryLog() as log:
         after = await log.append("topic", "first")
         route = LongPollRoute(log)
-        scope = {"type": "http", "method": "GET", "query_string": b"after=" + after.encode(), "headers": []}
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": "GET",
+            "query_string": b"after=" + after.encode(),
+            "headers": [],
+        }
         scope |= {"path_params": {"topic": "topic"}, "path": "/topic"}
 
         async def respond() -> int:
