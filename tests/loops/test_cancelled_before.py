@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -29,10 +30,8 @@ async def follow(purgatory: Purgatory) -> str:
 
 
 async def wait_until(purgatory: Purgatory) -> str:
-    try:
+    with suppress(PurgatoryClosedError):
         await purgatory.wait_until(never_read, ["key"], timeout=None)
-    except PurgatoryClosedError:
-        pass
     return "closed"
 
 
@@ -64,16 +63,20 @@ def expected(end: End) -> str:
 
 
 async def test_read_in_a_finally_after_a_timeout_ends(purgatory: Purgatory, wait: Wait, end: End) -> None:
-    found = None
-    with pytest.raises(TimeoutError):
+    found: list[object] = []
+
+    async def clean_up_late() -> None:
         async with asyncio.timeout(0):
             try:
                 await asyncio.Event().wait()
             finally:
-                found = await ended(wait, purgatory, end)
+                found.append(await ended(wait, purgatory, end))
+
+    with pytest.raises(TimeoutError):
+        await clean_up_late()
     task = asyncio.current_task()
     assert task is not None
-    assert (found, task.cancelling()) == (expected(end), 0)
+    assert (found, task.cancelling()) == ([expected(end)], 0)
 
 
 async def test_read_in_a_shielded_clean_up_ends(purgatory: Purgatory, wait: Wait, end: End) -> None:
@@ -92,10 +95,8 @@ async def test_read_in_a_shielded_clean_up_ends(purgatory: Purgatory, wait: Wait
 
 async def test_read_after_a_swallowed_cancellation_ends(purgatory: Purgatory, wait: Wait, end: End) -> None:
     async def main() -> object:
-        try:
+        with suppress(asyncio.CancelledError):  # as many libraries do: without uncancel()
             await asyncio.Event().wait()
-        except asyncio.CancelledError:  # as many libraries do: without uncancel()
-            pass
         return await ended(wait, purgatory, end)
 
     task = asyncio.create_task(main())
@@ -117,10 +118,8 @@ async def test_scope_and_end_in_one_iteration_leave_nothing(
 
     with anyio.CancelScope() as scope:
         loop.call_soon(loop.call_soon, both)
-        try:
+        with suppress(LeaderLostError):
             await wait(purgatory)
-        except LeaderLostError:
-            pass
     await asyncio.sleep(0)
     task = asyncio.current_task()
     assert task is not None

@@ -61,7 +61,7 @@ class Follower(AwaitableOperation):
         #: A task asks for the next value; and reads.
         self._is_busy = False
         self._is_reading = False
-        #: The task that reads, or did last; how often it was being cancelled when that read began; and the task that was
+        #: The task that reads, or did last; its count of cancellations when that read began; and the task that was
         #: interrupted in a read.
         self._task: Any = None
         self._cancelling = 0
