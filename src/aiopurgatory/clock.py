@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from contextvars import copy_context
 from typing import Protocol
 
 
@@ -43,10 +42,8 @@ class LoopClock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # The clock task's context, not that of code that happens to arm it: hooks see the same variables either way.
-        self._context = copy_context()
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
         # Rounded up to whole milliseconds: uvloop would round to the nearest one, fire early and then spin for the last
         # fraction. On asyncio nothing is lost: its selector waits in milliseconds.
-        return self._loop.call_at(math.ceil(round(when * 1e3, 3)) / 1e3, callback, context=self._context)
+        return self._loop.call_at(math.ceil(round(when * 1e3, 3)) / 1e3, callback)
