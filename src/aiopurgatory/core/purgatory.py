@@ -62,7 +62,9 @@ class Parts:
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)
         self.purging: Final = Purging(purge_interval, self.loop, self.alarm, self.watchers)
         self.misses: Final = Misses(self.loop, self.watchers, warn, is_debug)
-        self.checks: Final = KeyChecks(self.loop, self.alarm, self.watchers, self.misses, purge_interval > 0)
+        self.checks: Final = KeyChecks(
+            self.loop, self.alarm, self.watchers, self.misses, purge_interval > 0, turn_budget
+        )
         self.iteration: Final = Iteration(turn_budget, self.loop, self.deadlines, self.checks, self.purging)
         unawaited = Unawaited(self.loop, turn_budget)
         self.parking: Final = Parking(
