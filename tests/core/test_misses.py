@@ -413,7 +413,7 @@ class Ping(DelayedOperation[None]):
         return False
 
 
-CHECKS: dict[str, Callable[[Purgatory], object]] = {
+STARTS: dict[str, Callable[[Purgatory], object]] = {
     "watch": lambda purgatory: None,
     "check_and_complete": lambda purgatory: purgatory.check_and_complete("a"),
     "check_all": Purgatory.check_all,
@@ -423,7 +423,7 @@ CHECKS: dict[str, Callable[[Purgatory], object]] = {
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize("check", STARTS.values(), ids=STARTS)
 @pytest.mark.parametrize("keys", ["aa", "ab"], ids=["its own key", "each other's"])
 async def test_checks_without_end_let_the_loop_turn(
     purgatory: Purgatory, warned: Callable[[], list[str]], keys: str, check: Callable[[Purgatory], object]
