@@ -440,6 +440,9 @@ class Purgatory(SyncPurgatory):
     def notify_threadsafe(self, key: Hashable) -> None:
         """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.
 
+        A handler of ``signal.signal()`` may call it, too. If an exception interrupts the call, as Ctrl-C does, that key
+        may be lost, but no other.
+
         Raises: TypeError: *key* is not hashable.
         """
         require_hashable("key", key)  # here, not in the loop
