@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 
@@ -117,7 +118,7 @@ async def test_stall_event_that_arrived_in_time_wins(
 async def test_stall_heartbeats_in_the_sockets_keep_every_member(stalled: Purgatory, stalling: StallingClock) -> None:
     missed: list[int] = []
     beats = Heartbeats(stalled, "group", timeout=1.0, on_missed=missed.append)
-    clients = [Client(lambda number=number: beats.beat(number)) for number in range(20)]
+    clients = [Client(partial(beats.beat, number)) for number in range(20)]
     for client in clients:
         await client.__aenter__()
         client.here.send(b"beat\n")

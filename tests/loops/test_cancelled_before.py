@@ -24,7 +24,7 @@ async def never_read(since: object = None) -> None:
 
 
 async def follow(purgatory: Purgatory) -> str:
-    async for _ in purgatory.follow(["key"], never_read):  # type: ignore[var-annotated]
+    async for _ in purgatory.follow(["key"], never_read):
         pass
     return "closed"
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -39,7 +40,6 @@ class Interruption:
         self.handler = handler
         self.before = ""
 
-    @property
     def has_come(self) -> bool:
         return self.left < 0
 
@@ -53,16 +53,16 @@ class Interruption:
             sys.settrace(before)
 
     def _enter(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename != module.__file__ or self.has_come:
+        if frame.f_code.co_filename != module.__file__ or self.has_come():
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._instruction
 
     def _instruction(self, frame: FrameType, event: str, _: object) -> Any:
-        if event == "opcode" and not self.has_come:
+        if event == "opcode" and not self.has_come():
             before, self.before = self.before, dis.opname[frame.f_code.co_code[frame.f_lasti]]
             self.left -= before.startswith(CHECKED)
-            if self.has_come:
+            if self.has_come():
                 self.handler()
         return self._instruction
 
@@ -77,12 +77,12 @@ async def test_threadsafe_from_a_signal_handler_is_never_lost(purgatory: Purgato
             purgatory.notify_threadsafe("signal")
 
         interruption = Interruption(number, handle)
-        waiting = asyncio.create_task(purgatory.wait_for(lambda flag=flag: len(flag), ["signal"], timeout=None))
+        waiting = asyncio.create_task(purgatory.wait_for(partial(len, flag), ["signal"], timeout=None))
         await turns(1)
         with interruption.armed():
             purgatory.notify_threadsafe("other")
             await turns(5)
-        if not interruption.has_come:
+        if not interruption.has_come():
             waiting.cancel()
             break
         await turns(5)
@@ -121,7 +121,7 @@ def test_threadsafe_interrupted_by_an_exception_is_not_mute() -> None:
                     purgatory.notify_threadsafe("other")
             except Alarm:
                 pass
-            if not interruption.has_come:
+            if not interruption.has_come():
                 break
             waiting = asyncio.run_coroutine_threadsafe(wait(), loop)
             asyncio.run_coroutine_threadsafe(turns(5), loop).result(10)
