@@ -60,9 +60,9 @@ test-forms: test-interpreted test-compiled  ## test the interpreted and the comp
 ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,crowds.py events_answer_served.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
-SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
+SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves, start their own processes, or read the sources: once is enough.
-SLOW_AND_NOT_COMPILED := tests/broker tests/bus tests/pipeline tests/streams \
+SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams \
 	$(addprefix tests/test_,built_docs.py conftest.py docs.py layering.py release.py) \
 	$(addprefix tests/web/,inspector test_events_browser.py test_logs_browser.py)
 
@@ -122,8 +122,9 @@ test-examples: $(READY) programs  ## test the examples, the demos and the benchm
 test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 10 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams tests/examples $(ARGS)
 
-test-broker: $(READY) other-clients  ## test the example broker with more clients, and under crowds, noise and churn: 3 minutes
-	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
+test-broker: $(READY) other-clients  ## test the example broker with clients in five languages, and under crowds, noise and churn: 5 minutes
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "not slow" -n 3 examples/broker/tests $(ARGS)
+	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m slow --timeout 300 examples/broker/tests $(ARGS)
 
 # Kafka clients of other languages. npm's versions are pinned in package-lock.json, the others are Debian 12's: kcat 1.7.1,
 # sarama 1.22.1 on Go 1.19. The Java client 3.9.0 is part of a wheel. One that cannot be installed is not tested. Debian's Node
@@ -132,7 +133,7 @@ CLIENTS := $(BUILD)/clients
 other-clients: PROGRAMS := kcat go javac
 other-clients: PACKAGES := kcat golang-go golang-github-shopify-sarama-dev default-jdk-headless
 other-clients: programs  ## install Kafka clients in Java, JavaScript, C and Go, to test the example broker with
-	@mkdir -p $(CLIENTS) && cp -p tests/broker/other_clients/* $(CLIENTS)
+	@mkdir -p $(CLIENTS) && cp -p examples/broker/tests/other_clients/* $(CLIENTS)
 	@cd $(CLIENTS) && { [ node_modules/.package-lock.json -nt package-lock.json ] \
 	  || npm ci --cache npm-cache --ignore-scripts --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >npm.log 2>&1 \
 	  || echo "Not tested with kafkajs and @platformatic/kafka: npm failed. See $(CLIENTS)/npm.log."; }

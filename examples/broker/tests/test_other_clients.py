@@ -15,17 +15,16 @@ from typing import Final
 
 import pytest
 
-from .inside import ROOT
-from .served import PATIENCE, Served
+from .served import PATIENCE, ROOT, Served
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
 #: What `make other-clients` has installed.
 CLIENTS: Final = Path(os.environ.get("OTHER_CLIENTS", ROOT / "build/clients"))
 COMMANDS: Final = {
     "kafkajs": ["node", f"{CLIENTS}/kafkajs.mjs"],
     "platformatic": ["node", f"{CLIENTS}/platformatic.mjs"],
-    "kcat": ["sh", str(ROOT / "tests/broker/other_clients/kcat.sh")],
+    "kcat": ["sh", str(Path(__file__).with_name("other_clients") / "kcat.sh")],
     "sarama": [f"{CLIENTS}/sarama"],
     "java": ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{CLIENTS}:{CLIENTS}/jars/*", "Java"],
 }
