@@ -19,7 +19,7 @@ from .served import PATIENCE, ROOT, Served
 
 pytestmark = pytest.mark.slow
 
-#: What `make other-clients` has installed.
+#: What `make test-broker` has installed.
 CLIENTS: Final = Path(os.environ.get("OTHER_CLIENTS", ROOT / "build/clients"))
 COMMANDS: Final = {
     "kafkajs": ["node", f"{CLIENTS}/kafkajs.mjs"],
@@ -48,7 +48,7 @@ class Client:
 
     def __init__(self, name: str, address: str, topic: str) -> None:
         if not Path(NEEDS[name]).exists():
-            pytest.skip(f"{NEEDS[name]} is missing: make other-clients")
+            pytest.skip(f"{NEEDS[name]} is missing: make test-broker")
         if name == "platformatic" and node_version() < 20:
             pytest.skip("@platformatic/kafka needs Node 20 or newer")
         self._command = [*COMMANDS[name], address, topic]
