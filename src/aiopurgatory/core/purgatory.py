@@ -336,7 +336,7 @@ class SyncPurgatory:
         Raises:
             TypeError: *delay* is not a number.
             ValueError: *delay* is NaN.
-            RuntimeError: raised by the block if the purgatory is not started, or belongs to another loop.
+            RuntimeError: the purgatory was never started. Raised by the block: it belongs to another loop.
             PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it.
 
         Cost: O(levels) to enter, O(1) to leave.
@@ -348,6 +348,8 @@ class SyncPurgatory:
 
         Args: when: the deadline in seconds, by the purgatory's clock, which is ``time.monotonic()`` unless it was given
             another. None: no limit.
+
+        Raises: as timeout().
         """
         return Timeout(self._parking, when, True)
 
