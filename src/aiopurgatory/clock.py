@@ -1,4 +1,4 @@
-"""Clocks: they tell the time and wake the clock task."""
+"""Clocks tell the time and wake the clock task. Also: the event loop that runs here, or why none does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Protocol
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running event loop. Raises: RuntimeError: there is none, or only that of trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "no running event loop of asyncio: aiopurgatory needs asyncio or uvloop, and does not run on trio; with "
+            "AnyIO, use its asyncio backend: anyio.run(main, backend='asyncio')"
+        ) from None
 
 
 class ClockHandle(Protocol):
@@ -42,7 +53,7 @@ class LoopClock:
     time = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         # The clock task's context, not that of code that happens to arm it: hooks see the same variables either way.
         self._context = copy_context()
 

@@ -27,7 +27,7 @@ from .arguments import (
     require_settings,
     require_text,
 )
-from .clock import Clock, LoopClock
+from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
 from .core.nanoseconds import NS
 from .core.observer import Observer, checked_observers
@@ -148,9 +148,9 @@ class Purgatory(SyncPurgatory):
 
         If the loop it ran in was closed without cancelling its tasks, this calls close() first.
 
-        Raises: RuntimeError: it runs in another loop, or was started before a fork.
+        Raises: RuntimeError: it runs in another loop, was started before a fork, or is started on trio.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self.is_open and self._parts.loop.running is loop:
             return
         if self.is_open and self._parts.loop.running.is_closed():

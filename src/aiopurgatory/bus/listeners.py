@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Final, TypeAlias, final
 
 from ..arguments import require_plain_function, require_seconds
+from ..clock import running_loop
 from ..core.kit import checked_keys
 
 Callback: TypeAlias = Callable[[Hashable], object]
@@ -112,7 +113,7 @@ class Listeners:
         listener.keys = ()
 
     def _mark(self, key: Hashable) -> None:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         self._marked[key] = None
         if self._loop is not loop:
             self._loop = loop

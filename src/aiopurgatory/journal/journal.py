@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments import require, require_int, require_seconds, require_text
+from ..clock import running_loop
 from ..core.kit import Outcome, purge_interval_of, timer_of
 from ..purgatory import Purgatory
 from .rows import OUTCOMES, Recorder, shown
@@ -167,7 +168,7 @@ class Journal(Recorder):
             RuntimeError: it runs in another loop.
             OSError: the folder cannot be made.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._is_recording and self._loop is not None and not self._loop.is_closed():
             if self._loop is not loop:
                 raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
