@@ -366,6 +366,8 @@ async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: P
         ({"rows_per_file": 1.5}, "rows_per_file must be an int, got 1.5"),
         ({"salt": "x"}, "salt must be bytes, got 'x'"),
         ({"name": None}, "name must be a str, got None"),
+        ({"name": ""}, "name must have 1 to 255 bytes of UTF-8, got ''; leave it out for a default"),
+        ({"name": "\ud800"}, "name must be text without surrogates, got '.ud800'"),
     ],
 )
 def test_bad_argument_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

@@ -7,6 +7,10 @@ from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from math import inf
 from types import CoroutineType
+from typing import Final
+
+#: Bytes of UTF-8 in a name. The pipeline quarantines a journal's rows of a purgatory with a longer or an empty one.
+LONGEST_NAME: Final = 255
 
 
 def require(holds: bool, parameter: str, rule: str, value: object) -> None:
@@ -49,6 +53,18 @@ def require_text(parameter: str, value: object) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{parameter} must be text without surrogates, got {value!r}") from None
+
+
+def require_name(parameter: str, value: object) -> None:
+    """Check a name that labels statistics, metrics and the rows of a journal.
+
+    Raises: TypeError: *value* is not a str; ValueError: it does not have 1 to 255 bytes of UTF-8.
+    """
+    require_text(parameter, value)
+    size = len(str(value).encode())
+    if not 1 <= size <= LONGEST_NAME:
+        got = f"{size:,}; choose a shorter one" if size else "''; leave it out for a default"
+        raise ValueError(f"{parameter} must have 1 to {LONGEST_NAME} bytes of UTF-8, got {got}")
 
 
 def unhashable(parameter: str, key: object, exc: TypeError) -> TypeError:

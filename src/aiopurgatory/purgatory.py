@@ -21,11 +21,11 @@ from .arguments import (
     require_hashable,
     require_int,
     require_methods,
+    require_name,
     require_not_coroutine,
     require_plain_function,
     require_seconds,
     require_settings,
-    require_text,
 )
 from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
@@ -78,7 +78,7 @@ class Purgatory(SyncPurgatory):
     notify_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
 
     Args:
-        name: shown in messages and metrics (default: "default").
+        name: shown in messages and metrics: 1 to 255 bytes of UTF-8 (default: "default").
         tick: seconds; each timeout is rounded up to it, once (default: 0.001). A coarser one makes fewer wake-ups.
         wheel_size: buckets per level of the timing wheel, >= 2 (default: 20, as Kafka's). More make fewer levels.
         purge_interval: when to drop an ended operation's entries under its other keys. 0 (default): at once. N: in one
@@ -118,7 +118,7 @@ class Purgatory(SyncPurgatory):
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        require_text("name", name)
+        require_name("name", name)
         require_settings(tick, wheel_size, purge_interval)
         if max_pending is not None:
             require_int("max_pending", max_pending, 1)

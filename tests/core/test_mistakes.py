@@ -350,6 +350,15 @@ def test_init_name_that_no_scrape_can_show_raises_value_error(name: str) -> None
         Purgatory(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "got"), [("", "''; leave it out for a default"), ("\u00e9" * 128, "256; choose a shorter one")]
+)
+def test_init_name_that_no_journal_can_keep_raises_value_error(name: str, got: str) -> None:
+    with pytest.raises(ValueError, match=f"^name must have 1 to 255 bytes of UTF-8, got {got}$"):
+        Purgatory(name)
+    assert Purgatory("n" * 255).name == "n" * 255
+
+
 @pytest.mark.parametrize("name", [None, 7, b"fetch"])
 def test_init_name_that_is_no_str_raises_type_error(name: Any) -> None:
     with pytest.raises(TypeError, match=f"^name must be a str, got {re.escape(repr(name))}$"):

@@ -22,7 +22,7 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arguments import require, require_int, require_seconds, require_text
+from ..arguments import require, require_int, require_name, require_seconds
 from ..clock import running_loop
 from ..core.kit import Outcome, purge_interval_of, timer_of
 from ..purgatory import Purgatory
@@ -99,8 +99,7 @@ class Journal(Recorder):
             written.
         seconds_per_file: maximum time until a file is written, in seconds (default: 60).
         snapshot_seconds: time between two snapshots of statistics(), in seconds (default: 10).
-
-        name: shown in messages and in statistics() (default: "journal").
+        name: shown in messages and in statistics(): 1 to 255 bytes of UTF-8 (default: "journal").
 
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
 
@@ -131,7 +130,7 @@ class Journal(Recorder):
             raise TypeError(f"salt must be bytes, got {salt!r}")
         if len(salt) > 64:
             raise ValueError(f"salt must be <= 64 bytes, got {len(salt)}")
-        require_text("name", name)
+        require_name("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
         functions = (self._hash_of, self._number_of, self._wake_writer, self._warn_not_open)
         super().__init__(rows_per_file, shares, keep_keys, time.time, *functions)

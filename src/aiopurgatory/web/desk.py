@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from typing import Any, Final, SupportsIndex, final
 
-from ..arguments import require_hashable, require_text
+from ..arguments import require_hashable, require_name
 from ..clock import running_loop
 from ..core.kit import (
     ALL,
@@ -55,7 +55,7 @@ class Desk:
         stop_signals: bool,
     ) -> None:
         if name is not None:
-            require_text("name", name)
+            require_name("name", name)
         if not isinstance(stop_signals, bool):
             raise TypeError(f"stop_signals must be a bool, got {stop_signals!r}")
         self.purgatory: Final = purgatory
