@@ -9,10 +9,9 @@ from math import inf
 from random import random
 from typing import Any, Final, TypeVar, final
 
-from .arguments import require_not_coroutine
+from .arguments import described, require_not_coroutine
 from .core.checks import NO_CHECK
 from .core.endings import expire_read
-from .core.faults import described
 from .core.operation import begin_last_read, end_checked, is_due, mark_retrieved, owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
@@ -64,7 +63,7 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
     errors: tuple[Any, ...] = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     for kind in errors:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {retry_on!r}")
+            raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {described(retry_on)}")
     return errors
 
 
@@ -198,7 +197,9 @@ async def awaited(read: Callable[[], Awaitable[R | None]]) -> R | None:
     """Await *read()*. Raises: TypeError: it returned something else than an awaitable."""
     reading = read()
     if not isinstance(reading, Awaitable):
-        raise TypeError(f"read must be an async def, or return an awaitable; it returned {reading!r}; use wait_for()")
+        raise TypeError(
+            f"read must be an async def, or return an awaitable; it returned {described(reading)}; use wait_for()"
+        )
     return await reading
 
 

@@ -135,7 +135,7 @@ async def test_timeout_before_the_first_start_is_refused(
 ) -> None:
     purgatory = Purgatory("fetch")
     for seconds in (5.0, 0.0, None):
-        with pytest.raises(RuntimeError, match=r"^purgatory 'fetch' is not started; use 'async with' or await start\(\)"):
+        with pytest.raises(RuntimeError, match=r"^purgatory 'fetch' is not started; use 'async with' "):
             make(purgatory, seconds)
     async with purgatory, make(purgatory, None):
         await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from ..arguments import unhashable
+from ..arguments import described, unhashable
 from ..statistics import Statistics
 from .checks import ALL, KeyChecks
 from .deadlines import AWAKE, ClockAlarm, Deadlines
@@ -382,7 +382,7 @@ def parts_of(purgatory: SyncPurgatory) -> Parts:
 
 def checked_limit(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise TypeError(f"limit must be an int >= 1, or None, got {limit!r}")
+        raise TypeError(f"limit must be an int >= 1, or None, got {described(limit)}")
     if limit < 1:
         raise ValueError(f"limit must be an int >= 1, or None, got {limit!r}")
     return min(limit, ALL)
