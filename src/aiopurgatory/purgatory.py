@@ -44,6 +44,7 @@ from .waits import (
     awaited,
     checked_errors,
     hint_of,
+    is_found,
     read_until,
     still_false,
 )
@@ -240,18 +241,20 @@ class Purgatory(SyncPurgatory):
 
         A predicate that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
         *on_undelivered*: if the task is cancelled in the loop iteration in which the predicate becomes true, the value
-        would be lost.
+        would be lost. With it, 0, "" and {} are values, and only None and False mean that there is none yet. So do not
+        write ``queue and queue.popleft()``, which returns the empty queue.
 
         Args:
             predicate: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value,
-                return it in a tuple. Called when the keys are watched, at each check of one of them, and a last time
-                at the deadline.
+                return it in a tuple, or pass *on_undelivered*. Called when the keys are watched, at each check of one
+                of them, and a last time at the deadline.
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: call *predicate* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
+                Then, false data is a value, too.
             default: returned at the deadline. Left out (default): DeadlineError is raised.
 
-        Returns: the first true value.
+        Returns: the first true value; with *on_undelivered*, the first that is neither None nor False.
 
         Raises:
             DeadlineError: *predicate* was still false at the deadline. It is a TimeoutError.
@@ -264,7 +267,7 @@ class Purgatory(SyncPurgatory):
         if isinstance(timeout, (int, float)) and timeout <= 0:
             value = predicate()
             require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
-            if value:
+            if is_found(value, on_undelivered is not None):
                 return value
             text = f"the predicate was false, and there was no time to wait: {timeout} s"
             return at_deadline(default, text + hint_of(value))

@@ -80,8 +80,17 @@ def hint_of(value: object) -> str:
     return f"; it returned {described(value)}, which counts as false; if that is a result, return it in a tuple"
 
 
+def is_found(value: object, hands_out: bool) -> bool:
+    """Return whether *value*, of a predicate, is what is waited for.
+
+    Args: hands_out: the predicate takes the value from somewhere, so 0, "" and {} are values, too. To count them as
+        false would lose them.
+    """
+    return value is not None and value is not False and (hands_out or bool(value))
+
+
 class PredicateWait(DelayedOperation[R]):
-    """Waits until *predicate* is true; calls it on each check."""
+    """Waits until *predicate* returns a value; calls it on each check. Args: put_back: makes it a hand-out."""
 
     __slots__ = ("_predicate", "_put_back", "_value")
 
@@ -100,7 +109,13 @@ class PredicateWait(DelayedOperation[R]):
             return False
         self._value = value
         require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
-        return bool(value) and self.force_complete()
+        if not is_found(value, self._put_back is not None):
+            return False
+        if self.force_complete():
+            return True
+        if self._put_back is not None:  # the predicate itself has ended the wait, as by cancelling its task
+            self._put_back(value)
+        return False
 
     def on_complete(self) -> R:
         value: R = self._value
