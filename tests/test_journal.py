@@ -207,6 +207,14 @@ async def test_key_that_cannot_be_shown_keeps_its_row(
     assert "of the class tuple raised ValueError('no'); rows have the text ('orders', <Hostile>)" in texts[1]
 
 
+async def test_kind_that_is_no_valid_utf8_keeps_its_row(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal, Purgatory(observers=[journal]) as purgatory:
+        for name in ("Fetch", "a\ud800"):
+            purgatory.watch(type("Kind", (Fetch,), {"__qualname__": name})(), ["key"]).force_complete()
+    assert [row["kind"] for row in rows(tmp_path)] == ["Fetch", r"a\ud800"]
+    assert journal.statistics().dropped == 0
+
+
 class Fragile:
     """Equal to none of the others, until it breaks."""
 

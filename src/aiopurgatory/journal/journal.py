@@ -251,7 +251,8 @@ class Journal(Recorder):
         return found
 
     def _number_of(self, purgatory: str, kind: type) -> int:
-        return self._series.setdefault((purgatory, kind.__qualname__), len(self._series))
+        name = kind.__qualname__.encode(errors="backslashreplace").decode()  # surrogates would fail the whole file
+        return self._series.setdefault((purgatory, name), len(self._series))
 
     def _wake_writer(self) -> None:
         if self._wake is not None:
