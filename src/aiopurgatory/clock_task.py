@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 
-from .clock import Clock
+from .clock import Clock, ClockHandle
 from .core.deadlines import AWAKE
 from .core.purgatory import Parts
 
@@ -13,26 +14,30 @@ from .core.purgatory import Parts
 class ClockTask:
     """The event-loop task of the purgatory made of *parts*.
 
+    All its work runs in an empty context: start(), or the watch() that arms the clock, may be called in a request. Its
+    variables concern no other operation, and its objects must not live as long as the purgatory.
+
     Args: ended: called if the task dies or ends without stop(), with this object and the exception (or None).
     """
 
-    __slots__ = ("__weakref__", "_ended", "_parts", "_sleep", "_stopped", "_task")
+    __slots__ = ("__weakref__", "_clock", "_ended", "_parts", "_sleep", "_stopped", "_task")
 
     def __init__(self, parts: Parts, clock: Clock, ended: Callable[[ClockTask, BaseException | None], object]) -> None:
         self._parts = parts
+        self._clock = clock
         self._ended: Callable[[ClockTask, BaseException | None], object] | None = ended
         self._stopped = False
         self._sleep: asyncio.Future[None] | None = None
         loop = asyncio.get_running_loop()
-        parts.alarm.connect(clock.call_at, self.ring, self.wake)
+        parts.alarm.connect(self._call_at, self.ring, self.wake)
         run = self._run(loop)
         try:
-            self._task = loop.create_task(run, name=f"aiopurgatory-clock-{parts.loop.name}")
+            self._task = loop.create_task(run, name=f"aiopurgatory-clock-{parts.loop.name}", context=Context())
         except BaseException:
             run.close()
             raise
         # However it ends: cancelled before its first step, too.
-        self._task.add_done_callback(self._done)
+        self._task.add_done_callback(self._done, context=Context())
 
     def ring(self) -> None:
         """Called by the alarm: do the task's work now. Waking the task instead would take two loop iterations."""
@@ -41,7 +46,7 @@ class ClockTask:
         if sleep is None or sleep.done():
             return
         try:
-            more = self._parts.iteration.run()
+            more = self._work()
         except BaseException as exc:
             if not sleep.done():
                 sleep.set_exception(exc)
@@ -74,10 +79,17 @@ class ClockTask:
         asleep = self._sleep is not None and not self._sleep.done()
         return self._stopped or (asleep and self._parts.alarm.until != AWAKE)
 
+    def _work(self) -> bool:
+        # A new context each time: what a hook sets there concerns no later one.
+        return Context().run(self._parts.iteration.run)
+
+    def _call_at(self, when: float, callback: Callable[[], object]) -> ClockHandle:
+        return Context().run(self._clock.call_at, when, callback)
+
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stopped:
             self._parts.alarm.stay_awake()
-            if self._parts.iteration.run():
+            if self._work():
                 await asyncio.sleep(0)  # I8: let the loop run
             elif not self._stopped:
                 self._sleep = sleep = loop.create_future()

@@ -34,13 +34,15 @@ class Handover:
         """Call *check* with *key* in *loop*, soon."""
         with self._lock:
             self._keys[key] = None
-            first, self._is_coming = not self._is_coming, True
-        if first:
+            if self._is_coming:
+                return
             try:
                 loop.call_soon_threadsafe(self._take, loop, check)
             except RuntimeError:
                 if not loop.is_closed():
                     raise
+            # After the call that it promises: if that is interrupted, as by Ctrl-C, the next put() makes it.
+            self._is_coming = True
 
     def _take(self, loop: asyncio.AbstractEventLoop, check: Callable[[Hashable], object]) -> None:
         """Call *check* with each key, the oldest first. Keys beyond the budget wait for the next iteration (I8)."""
@@ -63,8 +65,11 @@ class Handover:
     def _has_more(self) -> bool:
         if not self._taken:
             with self._lock:
+                # First: a signal handler may call put() between any two of these statements.
+                self._is_coming = False
                 keys, self._keys = self._keys, {}
-                self._is_coming = bool(keys)
-            self._taken.extend(keys)
-            self._taken.reverse()
+                self._taken.extend(keys)
+                self._taken.reverse()
+                if keys:
+                    self._is_coming = True
         return bool(self._taken)

@@ -192,20 +192,54 @@ async def test_clock_handle_keeps_no_context_alive() -> None:
             gc.enable()
 
 
-async def test_hooks_see_the_context_variables_of_start() -> None:
-    variable: ContextVar[str] = ContextVar("variable", default="")
+@pytest.mark.parametrize("how", ["deadline", "notify", "notify_threadsafe"])
+async def test_hooks_see_no_context_variables_of_others(how: str) -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="nobody")
     seen: list[str] = []
 
     class Looking(Waiting):
-        def on_expiration(self) -> None:
+        def on_complete(self) -> str:
             seen.append(variable.get())
+            variable.set("the hook before")
+            return ""
 
-    async def request(purgatory: Purgatory, timeout: float) -> None:
-        variable.set("of a request")
-        await purgatory.watch(Looking(timeout), ["key"])
+    async def request(user: str, op: Looking) -> None:
+        variable.set(user)
+        await purgatory.start()
+        if how == "deadline":
+            await purgatory.watch(op, ["key"])
+            return
+        purgatory.watch(op, ["key"])
+        op.ready = True
+        getattr(purgatory, how)("key")
+        await op
 
-    variable.set("of start")
-    async with Purgatory() as purgatory:
-        variable.set("of later")
-        await asyncio.gather(*(request(purgatory, timeout) for timeout in (0.0, 0.002, 0.004)))
-    assert seen == ["of start"] * 3
+    purgatory = Purgatory()
+    for user in ("Ann", "Bob"):
+        await asyncio.create_task(request(user, Looking(0.002 if how == "deadline" else None)))
+    await purgatory.aclose()
+    assert seen == ["nobody", "nobody"]
+
+
+@pytest.mark.parametrize("timeout", [None, 3600.0])
+async def test_start_in_a_request_keeps_nothing_of_it(timeout: float | None) -> None:
+    class Session:
+        pass
+
+    variable: ContextVar[Session] = ContextVar("variable")
+
+    async def request() -> ref[Session]:
+        session = Session()
+        variable.set(session)
+        await purgatory.start()
+        purgatory.watch(Waiting(timeout), ["key"])
+        purgatory.notify_threadsafe("key")
+        return ref(session)
+
+    purgatory = Purgatory()
+    session = await asyncio.create_task(request())
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert purgatory.num_delayed == 1
+    assert session() is None
+    await purgatory.aclose()

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -108,6 +109,55 @@ async def test_close_ends_blocks_with_purgatory_closed_error() -> None:
     await purgatory.aclose()
 
 
+async def test_close_in_its_own_block_cancels_no_later_await() -> None:
+    purgatory, task = Purgatory(), asyncio.current_task()
+    await purgatory.start()
+    async with purgatory.timeout(30.0):
+        purgatory.close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_close_in_its_own_block_ends_the_next_await(is_restarted: bool) -> None:
+    purgatory, task = Purgatory("fetch"), asyncio.current_task()
+    await purgatory.start()
+
+    async def close_and_wait() -> None:
+        async with purgatory.timeout(30.0) as block:
+            purgatory.close()
+            if is_restarted:
+                await purgatory.start()
+                block.reschedule(block.when())
+            else:
+                with pytest.raises(PurgatoryClosedError):
+                    block.reschedule(block.when())
+            await asyncio.Event().wait()
+
+    with pytest.raises(PurgatoryClosedError, match="purgatory 'fetch' was closed"):
+        await close_and_wait()
+    assert task is not None
+    assert (task.cancelling(), purgatory.statistics().timeouts) == (0, 0)
+    check_invariants(purgatory)
+    await purgatory.aclose()
+
+
+async def test_close_in_an_inner_block_ends_the_outer_await() -> None:
+    purgatory = Purgatory("fetch")
+    await purgatory.start()
+
+    async def nested() -> None:
+        async with purgatory.timeout(30.0):
+            async with purgatory.timeout(20.0):
+                purgatory.close()
+            await asyncio.Event().wait()
+
+    with pytest.raises(PurgatoryClosedError, match="purgatory 'fetch' was closed"):
+        await nested()
+
+
 async def test_close_during_a_cancelled_block_changes_nothing() -> None:
     purgatory = Purgatory()
     await purgatory.start()
@@ -126,6 +176,32 @@ async def test_block_of_a_purgatory_not_open_is_refused(is_closed: bool) -> None
         await purgatory.aclose()
     with pytest.raises(PurgatoryClosedError if is_closed else RuntimeError):
         await sleep_within(purgatory, 30.0)
+
+
+@pytest.mark.parametrize("make", [Purgatory.timeout, Purgatory.timeout_at])
+async def test_timeout_before_the_first_start_is_refused(
+    make: Callable[[Purgatory, float | None], AbstractAsyncContextManager[object]],
+) -> None:
+    purgatory = Purgatory("fetch")
+    for seconds in (5.0, 0.0, None):
+        with pytest.raises(RuntimeError, match=r"^purgatory 'fetch' is not started; use 'async with' "):
+            make(purgatory, seconds)
+    async with purgatory, make(purgatory, None):
+        await asyncio.sleep(0)
+
+
+async def test_timeout_made_while_closed_counts_from_then() -> None:
+    purgatory = Purgatory()
+    await purgatory.start()
+    await purgatory.aclose()
+    limit = purgatory.timeout(0.01)
+    await asyncio.sleep(0.02)
+    async with purgatory:
+        with pytest.raises(TimeoutError):
+            async with limit:
+                await asyncio.sleep(5)
+        async with purgatory.timeout(5.0):
+            await asyncio.sleep(0.02)
 
 
 async def test_operations_and_blocks_share_the_clock() -> None:

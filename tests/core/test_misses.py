@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory
-from aiopurgatory.testing import MemoryBus, MemoryServer
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import MemoryBus, MemoryServer, check_invariants
 
 from .parts import Op, turns
 
@@ -395,3 +395,72 @@ async def test_many_keys_cost_no_memory(purgatory: Purgatory) -> None:
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 20_000
+
+
+class Ping(DelayedOperation[None]):
+    """Its try checks a key, though nothing has changed."""
+
+    def __init__(self, purgatory: Purgatory, key: str) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+        self.key = key
+        self.ready = False
+
+    def try_complete(self) -> bool:
+        if self.ready:
+            return self.force_complete()
+        self.purgatory.check_and_complete(self.key)
+        return False
+
+
+STARTS: dict[str, Callable[[Purgatory], object]] = {
+    "watch": lambda purgatory: None,
+    "check_and_complete": lambda purgatory: purgatory.check_and_complete("a"),
+    "check_all": Purgatory.check_all,
+    "notify": lambda purgatory: purgatory.notify("a"),
+    "notify_all": Purgatory.notify_all,
+}
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("check", STARTS.values(), ids=STARTS)
+@pytest.mark.parametrize("keys", ["aa", "ab"], ids=["its own key", "each other's"])
+async def test_checks_without_end_let_the_loop_turn(
+    purgatory: Purgatory, warned: Callable[[], list[str]], keys: str, check: Callable[[Purgatory], object]
+) -> None:
+    ops = [purgatory.watch(Ping(purgatory, keys[1]), [keys[0]]), purgatory.watch(Ping(purgatory, keys[0]), [keys[1]])]
+    other = purgatory.watch(Op(), ["other"])
+    check(purgatory)
+    await turns(20)
+    other.ready = True
+    purgatory.notify("other")
+    await other
+    (text,) = warned()
+    assert text.startswith("purgatory 'test': try_complete() of Ping, waiting under '")
+    assert "call check_and_complete() where the state changes" in text
+    check_invariants(purgatory)
+    for op in ops:
+        op.ready = True
+    purgatory.check_all()
+    await asyncio.gather(*ops)
+
+
+async def test_checks_without_effect_that_end_say_nothing(
+    purgatory: Purgatory, warned: Callable[[], list[str]]
+) -> None:
+    """The control: a chain of 100 checks that end nothing."""
+
+    class Link(Ping):
+        def try_complete(self) -> bool:
+            if self.key == str(len(tried)):
+                tried.append(self.key)
+                self.purgatory.check_and_complete(str(int(self.key) + 1))
+            return False
+
+    tried: list[str] = []
+    for number in range(100):
+        purgatory.watch(Link(purgatory, str(number)), [str(number)])
+    tried.clear()
+    purgatory.check_and_complete("0")
+    assert len(tried) == 100
+    assert warned() == []

@@ -39,10 +39,15 @@ FIRST_SLICE: Final = 16
 
 @final
 class KeyChecks:
-    """Args: drops_stale: drop ended operations met by a check (deferred purging)."""
+    """
+    Args:
+        drops_stale: drop ended operations met by a check (deferred purging).
+        budget: seconds that nested checks without effect may take of one loop iteration.
+    """
 
     __slots__ = (
         "_alarm",
+        "_budget",
         "_coming",
         "_drops_stale",
         "_loop",
@@ -65,12 +70,15 @@ class KeyChecks:
         "counts",
     )
 
-    def __init__(self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, misses: Misses, drops_stale: bool) -> None:
+    def __init__(
+        self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, misses: Misses, drops_stale: bool, budget: float
+    ) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
         self._watchers: Final = watchers
         self._misses: Final = misses
         self._drops_stale: Final = drops_stale
+        self._budget: Final = budget
         self.counts: Final = CheckCounts()
         # Marks of unwatched keys until the next one to be examined.
         self._until_examined: i64 = 1
@@ -117,18 +125,12 @@ class KeyChecks:
                 self.counts.count(ended)
             else:
                 self.counts.pause()
-            while self._nested:
-                key, limit = self._nested.popitem(last=False)
-                entry = self._entry_of(key)
-                if entry is not None or key is EVERY_KEY:
-                    self._begin()
-                    self.counts.count(self._try_all(key, entry, limit))
+            if self._nested:
+                self._check_nested()
         except BaseException:
             # Check the rest later.
             self._postpone(key, limit)
-            while self._nested:
-                key, limit = self._nested.popitem(last=False)
-                self._postpone(key, limit)
+            self._postpone_nested()
             self.counts.drop()
             raise
         finally:
@@ -218,6 +220,38 @@ class KeyChecks:
     def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
         """Same for an operation that keeps these checks itself. See CheckCounts.call_for_next_read()."""
         return self.counts.call_for_next_read(earlier) if self._walking else earlier
+
+    def _check_nested(self) -> None:
+        """Make the checks that hooks of the running check have called.
+
+        A chain that ends operations comes to an end. Checks without effect that lead to each other may not: what is
+        left of them after the budget is checked on the next iterations.
+        """
+        stop = 0.0
+        while self._nested:
+            key, limit = self._nested.popitem(last=False)
+            entry = self._entry_of(key)
+            if entry is None and key is not EVERY_KEY:
+                continue
+            self._begin()
+            try:
+                ended = self._try_all(key, entry, limit)
+            except BaseException:
+                self._postpone(key, limit)
+                raise
+            self.counts.count(ended)
+            if ended > 0:
+                stop = 0.0
+            elif stop == 0.0:
+                stop = self._loop.turn_time() + self._budget
+            elif self._nested and self._loop.turn_time() >= stop:
+                self._misses.endless_checks(key, entry)
+                self._postpone_nested()
+
+    def _postpone_nested(self) -> None:
+        while self._nested:
+            key, limit = self._nested.popitem(last=False)
+            self._postpone(key, limit)
 
     def _begin(self) -> None:
         """A check begins, which tells of all that has happened until now."""

@@ -23,6 +23,10 @@ from .watchers import Watchers
 CASCADE_SLICE: Final = 128
 #: The value of ``until`` while the clock is awake: nothing is earlier.
 AWAKE: Final = -NEVER
+#: Nanoseconds: if the clock wakes later than this after its time, the loop was stalled.
+STALLED: Final = 10_000_000
+#: Loop iterations to read in after a stall, before anything expires. A handler that awaits a stream needs two or three.
+READINGS: Final = 5
 
 
 @final
@@ -117,13 +121,26 @@ class TimedBlock(Entry):
 class Deadlines:
     """Args: tick_ns: the timer's tick in nanoseconds."""
 
-    __slots__ = ("_again", "_alarm", "_loop", "_watchers", "blocks", "is_expiring_all", "timer")
+    __slots__ = (
+        "_again",
+        "_alarm",
+        "_expected",
+        "_loop",
+        "_readings",
+        "_watchers",
+        "blocks",
+        "is_expiring_all",
+        "timer",
+    )
 
     def __init__(self, tick_ns: int, wheel_size: int, loop: Loop, alarm: ClockAlarm, watchers: Watchers) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
         self._watchers: Final = watchers
         self._again = False
+        #: Nanoseconds: the sleeping clock should wake by then; and the loop iterations left to read in.
+        self._expected = NEVER
+        self._readings = 0
         self.timer: Final = Timer(tick_ns, wheel_size)
         self.is_expiring_all = False
         #: Blocks of code with a deadline, see timeouts. They are no operations.
@@ -131,6 +148,7 @@ class Deadlines:
 
     def start(self) -> None:
         """Start the timer at the current time."""
+        self._expected = NEVER
         self.timer.start_at(self._loop.now())
 
     def arm(self, op: Operation, now: float) -> None:
@@ -178,11 +196,14 @@ class Deadlines:
         """Let the clock sleep until the next expiration, no longer (I4)."""
         due = self.timer.next_expiration()
         self._alarm.sleep_until(NEVER if due is None else due)
+        self._expected = self._alarm.until
 
     def expire_due(self, share: float) -> bool:
         """Expire due operations for *share* seconds, by tick-rounded deadline. Returns: whether more are due."""
         timer, loop = self.timer, self._loop
         now = loop.now()
+        if self._must_read(now):
+            return True
         stop = loop.turn_time() + share
         while True:
             task = timer.poll(now, CASCADE_SLICE)
@@ -201,6 +222,19 @@ class Deadlines:
                     return False
             if loop.turn_time() >= stop:
                 return True
+
+    def _must_read(self, now: int) -> bool:
+        """Is the loop to read first? After a stall, events that came in time wait in the sockets (I2).
+
+        A loop runs its timers before the tasks that read.
+        """
+        if now - self._expected > STALLED:
+            self._expected = NEVER
+            self._readings = READINGS
+        if self._readings == 0:
+            return False
+        self._readings -= 1
+        return True
 
     def expire_all(self) -> int:
         """Expire every pending operation, even before its deadline (the exception to I1). Returns: how many ended."""

@@ -32,6 +32,7 @@ class Follower(AwaitableOperation):
 
     __slots__ = (
         "_calls",
+        "_cancelling",
         "_fires",
         "_idle",
         "_idle_at",
@@ -60,8 +61,10 @@ class Follower(AwaitableOperation):
         #: A task asks for the next value; and reads.
         self._is_busy = False
         self._is_reading = False
-        #: The task that reads, or did last; and the task that was interrupted in a read.
+        #: The task that reads, or did last; its count of cancellations when that read began; and the task that was
+        #: interrupted in a read.
         self._task: Any = None
+        self._cancelling = 0
         self._interrupted: Any = None
         #: The future that the task awaits.
         self._woken: Any = None
@@ -100,7 +103,9 @@ class Follower(AwaitableOperation):
         self._is_reading = True
         owner = owner_of(self)
         assert owner is not None
-        self._task = owner.loop.current_task(owner.loop.running)
+        self._task = task = owner.loop.current_task(owner.loop.running)
+        if task is not None:
+            self._cancelling = task.cancelling()
         self._reading_calls = self._calls
         self._calls = None
         return True
@@ -122,8 +127,8 @@ class Follower(AwaitableOperation):
         """Was the CancelledError of the read that is done meant for the read alone, since this ended?"""
         task = self._interrupted
         self._interrupted = None
-        # Otherwise somebody cancels the task, too. (Or did long ago, and it went on without uncancel(): never mind.)
-        return task is not None and task.uncancel() == 0
+        # Otherwise somebody has cancelled the task, too, since the read began.
+        return task is not None and task.uncancel() <= self._cancelling
 
     def wait(self, pause: float = inf) -> Any:
         """Return a future to await: done at the next check, at its end, after *pause* seconds, or when it is idle.
@@ -189,8 +194,7 @@ class Follower(AwaitableOperation):
             assert owner is not None
             task = self._task
             if task is not owner.loop.current_task(owner.loop.running):  # else the read itself has ended this
-                if task.cancelling() == 0:  # else it is about to end anyway
-                    self._interrupted = task
+                self._interrupted = task
                 task.cancel()
 
     def _time_is_up(self) -> None:

@@ -10,7 +10,7 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable
 from typing import Any, Final, final
 
-from .faults import described
+from ..arguments import described
 from .loop import Loop
 from .operation import Operation, keys_of
 from .watchers import Watchers, oldest
@@ -48,6 +48,7 @@ class Misses:
         "_random",
         "_warn",
         "_warned",
+        "_warned_of_checks",
         "_warned_of_start",
         "_warned_of_thread",
         "_warned_of_trigger",
@@ -69,6 +70,7 @@ class Misses:
         self._idle = 0
         self._random = 1
         self._warned: set[Any] = set()
+        self._warned_of_checks = False
         self._warned_of_start = False
         self._warned_of_thread = False
         self._warned_of_trigger: set[Any] = set()
@@ -112,6 +114,18 @@ class Misses:
                 f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been "
                 f"checked; call check_and_complete({described(key)}) when the state behind it changes"
             )
+
+    def endless_checks(self, key: Hashable, entry: object) -> None:
+        """Warn, once, that checks without effect lead to each other. The newest was of *key*, with *entry*."""
+        ops = oldest(entry, 1)
+        if self._warned_of_checks or not ops:
+            return
+        self._warned_of_checks = True
+        self._warn(
+            f"purgatory {self._loop.name!r}: try_complete() of {type(ops[0]).__name__}, waiting under {shown(key)}, "
+            "checks keys though nothing has changed, and such checks lead to each other. They go on in slices of "
+            "turn_budget, and take all the time of the loop: call check_and_complete() where the state changes"
+        )
 
     def _distance(self) -> int:
         """Misses until the next one to be examined."""

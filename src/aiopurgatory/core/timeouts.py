@@ -14,7 +14,7 @@ from ..errors import PurgatoryClosedError
 from ..timer.ring import deadline_of, set_deadline
 from .deadlines import TimedBlock
 from .nanoseconds import RANGE, ceil_ns, timeout_seconds
-from .parking import OPEN, Parking
+from .parking import NEW, OPEN, Parking
 
 # The states of a timeout. EXPIRING and CLOSING: its task is cancelled, and has not left the block yet.
 CREATED: Final = 0
@@ -43,6 +43,8 @@ class Timeout(TimedBlock):
         else:
             delay = checked_delay(seconds)
             self._when = self._now + delay
+        if parking.state == NEW:  # there is no clock yet to count from
+            raise parking.refusal()
         set_delay(self, delay)
         self._state: u8 = CREATED
         self._is_entering = False
@@ -68,13 +70,17 @@ class Timeout(TimedBlock):
 
         Args: when: the new deadline, by the purgatory's clock, as ``when()``. None: no deadline.
 
-        Raises: RuntimeError: the block was not entered yet, or its deadline has come, or it was left.
+        Raises:
+            RuntimeError: the block was not entered yet, or its deadline has come, or it was left.
+            PurgatoryClosedError: the purgatory was closed.
         """
         if self._state != ACTIVE:
             if self._state == CREATED:
                 raise RuntimeError("Timeout has not been entered")
             raise RuntimeError(f"Cannot change state of {NAMES[self._state]} Timeout")
         seconds = checked_when(when)
+        if self._parking.state != OPEN:
+            raise self._parking.refusal()
         self._parking.loop.check_thread()
         self._parking.deadlines.disarm_block(self)
         self._now = self._parking.loop.time()
@@ -89,8 +95,14 @@ class Timeout(TimedBlock):
 
     def close(self) -> None:
         """Cancel the task: the purgatory closes, so the deadline would never come (I13)."""
-        self._state = CLOSING
-        self._task.cancel()
+        loop = self._parking.loop
+        if self._task is loop.current_task(loop.running):
+            # It closes the purgatory itself, and may leave the block without an await. Then no cancellation is wanted,
+            # and before Python 3.13, uncancel() does not take back that of a running task.
+            loop.call_soon(close_if_active, self)
+        else:
+            self._state = CLOSING
+            self._task.cancel()
 
     def __aenter__(self) -> Self:
         if self._state != CREATED:
@@ -153,6 +165,14 @@ def fire_if_due(timeout: Timeout) -> None:
     """Fire *timeout*, which was set to the past, unless it has been moved since."""
     if timeout._state == ACTIVE and timeout._when != inf and deadline_of(timeout) == 0:
         timeout.fire()
+
+
+def close_if_active(timeout: Timeout) -> None:
+    """Close *timeout*, unless its task has left the block."""
+    if timeout._state == ACTIVE:
+        timeout._parking.deadlines.disarm_block(timeout)  # the purgatory may be open again
+        timeout._state = CLOSING
+        timeout._task.cancel()
 
 
 def leave_cancelled(timeout: Timeout, exc_type: type[BaseException] | None, exc: BaseException | None) -> Any:

@@ -6,7 +6,7 @@ from collections import deque
 from math import inf
 from typing import Final, final
 
-from .faults import described
+from ..arguments import described
 from .loop import Loop
 from .operation import Operation, failure_of, is_retrieved
 
