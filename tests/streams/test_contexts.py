@@ -19,7 +19,6 @@ from .conftest import log_at
 @pytest.mark.parametrize("kind", ["memory", "redis"], indirect=True, scope="session")
 async def test_log_first_used_in_a_request_does_not_keep_its_session(url: str, topic: str, requests: Any) -> None:
     log = log_at(url, {})
-    await log.purgatory.start()
 
     async def use() -> None:
         await log.append(topic, "first")
