@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar, final
 
 from .arguments import require_not_coroutine
 from .core.checks import NO_CHECK
-from .core.endings import expire_read
+from .core.endings import begin_last_read, complete_read, expire_read
 from .core.faults import described
-from .core.operation import begin_last_read, end_checked, is_due, mark_retrieved, owner_of
+from .core.kit import is_due, mark_retrieved, owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
 
@@ -170,9 +170,7 @@ class Rereads:
 
     def end(self, op: DelayedOperation[Any], is_last: bool) -> None:
         """Complete *op*: its read has found something. It missed a trigger if no check had called for that."""
-        if not is_last or self.is_called or self.is_unread or self.is_excused:
-            end_checked(op)
-        op.force_complete()
+        complete_read(op, not is_last or self.is_called or self.is_unread or self.is_excused)
 
     def expire(self, op: DelayedOperation[Any]) -> None:
         """End *op* as EXPIRED: its last read has found nothing."""

@@ -15,16 +15,7 @@ from .deadlines import ClockAlarm
 from .endings import attempt
 from .loop import Loop
 from .misses import Misses
-from .operation import (
-    COMPLETED,
-    FAILED,
-    PENDING,
-    Operation,
-    is_pending,
-    is_trying,
-    keys_of,
-    state_of,
-)
+from .operation import COMPLETED, FAILED, PENDING, Operation
 from .watchers import Watchers, listed, oldest
 
 #: Stands for every key among those to be checked.
@@ -186,7 +177,7 @@ class KeyChecks:
 
     def is_about_to_check(self, op: Operation) -> bool:
         """Is a key of *op* announced, marked, or being checked in slices that may not have reached *op* yet?"""
-        keys = keys_of(op)
+        keys = op._op_keys
         if EVERY_KEY in self._soon or EVERY_KEY in self._coming:
             return True
         for key in keys:
@@ -334,7 +325,7 @@ class KeyChecks:
 
         An id may be reused. Then *op* came after the call of mark_all(), and its first try saw a later state.
         """
-        if len(keys_of(op)) == 1:
+        if len(op._op_keys) == 1:
             return False
         before = len(self._met)
         self._met.add(id(op))
@@ -366,14 +357,14 @@ class KeyChecks:
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
         """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""
-        if is_pending(op):
-            if is_trying(op):  # by its deadline or by watch(): a try inside that try could take a second result
-                self._postpone(keys_of(op)[0] if key is EVERY_KEY else key, ALL)
+        if op._op_state == PENDING:
+            if op._op_trying:  # by its deadline or by watch(): a try inside that try could take a second result
+                self._postpone(op._op_keys[0] if key is EVERY_KEY else key, ALL)
                 return 0
             state = attempt(op)
             ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled
         else:
-            state = state_of(op)
+            state = op._op_state
             ended = 0
         if self._drops_stale and state != PENDING:
             self._watchers.remove(op, (key,))

@@ -14,13 +14,7 @@ from typing import Any, Final, final
 
 from .awaiter import AwaitableOperation
 from .check_counts import Undecided
-from .operation import (
-    deadline_seconds,
-    is_due,
-    is_pending,
-    mark_retrieved,
-    owner_of,
-)
+from .operation import NOT_DUE, PENDING, deadline_seconds
 
 
 @final
@@ -50,7 +44,7 @@ class Follower(AwaitableOperation):
     def __init__(self, idle: float) -> None:
         super().__init__(None)
         self._idle: Final = idle
-        mark_retrieved(self)  # its task raises its failure; while that is busy, nothing awaits it
+        self._op_retrieved = True  # its task raises its failure; while that is busy, nothing awaits it
         #: A read is called for.
         self.is_called = True
         #: There was no value for so long that the consumer is told.
@@ -75,9 +69,9 @@ class Follower(AwaitableOperation):
         self._fires = inf
 
     def try_complete(self) -> bool:
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
-        if is_due(self):
+        if self._op_due != NOT_DUE:
             self._time_is_up()
             return False
         self._calls = owner.call_for_next_read(self._calls)
@@ -101,7 +95,7 @@ class Follower(AwaitableOperation):
             return False
         self.is_called = False
         self._is_reading = True
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
         self._task = task = owner.loop.current_task(owner.loop.running)
         if task is not None:
@@ -135,9 +129,9 @@ class Follower(AwaitableOperation):
 
         Returns: None if it has ended.
         """
-        if not is_pending(self):
+        if self._op_state != PENDING:
             return None
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
         self._until = inf
         if self._idle != inf or pause != inf:
@@ -190,7 +184,7 @@ class Follower(AwaitableOperation):
         if self._woken is not None:
             self._wake()
         elif self._is_reading and self._task is not None:
-            owner = owner_of(self)
+            owner = self._op_owner
             assert owner is not None
             task = self._task
             if task is not owner.loop.current_task(owner.loop.running):  # else the read itself has ended this
@@ -198,7 +192,7 @@ class Follower(AwaitableOperation):
                 task.cancel()
 
     def _time_is_up(self) -> None:
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
         now = owner.loop.time()
         deadline = deadline_seconds(self)

@@ -10,14 +10,7 @@ from weakref import ref
 from mypy_extensions import mypyc_attr
 
 from .loop import Loop
-from .operation import (
-    EXPIRED,
-    OUTCOMES,
-    Awaiters,
-    Operation,
-    lateness,
-    waited,
-)
+from .operation import EXPIRED, OUTCOMES, Awaiters, Operation, lateness, waited
 from .outcome import Outcome
 
 
