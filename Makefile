@@ -16,29 +16,23 @@ FASTEST_BENCH_READY := $(COMPILED)/.ready $(PEERS)/.ready
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-workers demo-streams demo-broker pipeline test test-all test-forms test-interpreted test-compiled test-attacks \
-	test-chaos test-broker other-clients test-examples test-servers test-spark test-pipeline check lint types mypy pyright pages docs wheels \
-	programs bench bench-full bench-smoke clean
+.PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
+	test-servers test-spark test-pipeline check docs wheels programs bench clean
 
-help:  ## show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:  ## show this list of targets
+	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## create the virtual environment .venv with the interpreted library
 
 demo: $(READY) $(FASTEST_READY)  ## run a real server with 2,000 concurrent long polls: about 30 s
 	@$(FASTEST) $(BIN)/python examples/demo.py
 
-# They need one of these two programs.
+# Two of them need one of these programs. They are not .PHONY: make looks for no pattern rule for those.
 demo-workers demo-streams: PROGRAMS := initdb redis-server
 demo-workers demo-streams: PACKAGES := postgresql redis-server
-demo-workers: $(READY) $(FASTEST_READY) programs  ## run long polls in three workers that share a bus on PostgreSQL or Redis: 40 s
-	@$(FASTEST) $(BIN)/python examples/demo_workers.py $(ARGS)
-
-demo-streams: $(READY) $(FASTEST_READY) programs  ## run resumable event streams while a worker and the server are killed: 40 s
-	@$(FASTEST) $(BIN)/python examples/demo_streams.py $(ARGS)
-
-demo-broker: $(READY) $(FASTEST_READY)  ## run Kafka's own clients against the example broker: 30 s
-	@$(FASTEST) $(BIN)/python examples/demo_broker.py $(ARGS)
+demo-workers demo-streams: programs
+demo-%: $(READY) $(FASTEST_READY)  ## run another demo for 40 s: demo-workers, demo-streams (a worker and the server are killed) or demo-broker
+	@$(FASTEST) $(BIN)/python examples/demo_$*.py $(ARGS)
 
 PIPELINE := $(BUILD)/pipeline
 pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load, and make a report, a model and advice from it: 2 minutes
@@ -46,23 +40,21 @@ pipeline: $(READY) $(FASTEST_READY)  ## record a journal of the demo under load,
 	@$(FASTEST) $(BIN)/python examples/demo.py --seconds 60 --journal $(PIPELINE)/journal
 	@$(FASTEST) $(BIN)/python -m aiopurgatory pipeline run $(PIPELINE)/journal $(PIPELINE)/out
 
-# The compiler, each check and the docs take one core: two run side by side, the longest first. The make of macOS cannot
-# keep their output apart. -o: a caller's own -o for the environment is not passed on.
+# The compiler takes one core: the checks and the docs run beside it. The make of macOS cannot keep their output apart.
+# -o: a caller's own -o for the environment is not passed on.
 SUBMAKE = $(MAKE) --no-print-directory -o $(READY)
 test: $(READY)  ## run all checks, build the docs, and test both forms: 8 minutes
 	@$(SUBMAKE) -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(FASTEST_READY) check docs
-	@$(SUBMAKE) test-forms
-
-test-forms: test-interpreted test-compiled  ## test the interpreted and the compiled form
+	@$(SUBMAKE) test-interpreted test-compiled
 
 # Other targets: make test-attacks and make test-examples. Of the benchmarks' tests, those that run every competitor take
-# minutes: make bench-smoke.
+# minutes: pytest tests/benchmarks runs them, too.
 ATTACKS := tests/web/attacks tests/web/proxies $(addprefix tests/web/test_,crowds.py events_answer_served.py events_served.py servers.py)
 EXAMPLES := tests/benchmarks tests/examples
 NOT_BY_DEFAULT := $(ATTACKS) $(EXAMPLES)
-SUITE := $(BIN)/pytest -m "not spark and not chaos and not broker and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
+SUITE := $(BIN)/pytest -m "not spark and not chaos and not servers" -n 3 $(NOT_BY_DEFAULT:%=--ignore %)
 # These tests choose the form themselves, start their own processes, or read the sources: once is enough.
-SLOW_AND_NOT_COMPILED := tests/broker tests/bus tests/pipeline tests/streams \
+SLOW_AND_NOT_COMPILED := tests/bus tests/pipeline tests/streams \
 	$(addprefix tests/test_,built_docs.py conftest.py docs.py layering.py release.py) \
 	$(addprefix tests/web/,inspector test_events_browser.py test_logs_browser.py)
 
@@ -122,17 +114,14 @@ test-examples: $(READY) programs  ## test the examples, the demos and the benchm
 test-chaos: $(READY) programs  ## test buses and event logs while servers and workers are killed, stopped and cut off: 10 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m chaos --timeout 300 tests/bus tests/streams tests/examples $(ARGS)
 
-test-broker: $(READY) other-clients  ## test the example broker with more clients, and under crowds, noise and churn: 3 minutes
-	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m broker --timeout 300 tests/broker $(ARGS)
-
 # Kafka clients of other languages. npm's versions are pinned in package-lock.json, the others are Debian 12's: kcat 1.7.1,
 # sarama 1.22.1 on Go 1.19. The Java client 3.9.0 is part of a wheel. One that cannot be installed is not tested. Debian's Node
 # is too old, so it is not installed.
 CLIENTS := $(BUILD)/clients
-other-clients: PROGRAMS := kcat go javac
-other-clients: PACKAGES := kcat golang-go golang-github-shopify-sarama-dev default-jdk-headless
-other-clients: programs  ## install Kafka clients in Java, JavaScript, C and Go, to test the example broker with
-	@mkdir -p $(CLIENTS) && cp -p tests/broker/other_clients/* $(CLIENTS)
+test-broker: PROGRAMS := kcat go javac
+test-broker: PACKAGES := kcat golang-go golang-github-shopify-sarama-dev default-jdk-headless
+test-broker: $(READY) programs  ## test the example broker, also with clients in Java, JavaScript, C and Go: 5 minutes
+	@mkdir -p $(CLIENTS) && cp -p examples/broker/tests/other_clients/* $(CLIENTS)
 	@cd $(CLIENTS) && { [ node_modules/.package-lock.json -nt package-lock.json ] \
 	  || npm ci --cache npm-cache --ignore-scripts --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >npm.log 2>&1 \
 	  || echo "Not tested with kafkajs and @platformatic/kafka: npm failed. See $(CLIENTS)/npm.log."; }
@@ -140,14 +129,13 @@ other-clients: programs  ## install Kafka clients in Java, JavaScript, C and Go,
 	  || echo "Not tested with sarama: go failed. See $(CLIENTS)/go.log."; }
 	@cd $(CLIENTS) && { [ Java.class -nt Java.java ] || sh java.sh $(abspath $(BIN))/python >java.log 2>&1 \
 	  || echo "Not tested with the Java client: pip or javac failed. See $(CLIENTS)/java.log."; }
+	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "not slow" -n 3 examples/broker/tests $(ARGS)
+	AIOPURGATORY_FORM=interpreted OTHER_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m slow --timeout 300 examples/broker/tests $(ARGS)
 
 # Each package as its users install it: arq needs an older redis-py than the others.
 test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, arq, taskiq and FastAPI on our waits, under faults, beside their own: 6 minutes
 	$(VENV)-arq/bin/pytest tests/servers/test_arq.py $(ARGS)
 	$(VENV)-servers/bin/pytest --timeout 900 tests/servers --ignore tests/servers/test_arq.py $(ARGS)
-
-bench-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## measure waits for results of arq and taskiq: 3 minutes
-	$(BIN)/python benchmarks/bench_servers.py --json $(BUILD)/servers.json $(ARGS)
 
 $(VENV)-servers/.ready $(VENV)-arq/.ready: $(VENV)-%/.ready: pyproject.toml
 	@echo "Setting up $(@D) ..."
@@ -159,27 +147,17 @@ $(VENV)-servers/.ready $(VENV)-arq/.ready: $(VENV)-%/.ready: pyproject.toml
 test-all: test  ## run the suite on every installed Python from 3.11 to 3.14
 	@for version in 3.11 3.12 3.13 3.14; do \
 	  if python$$version -c '' 2>/dev/null; then \
-	    $(MAKE) test-forms PYTHON=python$$version VENV=.venv-$$version BUILD=build/$$version || exit 1; \
+	    $(MAKE) test-interpreted test-compiled PYTHON=python$$version VENV=.venv-$$version BUILD=build/$$version || exit 1; \
 	  else echo "Python $$version not found, not tested."; fi; \
 	done
 
-check: lint types  ## run ruff, mypy and pyright
-
-lint: $(READY)  ## run ruff, and validate the workflows
+check: $(READY)  ## run ruff, mypy --strict and basedpyright, over the Python of the pages, too, and validate the workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
-
-types: mypy pyright pages  ## run mypy --strict and pyright, over the Python of the pages, too
-
-mypy: $(READY)
 	$(BIN)/mypy
-
-pyright: $(READY)
 	$(BIN)/basedpyright
-
-pages: $(READY)
 	$(BIN)/python -m tests.check_pages
 
 docs: $(READY)  ## build the documentation: open build/docs/index.html. Its pages load nothing from other sites
@@ -193,15 +171,8 @@ docs: $(READY)  ## build the documentation: open build/docs/index.html. Its page
 wheels: $(READY)  ## build the release files in dist/, inspect them, and test them on every installed Python: 10 minutes
 	@$(BIN)/python .ci/wheels.py $(ARGS)
 
-bench: $(READY) $(FASTEST_BENCH_READY)  ## measure every design side by side, and the figures of the README: half an hour
-	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH)
-
-bench-full: $(READY) $(FASTEST_BENCH_READY)  ## measure every rate and size, up to 5M timers: more than an hour
-	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH) --full
-
-bench-smoke: $(READY) $(FASTEST_BENCH_READY)  ## run every benchmark at a tiny size, and test the competitors against the oracle
-	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH) --smoke
-	$(BIN)/pytest tests/benchmarks
+bench: $(READY) $(FASTEST_BENCH_READY)  ## measure all designs side by side: half an hour. ARGS=--full takes more than an hour
+	$(BIN)/python benchmarks/run.py $(FASTEST_BENCH) $(ARGS)
 
 clean:  ## remove everything built or installed here
 	rm -rf .venv .venv-* build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

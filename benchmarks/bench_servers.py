@@ -5,7 +5,7 @@ run is a process of its own beside a private Redis and a worker process; they ta
 of a job until its waiter has the result, the client's CPU seconds, and the Redis commands of all for each wait.
 
 Prints a line of JSON for each, then medians with their ranges. arq and taskiq run in environments of their own
-(``make bench-servers`` makes them), with the interpreted library.
+(``make test-servers`` makes them), with the interpreted library.
 """
 
 from __future__ import annotations

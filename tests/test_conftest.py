@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 HANGING = """
 import asyncio
 import pytest
@@ -54,10 +54,10 @@ def test_program(name: str) -> None:
 
 
 def run(folder: Path, test: str, *options: str, ignored: str = "HUP") -> str:
-    """Run *test* with this suite's conftest.py and settings, in a shell that ignores *ignored*. Returns the output."""
+    """Run *test* with the root's conftest.py and settings, in a shell that ignores *ignored*. Returns the output."""
     (folder / "test_it.py").write_text(test)
-    command = [sys.executable, "-m", "pytest", "-c", str(HERE.parent / "pyproject.toml"), "-p", "conftest", *options]
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "conftest", *options]
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     ran = subprocess.run(
         ["sh", "-c", f'trap "" {ignored}; exec "$@"', "sh", *command, "-p", "no:cacheprovider", "test_it.py"],
         cwd=folder,

@@ -183,15 +183,67 @@ class Surrogate:
         return "name \udcff"
 
 
-async def test_key_that_cannot_be_shown_costs_its_own_row_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep_keys", [True, False])
+async def test_key_that_cannot_be_shown_keeps_its_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keep_keys: bool
+) -> None:
     told: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-    async with Journal(tmp_path, keep_keys=True) as journal, Purgatory(observers=[journal]) as purgatory:
-        for key in ("a", Hostile(), "x" * 1_000_000, Surrogate()):
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    keys = ["a", Hostile(), ("orders", Hostile()), Hostile(), "x" * 1_000_000, Surrogate()]
+    async with Journal(tmp_path, keep_keys=keep_keys) as journal, Purgatory(observers=[journal]) as purgatory:
+        for key in keys:
             assert purgatory.watch(Fetch(), [key]).force_complete()
-    assert [(row["sequence"], len(row["key"])) for row in rows(tmp_path)] == [(0, 3), (2, 1_000_002), (3, 11)]
-    assert journal.statistics().dropped == 1
-    assert [str(exc) for exc in told] == ["no"]
+    written = rows(tmp_path)
+    assert [row["sequence"] for row in written] == [*range(6)]
+    if keep_keys:
+        shown = ["'a'", "<Hostile>", "('orders', <Hostile>)", "<Hostile>", repr("x" * 1_000_000), r"name \udcff"]
+        assert [row["key"] for row in written] == shown
+    assert written[1]["key_hash"] == written[3]["key_hash"]
+    assert len({row["key_hash"] for row in written}) == 5
+    assert (journal.statistics().dropped, told) == (0, [])
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 2  # one of each class
+    assert "of the class Hostile raised ValueError('no'); rows have the text <Hostile> in its place" in texts[0]
+    assert "of the class tuple raised ValueError('no'); rows have the text ('orders', <Hostile>)" in texts[1]
+
+
+async def test_kind_that_is_no_valid_utf8_keeps_its_row(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal, Purgatory(observers=[journal]) as purgatory:
+        for name in ("Fetch", "a\ud800"):
+            purgatory.watch(type("Kind", (Fetch,), {"__qualname__": name})(), ["key"]).force_complete()
+    assert [row["kind"] for row in rows(tmp_path)] == ["Fetch", r"a\ud800"]
+    assert journal.statistics().dropped == 0
+
+
+class Fragile:
+    """Equal to none of the others, until it breaks."""
+
+    broken = False
+
+    def __repr__(self) -> str:
+        return "Fragile()"
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        if Fragile.broken:
+            raise ValueError("broken")
+        return self is other
+
+
+async def test_key_that_cannot_be_compared_keeps_its_row(tmp_path: Path) -> None:
+    async with Journal(tmp_path, keep_keys=True) as journal, Purgatory(observers=[journal]) as purgatory:
+        first, other = Fragile(), Fragile()
+        assert purgatory.watch(Fetch(), [first]).force_complete()
+        op = purgatory.watch(Fetch(), [other])
+        Fragile.broken = True
+        try:
+            assert op.force_complete()
+        finally:
+            Fragile.broken = False
+    assert [row["key"] for row in rows(tmp_path)] == ["Fragile()"] * 2
+    assert journal.statistics().dropped == 0
 
 
 async def test_files_are_cut_by_rows_and_lie_by_hour(tmp_path: Path) -> None:
@@ -366,6 +418,8 @@ async def test_ended_outside_the_journals_life_is_counted_as_dropped(tmp_path: P
         ({"rows_per_file": 1.5}, "rows_per_file must be an int, got 1.5"),
         ({"salt": "x"}, "salt must be bytes, got 'x'"),
         ({"name": None}, "name must be a str, got None"),
+        ({"name": ""}, "name must have 1 to 255 bytes of UTF-8, got ''; leave it out for a default"),
+        ({"name": "\ud800"}, "name must be text without surrogates, got '.ud800'"),
     ],
 )
 def test_bad_argument_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

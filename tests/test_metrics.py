@@ -261,7 +261,7 @@ async def test_kind_of_any_name_is_scraped(metrics: Metrics, registry: Collector
     assert kinds == ["\\\\ud800", "a\\\\udfff\x00", 'a\\"b\\\\c\\nd\r', "{}", "", "ä🐢"]
 
 
-@pytest.mark.parametrize("name", ["ä🐢", "", 'a"b\\c\nd\r\x00', "{}", "a" * 1000])
+@pytest.mark.parametrize("name", ["ä🐢", 'a"b\\c\nd\r\x00', "{}", "a" * 255])
 async def test_purgatory_of_any_name_is_scraped(metrics: Metrics, registry: CollectorRegistry, name: str) -> None:
     async with Purgatory(name, observers=[metrics]) as purgatory:
         purgatory.watch(Fetch(), ["key"])

@@ -99,9 +99,7 @@ def test_actions_of_others_are_pinned_to_a_commit(path: Path) -> None:
             assert re.fullmatch(r"  # v\d+\.\d+\.\d+", comment), action
 
 
-# the README on PyPI
-
-BASE = "https://github.com/OWNER/NAME/blob/v1/"
+# the build
 
 
 @pytest.fixture
@@ -112,6 +110,23 @@ def hatch_build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         setattr(interface, hook, type(hook, (), {"__class_getitem__": classmethod(lambda cls, item: cls)}))
         monkeypatch.setitem(sys.modules, f"hatchling.{name}.plugin.interface", interface)
     return loaded(ROOT / "hatch_build.py")
+
+
+def test_add_docstrings_without_a_place_returns_their_names(
+    hatch_build: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, c_source = Path("src/module.py"), Path("module.c")
+    source.parent.mkdir()
+    source.write_text('"""First."""\ndef lost() -> None:\n    """Second."""\n')
+    c_source.write_text('"module", NULL, /* docstring */')
+    assert hatch_build.add_docstrings([source], [c_source]) == ["module.lost"]
+    assert c_source.read_text() == '"module", "First.", /* docstring */'
+
+
+# the README on PyPI
+
+BASE = "https://github.com/OWNER/NAME/blob/v1/"
 
 
 def test_absolute_links_changes_relative_ones_only(hatch_build: ModuleType) -> None:

@@ -23,7 +23,7 @@ OWN_COMMANDS = {
     "timeouts": "python benchmarks/bench_timeouts.py --compiled build/compiled --json build/timeouts.json",
     "follow": "python benchmarks/bench_follow.py --compiled build/compiled --json build/follow.json",
     "replay": "python benchmarks/bench_replay.py --json build/replay.json",
-    "servers": "make bench-servers",
+    "servers": "python benchmarks/bench_servers.py --json build/servers.json",
 }
 
 

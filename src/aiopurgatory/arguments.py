@@ -7,18 +7,40 @@ from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from math import inf
 from types import CoroutineType
+from typing import Final
+
+#: Bytes of UTF-8 in a name. The pipeline quarantines a journal's rows of a purgatory with a longer or an empty one.
+LONGEST_NAME: Final = 255
+
+
+def described(thing: object) -> str:
+    """Return the repr of *thing*; if that raises, since it is the user's code, the name of its class.
+
+    In a tuple or list, only the items whose own repr raises are replaced.
+    """
+    try:
+        return repr(thing)
+    except RecursionError:
+        return f"<{type(thing).__name__}>"
+    except Exception:
+        if not isinstance(thing, (tuple, list)):
+            return f"<{type(thing).__name__}>"
+        items = ", ".join([described(item) for item in thing])
+        if isinstance(thing, list):
+            return f"[{items}]"
+        return f"({items},)" if len(thing) == 1 else f"({items})"
 
 
 def require(holds: bool, parameter: str, rule: str, value: object) -> None:
     """Raises: ValueError: *holds* is false."""
     if not holds:
-        raise ValueError(f"{parameter} must be {rule}, got {value!r}")
+        raise ValueError(f"{parameter} must be {rule}, got {described(value)}")
 
 
 def require_int(parameter: str, value: object, least: int | None = None) -> None:
     """Raises: TypeError: *value* is not an int (a bool is not one either); ValueError: it is less than *least*."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{parameter} must be an int, got {value!r}")
+        raise TypeError(f"{parameter} must be an int, got {described(value)}")
     if least is not None:
         require(value >= least, parameter, f">= {least}", value)
 
@@ -26,7 +48,7 @@ def require_int(parameter: str, value: object, least: int | None = None) -> None
 def require_seconds(parameter: str, value: object, least: float = 0.0, most: float = inf) -> None:
     """Raises: TypeError: *value* is not a number; ValueError: it is NaN, or not between *least* and *most*."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{parameter} must be a number of seconds, got {value!r}")
+        raise TypeError(f"{parameter} must be a number of seconds, got {described(value)}")
     rule = f">= {least:g} s" if most == inf else f"from {least:g} to {most:g} s"
     require(least <= value <= most, parameter, rule, value)
 
@@ -44,11 +66,23 @@ def require_settings(tick: object, wheel_size: object, purge_interval: object) -
 def require_text(parameter: str, value: object) -> None:
     """Raises: TypeError: *value* is not a str; ValueError: it cannot be encoded as UTF-8."""
     if not isinstance(value, str):
-        raise TypeError(f"{parameter} must be a str, got {value!r}")
+        raise TypeError(f"{parameter} must be a str, got {described(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{parameter} must be text without surrogates, got {value!r}") from None
+
+
+def require_name(parameter: str, value: object) -> None:
+    """Check a name that labels statistics, metrics and the rows of a journal.
+
+    Raises: TypeError: *value* is not a str; ValueError: it does not have 1 to 255 bytes of UTF-8.
+    """
+    require_text(parameter, value)
+    size = len(str(value).encode())
+    if not 1 <= size <= LONGEST_NAME:
+        got = f"{size:,}; choose a shorter one" if size else "''; leave it out for a default"
+        raise ValueError(f"{parameter} must have 1 to {LONGEST_NAME} bytes of UTF-8, got {got}")
 
 
 def unhashable(parameter: str, key: object, exc: TypeError) -> TypeError:
@@ -56,11 +90,9 @@ def unhashable(parameter: str, key: object, exc: TypeError) -> TypeError:
     try:
         hash(key)
     except TypeError:
-        try:
-            shown = repr(key)
-        except Exception:
-            shown = f"an instance of {type(key).__name__}"
-        return TypeError(f"{parameter} must be hashable, got {shown}; use a tuple in place of a list, dict or set")
+        return TypeError(
+            f"{parameter} must be hashable, got {described(key)}; use a tuple in place of a list, dict or set"
+        )
     except Exception:
         pass
     return exc
@@ -77,7 +109,7 @@ def require_hashable(parameter: str, key: object) -> None:
 def require_callable(parameter: str, function: object) -> None:
     """Raises: TypeError: *function* cannot be called."""
     if not callable(function):
-        raise TypeError(f"{parameter} must be a function, got {function!r}")
+        raise TypeError(f"{parameter} must be a function, got {described(function)}")
 
 
 def require_methods(parameter: str, value: object, names: Iterable[str], kind: str) -> None:
@@ -91,7 +123,7 @@ def require_methods(parameter: str, value: object, names: Iterable[str], kind: s
         if not callable(getattr(value, name, None)):
             alike = get_close_matches(name, dir(value), 1)
             hint = f"; is {alike[0]} meant?" if alike and name not in alike else ""
-            raise TypeError(f"{parameter} must have a method {name}(), as a {kind} has, got {value!r}{hint}")
+            raise TypeError(f"{parameter} must have a method {name}(), as a {kind} has, got {described(value)}{hint}")
 
 
 def require_plain_function(parameter: str, function: Callable[..., object]) -> None:
@@ -107,7 +139,7 @@ def require_async_function(parameter: str, function: object) -> None:
         function.close()  # else Python warns of it, too
         raise TypeError(f"{parameter} must be an async function, got the coroutine of one call; pass the function")
     if not callable(function):
-        raise TypeError(f"{parameter} must be an async function, got {function!r}")
+        raise TypeError(f"{parameter} must be an async function, got {described(function)}")
 
 
 def require_not_coroutine(parameter: str, returned: object, remedy: str = "") -> None:

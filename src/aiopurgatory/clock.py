@@ -1,4 +1,4 @@
-"""Clocks: they tell the time and wake the clock task."""
+"""Clocks tell the time and wake the clock task. Also: the event loop that runs here, or why none does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ import math
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running event loop. Raises: RuntimeError: there is none, or only that of trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "no running event loop of asyncio: aiopurgatory needs asyncio or uvloop, and does not run on trio; with "
+            "AnyIO, use its asyncio backend: anyio.run(main, backend='asyncio')"
+        ) from None
 
 
 class ClockHandle(Protocol):
@@ -41,7 +52,7 @@ class LoopClock:
     time = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
         # Rounded up to whole milliseconds: uvloop would round to the nearest one, fire early and then spin for the last

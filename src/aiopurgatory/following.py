@@ -12,6 +12,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
+from .arguments import described
 from .core.awaiter import take
 from .core.follower import Follower
 from .core.purgatory import SyncPurgatory
@@ -51,7 +52,7 @@ class Following(Generic[R]):
 
     def __repr__(self) -> str:
         state = "over" if self._is_over else "new" if self._follower is None else "parked"
-        return f"<Following {self._keys!r} {state}>"
+        return f"<Following {described(self._keys)} {state}>"
 
     def __aiter__(self) -> Self:
         return self
@@ -135,12 +136,12 @@ class Following(Generic[R]):
             return exc
         error = exc
         if found is not None:
-            error = TypeError(f"read must return a pair (since, value), or None; it returned {found!r}")
+            error = TypeError(f"read must return a pair (since, value), or None; it returned {described(found)}")
         elif self._retries is not None and self._retries.has_failed(exc):
             follower.end(False)
             return None
         elif isinstance(exc, TypeError) and reading is not None and not isinstance(reading, Awaitable):
-            error = TypeError(f"read must be an async def, or return an awaitable; it returned {reading!r}")
+            error = TypeError(f"read must be an async def, or return an awaitable; it returned {described(reading)}")
         self._is_over, self._follower = True, None
         follower.end(False)
         follower.fail(error)

@@ -21,13 +21,13 @@ from .arguments import (
     require_hashable,
     require_int,
     require_methods,
+    require_name,
     require_not_coroutine,
     require_plain_function,
     require_seconds,
     require_settings,
-    require_text,
 )
-from .clock import Clock, LoopClock
+from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
 from .core.nanoseconds import NS
 from .core.observer import Observer, checked_observers
@@ -44,6 +44,7 @@ from .waits import (
     awaited,
     checked_errors,
     hint_of,
+    is_found,
     read_until,
     still_false,
 )
@@ -78,7 +79,7 @@ class Purgatory(SyncPurgatory):
     notify_threadsafe() raise RuntimeError. Hooks and callbacks may call any of them at any point (I7).
 
     Args:
-        name: shown in messages and metrics (default: "default").
+        name: shown in messages and metrics: 1 to 255 bytes of UTF-8 (default: "default").
         tick: seconds; each timeout is rounded up to it, once (default: 0.001). A coarser one makes fewer wake-ups.
         wheel_size: buckets per level of the timing wheel, >= 2 (default: 20, as Kafka's). More make fewer levels.
         purge_interval: when to drop an ended operation's entries under its other keys. 0 (default): at once. N: in one
@@ -118,7 +119,7 @@ class Purgatory(SyncPurgatory):
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        require_text("name", name)
+        require_name("name", name)
         require_settings(tick, wheel_size, purge_interval)
         if max_pending is not None:
             require_int("max_pending", max_pending, 1)
@@ -148,9 +149,9 @@ class Purgatory(SyncPurgatory):
 
         If the loop it ran in was closed without cancelling its tasks, this calls close() first.
 
-        Raises: RuntimeError: it runs in another loop, or was started before a fork.
+        Raises: RuntimeError: it runs in another loop, was started before a fork, or is started on trio.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self.is_open and self._parts.loop.running is loop:
             return
         if self.is_open and self._parts.loop.running.is_closed():
@@ -240,18 +241,20 @@ class Purgatory(SyncPurgatory):
 
         A predicate that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
         *on_undelivered*: if the task is cancelled in the loop iteration in which the predicate becomes true, the value
-        would be lost.
+        would be lost. With it, 0, "" and {} are values, and only None and False mean that there is none yet. So do not
+        write ``queue and queue.popleft()``, which returns the empty queue.
 
         Args:
             predicate: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value,
-                return it in a tuple. Called when the keys are watched, at each check of one of them, and a last time
-                at the deadline.
+                return it in a tuple, or pass *on_undelivered*. Called when the keys are watched, at each check of one
+                of them, and a last time at the deadline.
             keys: at least one hashable, as for watch().
             timeout: seconds, or None for no deadline. 0 or less: call *predicate* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
+                Then, false data is a value, too.
             default: returned at the deadline. Left out (default): DeadlineError is raised.
 
-        Returns: the first true value.
+        Returns: the first true value; with *on_undelivered*, the first that is neither None nor False.
 
         Raises:
             DeadlineError: *predicate* was still false at the deadline. It is a TimeoutError.
@@ -264,7 +267,7 @@ class Purgatory(SyncPurgatory):
         if isinstance(timeout, (int, float)) and timeout <= 0:
             value = predicate()
             require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
-            if value:
+            if is_found(value, on_undelivered is not None):
                 return value
             text = f"the predicate was false, and there was no time to wait: {timeout} s"
             return at_deadline(default, text + hint_of(value))

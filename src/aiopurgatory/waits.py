@@ -9,10 +9,9 @@ from math import inf
 from random import random
 from typing import Any, Final, TypeVar, final
 
-from .arguments import require_not_coroutine
+from .arguments import described, require_not_coroutine
 from .core.checks import NO_CHECK
 from .core.endings import begin_last_read, complete_read, expire_read
-from .core.faults import described
 from .core.kit import is_due, mark_retrieved, owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
@@ -64,7 +63,7 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
     errors: tuple[Any, ...] = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     for kind in errors:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {retry_on!r}")
+            raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {described(retry_on)}")
     return errors
 
 
@@ -81,8 +80,17 @@ def hint_of(value: object) -> str:
     return f"; it returned {described(value)}, which counts as false; if that is a result, return it in a tuple"
 
 
+def is_found(value: object, hands_out: bool) -> bool:
+    """Return whether *value*, of a predicate, is what is waited for.
+
+    Args: hands_out: the predicate takes the value from somewhere, so 0, "" and {} are values, too. To count them as
+        false would lose them.
+    """
+    return value is not None and value is not False and (hands_out or bool(value))
+
+
 class PredicateWait(DelayedOperation[R]):
-    """Waits until *predicate* is true; calls it on each check."""
+    """Waits until *predicate* returns a value; calls it on each check. Args: put_back: makes it a hand-out."""
 
     __slots__ = ("_predicate", "_put_back", "_value")
 
@@ -101,7 +109,13 @@ class PredicateWait(DelayedOperation[R]):
             return False
         self._value = value
         require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
-        return bool(value) and self.force_complete()
+        if not is_found(value, self._put_back is not None):
+            return False
+        if self.force_complete():
+            return True
+        if self._put_back is not None:  # the predicate itself has ended the wait, as by cancelling its task
+            self._put_back(value)
+        return False
 
     def on_complete(self) -> R:
         value: R = self._value
@@ -196,7 +210,9 @@ async def awaited(read: Callable[[], Awaitable[R | None]]) -> R | None:
     """Await *read()*. Raises: TypeError: it returned something else than an awaitable."""
     reading = read()
     if not isinstance(reading, Awaitable):
-        raise TypeError(f"read must be an async def, or return an awaitable; it returned {reading!r}; use wait_for()")
+        raise TypeError(
+            f"read must be an async def, or return an awaitable; it returned {described(reading)}; use wait_for()"
+        )
     return await reading
 
 

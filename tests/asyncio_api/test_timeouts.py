@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -175,6 +176,32 @@ async def test_block_of_a_purgatory_not_open_is_refused(is_closed: bool) -> None
         await purgatory.aclose()
     with pytest.raises(PurgatoryClosedError if is_closed else RuntimeError):
         await sleep_within(purgatory, 30.0)
+
+
+@pytest.mark.parametrize("make", [Purgatory.timeout, Purgatory.timeout_at])
+async def test_timeout_before_the_first_start_is_refused(
+    make: Callable[[Purgatory, float | None], AbstractAsyncContextManager[object]],
+) -> None:
+    purgatory = Purgatory("fetch")
+    for seconds in (5.0, 0.0, None):
+        with pytest.raises(RuntimeError, match=r"^purgatory 'fetch' is not started; use 'async with' "):
+            make(purgatory, seconds)
+    async with purgatory, make(purgatory, None):
+        await asyncio.sleep(0)
+
+
+async def test_timeout_made_while_closed_counts_from_then() -> None:
+    purgatory = Purgatory()
+    await purgatory.start()
+    await purgatory.aclose()
+    limit = purgatory.timeout(0.01)
+    await asyncio.sleep(0.02)
+    async with purgatory:
+        with pytest.raises(TimeoutError):
+            async with limit:
+                await asyncio.sleep(5)
+        async with purgatory.timeout(5.0):
+            await asyncio.sleep(0.02)
 
 
 async def test_operations_and_blocks_share_the_clock() -> None:

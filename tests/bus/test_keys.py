@@ -187,6 +187,15 @@ def test_encode_bad_values_are_refused(key: Hashable, message: str) -> None:
         encode(key)
 
 
+def test_encode_key_that_cannot_be_shown_is_refused() -> None:
+    class Unshowable:
+        def __repr__(self) -> str:
+            raise ZeroDivisionError
+
+    with pytest.raises(TypeError, match=r"^key must be .*; got an? Unshowable"):
+        encode(Unshowable())
+
+
 def test_encode_limits_are_allowed() -> None:
     for key in (nested(MAX_DEPTH), "a" * (MAX_LINE - 2)):
         assert decode(encode(key)) == key

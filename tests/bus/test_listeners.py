@@ -138,6 +138,28 @@ async def test_callback_raising_harms_only_itself(listeners: Listeners, called: 
     assert "a listener raised" in reported[0]["message"]
 
 
+async def test_callback_that_cannot_be_shown_is_followed_by_the_others(
+    listeners: Listeners, called: list[Hashable]
+) -> None:
+    class Unshowable:
+        def __call__(self, key: Hashable) -> None:
+            raise ZeroDivisionError
+
+        def __repr__(self) -> str:
+            raise ValueError
+
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    listeners.add(Unshowable(), ["a"])
+    listeners.add(called.append, ["a"])
+    listeners.notify("a")
+    await turn()
+    assert called == ["a"]
+    (context,) = reported
+    assert isinstance(context["exception"], ZeroDivisionError)
+    assert context["message"] == "aiopurgatory: a listener raised: <Unshowable>"
+
+
 def test_callback_interrupted_is_followed_by_the_others(listeners: Listeners, called: list[Hashable]) -> None:
     def interrupt(key: Hashable) -> None:
         raise KeyboardInterrupt

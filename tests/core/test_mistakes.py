@@ -289,7 +289,7 @@ async def test_wait_for_nan_raises_value_error(purgatory: Purgatory) -> None:
 async def test_wait_for_cancelled_with_the_end_gives_back(purgatory: Purgatory, gives_back: bool) -> None:
     queue: deque[int] = deque()
     options: dict[str, Any] = {"on_undelivered": queue.appendleft} if gives_back else {}
-    task = started(purgatory.wait_for(lambda: queue and queue.popleft(), ["key"], timeout=60.0, **options))
+    task = started(purgatory.wait_for(lambda: queue.popleft() if queue else None, ["key"], timeout=60.0, **options))
     await turns(1)
     queue.extend([7, 8])
     assert purgatory.check_and_complete("key") == 1
@@ -305,7 +305,7 @@ async def test_wait_for_on_undelivered_only_when_undelivered(purgatory: Purgator
     queue: deque[int] = deque([7] if ending == "at once" else [])
     returned: list[object] = []
     waiting = purgatory.wait_for(
-        lambda: queue and queue.popleft(), ["key"], timeout=60.0, on_undelivered=returned.append
+        lambda: queue.popleft() if queue else None, ["key"], timeout=60.0, on_undelivered=returned.append
     )
     task = started(waiting)
     await turns(2)
@@ -348,6 +348,15 @@ async def test_init_metrics_class_raises_type_error() -> None:
 def test_init_name_that_no_scrape_can_show_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^name must be text without surrogates, got {re.escape(repr(name))}$"):
         Purgatory(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "got"), [("", "''; leave it out for a default"), ("\u00e9" * 128, "256; choose a shorter one")]
+)
+def test_init_name_that_no_journal_can_keep_raises_value_error(name: str, got: str) -> None:
+    with pytest.raises(ValueError, match=f"^name must have 1 to 255 bytes of UTF-8, got {got}$"):
+        Purgatory(name)
+    assert Purgatory("n" * 255).name == "n" * 255
 
 
 @pytest.mark.parametrize("name", [None, 7, b"fetch"])

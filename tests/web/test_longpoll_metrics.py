@@ -96,6 +96,12 @@ def test_options_of_a_wrong_type_are_refused(counters: Counters, options: dict[s
         LongPolling(Purgatory(), counters, **options)
 
 
+@pytest.mark.parametrize("name", ["", "\ud800", "n" * 256])
+def test_name_that_no_metric_can_show_is_refused(counters: Counters, name: str) -> None:
+    with pytest.raises(ValueError, match=r"^name must (be text without surrogates|have 1 to 255 bytes of UTF-8), got "):
+        LongPolling(Purgatory(), counters, name=name)
+
+
 async def test_close_answers_every_poll(counters: Counters) -> None:
     opened = Opened()
     polls = Polls(Purgatory(), counters)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..arguments import require_seconds
+from ..clock import running_loop
 from ..core.kit import Observer, checked_observers
 from ..handover import Handover
 from .engine import CHANNEL, NOT_STARTED, BusClosedError, BusConnectError, Engine, require_channel
@@ -149,7 +150,7 @@ class Bus:
             BusClosedError: aclose() was called meanwhile, or the other start() was cancelled.
             RuntimeError: the bus runs in another loop, or was started before a fork.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._is_open:
             if self._loop is not loop or self._pid != os.getpid():
                 raise RuntimeError(self._why_not_here())

@@ -219,6 +219,6 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_fr
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an int of too many digits, or nesting too deep
+    except Exception:  # an int of too many digits, nesting too deep, or a __repr__ that raises
         return f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Iterable
 from time import perf_counter
 from typing import Final, TypeAlias, final
 
-from ..arguments import require_plain_function, require_seconds
+from ..arguments import described, require_plain_function, require_seconds
+from ..clock import running_loop
 from ..core.kit import checked_keys
 
 Callback: TypeAlias = Callable[[Hashable], object]
@@ -112,7 +113,7 @@ class Listeners:
         listener.keys = ()
 
     def _mark(self, key: Hashable) -> None:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         self._marked[key] = None
         if self._loop is not loop:
             self._loop = loop
@@ -140,7 +141,7 @@ class Listeners:
                 try:
                     callback(self._key)
                 except (Exception, asyncio.CancelledError) as exc:
-                    message = f"aiopurgatory: a listener raised: {callback!r}"
+                    message = f"aiopurgatory: a listener raised: {described(callback)}"
                     loop.call_exception_handler({"message": message, "exception": exc})
         elif self._keys:
             self._walk(self._keys.pop())

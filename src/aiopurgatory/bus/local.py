@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from types import TracebackType
 from typing import Final, Self, final
 
+from ..clock import running_loop
 from ..core.kit import Observer, checked_observers
 from ..handover import Handover
 from .bus import BusStatistics
@@ -151,7 +152,7 @@ class LocalBus:
 
         Raises: RuntimeError: the bus is open in another loop, or was started before a fork.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         member = self._member
         if member is not None and member.is_alive():
             if member.loop is not loop or member.pid != os.getpid():

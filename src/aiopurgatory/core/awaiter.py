@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from mypy_extensions import mypyc_attr
 
+from ..arguments import described
 from .endings import cancel, check_thread, complete, fail, handle_undelivered
 from .faults import Failure, require_error
 from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation
@@ -64,7 +65,7 @@ class Awaiter(Awaiters):
         head._waiting += 1
 
     def __repr__(self) -> str:
-        return f"<Awaiter of {self._op!r}>"
+        return f"<Awaiter of {described(self._op)}>"
 
     # for the task
 
@@ -303,11 +304,11 @@ class AwaitableOperation(Operation):
 
     def _check_ready(self) -> None:
         if not self._op_ready:
-            raise InvalidStateError(f"{self!r} has no result yet")
+            raise InvalidStateError(f"{described(self)} has no result yet")
 
 
 def never_watched(op: Operation) -> str:
-    return f"{op!r} was never watched and would never end; pass it to Purgatory.watch() first"
+    return f"{described(op)} was never watched and would never end; pass it to Purgatory.watch() first"
 
 
 def cancelled_error(op: Operation) -> CancelledError:

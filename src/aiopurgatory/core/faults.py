@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import CoroutineType, TracebackType
 from typing import Any, Final, final
 
+from ..arguments import described
+
 #: A constant of this module: compiled code looks up an imported name at each use.
 COROUTINE: Final = CoroutineType
 
@@ -29,18 +31,10 @@ def as_failure(exc: BaseException, hook: str) -> BaseException:
     return failure
 
 
-def described(thing: object) -> str:
-    """Return the repr of *thing*; if that raises, since it is the user's code, the name of its class."""
-    try:
-        return repr(thing)
-    except Exception:
-        return f"<{type(thing).__name__}>"
-
-
 def require_error(exc: object) -> None:
     """Raises: TypeError: *exc* cannot be raised by an await."""
     if not isinstance(exc, Exception) or isinstance(exc, StopIteration):
-        raise TypeError(f"exc must be an instance of Exception other than StopIteration, got {exc!r}")
+        raise TypeError(f"exc must be an instance of Exception other than StopIteration, got {described(exc)}")
 
 
 def require_plain(returned: Any, op: object, hook: str) -> None:

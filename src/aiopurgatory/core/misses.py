@@ -10,7 +10,7 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable
 from typing import Any, Final, final
 
-from .faults import described
+from ..arguments import described
 from .loop import Loop
 from .operation import Operation
 from .watchers import Watchers, oldest

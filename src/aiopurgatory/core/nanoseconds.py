@@ -11,6 +11,8 @@ from __future__ import annotations
 from math import inf, nextafter
 from typing import Any, Final
 
+from ..arguments import described
+
 #: Nanoseconds per second.
 NS: Final = 1_000_000_000
 #: Seconds, 146 years: the timer's range. A longer timeout counts as none.
@@ -71,7 +73,7 @@ def timeout_seconds(timeout: Any) -> float:
     elif timeout is None:
         return inf
     elif isinstance(timeout, (str, bytes, bytearray)) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
+        raise TypeError(f"timeout must be a number of seconds or None, got {described(timeout)}")
     else:
         try:
             value = float(timeout)

@@ -9,6 +9,7 @@ from weakref import ref
 
 from mypy_extensions import mypyc_attr
 
+from ..arguments import described
 from .loop import Loop
 from .operation import EXPIRED, OUTCOMES, Awaiters, Operation, lateness, waited
 from .outcome import Outcome
@@ -58,7 +59,7 @@ def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """Return *observers*, each once. Raises: TypeError: one is not an Observer."""
     given: Any = observers  # not typed: compiled code would refuse an item by itself, without naming the parameter
     if not isinstance(given, Iterable):
-        raise TypeError(f"observers must be an iterable of Observer instances, got {given!r}")
+        raise TypeError(f"observers must be an iterable of Observer instances, got {described(given)}")
     each: dict[int, Any] = {}
     one: Any  # so that compiled code does not check it here
     for one in given:
@@ -66,7 +67,7 @@ def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     found = tuple(each.values())
     for observer in found:
         if not isinstance(observer, Observer):
-            raise TypeError(f"observers must be instances of Observer, got {observer!r}")
+            raise TypeError(f"observers must be instances of Observer, got {described(observer)}")
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr, u8
 
+from ..arguments import described
 from ..timer.ring import Entry, deadline_of
 from .check_counts import Undecided
 from .loop import Loop
@@ -244,7 +245,7 @@ class Operation(Entry):
         state = outcome.value if outcome is not None else "new" if owner is None else "pending"
         waits = ""
         if owner is not None and self._op_keys:
-            waits = f" keys={self._op_keys!r} waited={waited(self, owner.loop.time()):.3g} s"
+            waits = f" keys={described(self._op_keys)} waited={waited(self, owner.loop.time()):.3g} s"
         return f"<{type(self).__name__} {state} timeout={self.timeout}{waits}>"
 
 

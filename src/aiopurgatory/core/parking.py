@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import u8
 
-from ..arguments import require_hashable
+from ..arguments import described, require_hashable
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from .check_counts import Undecided
 from .checks import KeyChecks
@@ -148,7 +148,7 @@ class Parking(Owner):
             raise not_initialised(op) from None
         watch_keys = checked_keys(keys)
         if owner is not None or op._op_owner is not None:  # an iterable of keys may watch it, too
-            raise RuntimeError(f"op must be watched only once, got {op!r}; make a new one for each watch()")
+            raise RuntimeError(f"op must be watched only once, got {described(op)}; make a new one for each watch()")
         if op._op_state != PENDING:
             op._op_owner = self
             return False
@@ -182,7 +182,7 @@ class Parking(Owner):
         if op._op_state != PENDING:
             return False
         if op._op_owner is not self:
-            raise ValueError(f"op must be watched by this purgatory, got {op!r}")
+            raise ValueError(f"op must be watched by this purgatory, got {described(op)}")
         self.loop.check_thread()
         # atomic: no await
         op._op_timeout = seconds
@@ -363,9 +363,8 @@ def not_an_operation(candidate: Any) -> TypeError:
         return TypeError(f"op must be an instance of DelayedOperation, got the class {name}; make one: {name}(...)")
     if type(candidate) is COROUTINE:
         candidate.close()  # else Python warns of it, too
-    return TypeError(
-        f"op must be an instance of DelayedOperation, got {candidate!r}; to wait for a condition, use wait_for()"
-    )
+    got = described(candidate)
+    return TypeError(f"op must be an instance of DelayedOperation, got {got}; to wait for a condition, use wait_for()")
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
@@ -375,7 +374,7 @@ def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
     elif isinstance(keys, (str, bytes, bytearray)):
         raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
     elif not hasattr(keys, "__iter__"):
-        raise TypeError(f"keys must be an iterable of keys, got {keys!r}; pass [{keys!r}]")
+        raise TypeError(f"keys must be an iterable of keys, got {described(keys)}; pass [{described(keys)}]")
     else:
         found = tuple(keys)
     if not found:

@@ -7,7 +7,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from ..arguments import unhashable
+from ..arguments import described, unhashable
 from ..statistics import Statistics
 from .checks import ALL, KeyChecks
 from .deadlines import AWAKE, ClockAlarm, Deadlines
@@ -338,7 +338,7 @@ class SyncPurgatory:
         Raises:
             TypeError: *delay* is not a number.
             ValueError: *delay* is NaN.
-            RuntimeError: raised by the block if the purgatory is not started, or belongs to another loop.
+            RuntimeError: the purgatory was never started. Raised by the block: it belongs to another loop.
             PurgatoryClosedError: raised by the block if the purgatory is closed, or closes during it.
 
         Cost: O(levels) to enter, O(1) to leave.
@@ -350,6 +350,8 @@ class SyncPurgatory:
 
         Args: when: the deadline in seconds, by the purgatory's clock, which is ``time.monotonic()`` unless it was given
             another. None: no limit.
+
+        Raises: as timeout().
         """
         return Timeout(self._parking, when, True)
 
@@ -382,7 +384,7 @@ def parts_of(purgatory: SyncPurgatory) -> Parts:
 
 def checked_limit(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise TypeError(f"limit must be an int >= 1, or None, got {limit!r}")
+        raise TypeError(f"limit must be an int >= 1, or None, got {described(limit)}")
     if limit < 1:
         raise ValueError(f"limit must be an int >= 1, or None, got {limit!r}")
     return min(limit, ALL)

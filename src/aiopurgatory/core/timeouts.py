@@ -14,7 +14,7 @@ from ..errors import PurgatoryClosedError
 from ..timer.ring import deadline_of, set_deadline
 from .deadlines import TimedBlock
 from .nanoseconds import RANGE, ceil_ns, timeout_seconds
-from .parking import OPEN, Parking
+from .parking import NEW, OPEN, Parking
 
 # The states of a timeout. EXPIRING and CLOSING: its task is cancelled, and has not left the block yet.
 CREATED: Final = 0
@@ -43,6 +43,8 @@ class Timeout(TimedBlock):
         else:
             delay = checked_delay(seconds)
             self._when = self._now + delay
+        if parking.state == NEW:  # there is no clock yet to count from
+            raise parking.refusal()
         set_delay(self, delay)
         self._state: u8 = CREATED
         self._is_entering = False

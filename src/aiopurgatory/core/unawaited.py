@@ -6,7 +6,8 @@ from collections import deque
 from math import inf
 from typing import Final, cast, final
 
-from .faults import Failure, described
+from ..arguments import described
+from .faults import Failure
 from .loop import Loop
 from .operation import Operation
 

@@ -9,6 +9,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -22,7 +23,8 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arguments import require, require_int, require_seconds, require_text
+from ..arguments import described, require, require_int, require_name, require_seconds
+from ..clock import running_loop
 from ..core.kit import Outcome, purge_interval_of, timer_of
 from ..purgatory import Purgatory
 from .rows import OUTCOMES, Recorder, shown
@@ -37,6 +39,8 @@ KEYS_REMEMBERED: Final = 10_000
 LONGEST_REMEMBERED: Final = 200
 #: Snapshots kept while the disk hangs.
 MOST_SNAPSHOTS: Final = 10_000
+#: Classes of keys whose repr raises, of which it is warned.
+MOST_WARNINGS: Final = 10
 #: The encodings of columns. Columns with few values are dictionaries. Columns that grow by little from row to row are
 #: written as differences. The defaults take twice the bytes and the time.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
@@ -59,8 +63,7 @@ class JournalStatistics:
         name: the journal's name.
         written: rows of operations that were written to files.
         buffered: rows in memory.
-        dropped: rows that were not written: the buffer was full, the disk refused them, the key could not be shown, or
-            the journal was not open.
+        dropped: rows that were not written: the buffer was full, the disk refused them, or the journal was not open.
         files: files that were written, those of snapshots included.
     """
 
@@ -91,15 +94,15 @@ class Journal(Recorder):
         share: the share of operations to keep, chosen at random (default: 1, all). Each row's weight makes up for
             those left out. Lower it if the files grow too large.
         failed_share: the same for operations that failed (default: 1).
-        keep_keys: write the repr of the first key as well as its hash (default: no).
+        keep_keys: write the repr of the first key as well as its hash (default: no). If that raises, the name of the
+            key's class is written, and its hash; it is logged once per class.
         salt: keys the hashes, so that nobody without it can recompute them; at most 64 bytes (default:
             none). Give all instances the same.
         rows_per_file: maximum rows in a file (default: 100,000). Each takes about 250 bytes of memory until it is
             written.
         seconds_per_file: maximum time until a file is written, in seconds (default: 60).
         snapshot_seconds: time between two snapshots of statistics(), in seconds (default: 10).
-
-        name: shown in messages and in statistics() (default: "journal").
+        name: shown in messages and in statistics(): 1 to 255 bytes of UTF-8 (default: "journal").
 
     Raises: TypeError, ValueError: an argument has the wrong type or is out of range.
 
@@ -130,7 +133,7 @@ class Journal(Recorder):
             raise TypeError(f"salt must be bytes, got {salt!r}")
         if len(salt) > 64:
             raise ValueError(f"salt must be <= 64 bytes, got {len(salt)}")
-        require_text("name", name)
+        require_name("name", name)
         shares = [failed_share if outcome is Outcome.FAILED else share for outcome in OUTCOMES]
         functions = (self._hash_of, self._number_of, self._wake_writer, self._warn_not_open)
         super().__init__(rows_per_file, shares, keep_keys, time.time, *functions)
@@ -149,6 +152,7 @@ class Journal(Recorder):
         self._written = 0
         self._reported = 0
         self._warned = False
+        self._warned_of_repr: set[type] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
@@ -167,7 +171,7 @@ class Journal(Recorder):
             RuntimeError: it runs in another loop.
             OSError: the folder cannot be made.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._is_recording and self._loop is not None and not self._loop.is_closed():
             if self._loop is not loop:
                 raise RuntimeError(f"journal {self.name!r} runs in another event loop; make one for each loop")
@@ -232,16 +236,23 @@ class Journal(Recorder):
                 self._snapshot(what)
 
     def _hash_of(self, key: Any) -> int:
-        text = shown(key).encode()
-        found = int.from_bytes(blake2b(text, digest_size=8, key=self._salt).digest(), "little", signed=True)
-        if len(text) <= LONGEST_REMEMBERED:  # the cache must not keep large keys alive
+        try:
+            text = repr(key)
+        except Exception as exc:
+            text = shown(key)
+            self._warn_of_repr(key, exc)
+        encoded = text.encode(errors="backslashreplace")
+        found = int.from_bytes(blake2b(encoded, digest_size=8, key=self._salt).digest(), "little", signed=True)
+        if len(encoded) <= LONGEST_REMEMBERED:  # the cache must not keep large keys alive
             if len(self._hashes) >= KEYS_REMEMBERED:
                 self._hashes.clear()
-            self._hashes[key] = found
+            with suppress(Exception):  # of its own __eq__
+                self._hashes[key] = found
         return found
 
     def _number_of(self, purgatory: str, kind: type) -> int:
-        return self._series.setdefault((purgatory, kind.__qualname__), len(self._series))
+        name = kind.__qualname__.encode(errors="backslashreplace").decode()  # surrogates would fail the whole file
+        return self._series.setdefault((purgatory, name), len(self._series))
 
     def _wake_writer(self) -> None:
         if self._wake is not None:
@@ -253,6 +264,15 @@ class Journal(Recorder):
             logger.warning(
                 "journal %r is not open, so rows are dropped; start it before its purgatories, and close it after them",
                 self.name,
+            )
+
+    def _warn_of_repr(self, key: object, exc: Exception) -> None:
+        if type(key) not in self._warned_of_repr and len(self._warned_of_repr) < MOST_WARNINGS:
+            self._warned_of_repr.add(type(key))
+            logger.warning(
+                "journal %r: the repr of a key of the class %s raised %s; rows have the text %s in its place, and the "
+                "hash of that: all keys with this text count as one",
+                *(self.name, type(key).__qualname__, described(exc), shown(key)),
             )
 
     # the writer

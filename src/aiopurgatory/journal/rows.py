@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
+from ..arguments import described
 from ..core.kit import Observer, Operation, Outcome, is_missed, keys_of, seconds_of
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Recorder(Observer):
         try:  # Everything that may raise comes first, so that no row is half there.
             try:
                 key_hash = self._hashes[keys[0]]
-            except KeyError:
+            except Exception:  # it is new, or its own __eq__ raised
                 key_hash = self._hash_key(keys[0])
             if kind is not self._kind or purgatory is not self._purgatory:
                 self._find(purgatory, kind)
@@ -222,5 +223,5 @@ class Recorder(Observer):
 
 
 def shown(key: object) -> str:
-    """Return the repr of *key*, as valid UTF-8."""
-    return repr(key).encode(errors="backslashreplace").decode()
+    """Return the repr of *key*, or a text in its place, as valid UTF-8; see described()."""
+    return described(key).encode(errors="backslashreplace").decode()

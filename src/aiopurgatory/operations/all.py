@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..arguments import require_not_coroutine, require_plain_function
+from ..arguments import described, require_not_coroutine, require_plain_function
 from .compiled.all import NO_ANSWER, SyncAll
 
 K = TypeVar("K", bound=Hashable)
@@ -55,11 +55,11 @@ class DelayedAll(SyncAll, Generic[K, T]):
 
     def __init__(self, conditions: Mapping[K, Callable[[], T | None]], timeout: float | None, *, default: T) -> None:
         if not isinstance(conditions, Mapping):
-            raise TypeError(f"conditions must be a mapping, got {conditions!r}")
+            raise TypeError(f"conditions must be a mapping, got {described(conditions)}")
         if not conditions:
             raise ValueError("conditions must name at least one key, got none")
         for key, condition in conditions.items():
-            require_plain_function(f"conditions[{key!r}]", condition)
+            require_plain_function(f"conditions[{described(key)}]", condition)
         super().__init__(dict.fromkeys(conditions, default), dict(conditions.items()), timeout)
 
     def _answer_to(self, condition: Callable[[], T | None]) -> T | object:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Hashable, Mapping
 from typing import Any, Generic, TypeVar, cast, overload
 
-from ..arguments import require_int
+from ..arguments import described, require_int
 from ..following import Following
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
@@ -177,7 +177,7 @@ class Feed(Generic[K, T]):
         self._end = None if end is None else as_watermark("end", end)
 
     def __repr__(self) -> str:
-        return f"<Feed {self._key!r} waiting={len(self)}>"
+        return f"<Feed {described(self._key)} waiting={len(self)}>"
 
     def __len__(self) -> int:
         return len(self._purgatory.waiting(self._key))

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypedDict
 
 from ..arguments import require, require_int, require_methods, require_seconds, require_text
+from ..clock import running_loop
 from ..core.kit import Observer, tell_closed, tell_opened
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
@@ -158,7 +159,7 @@ class EventLog:
             PurgatoryError: the server has no tables, and the like.
             RuntimeError: it runs in another loop, or was started before a fork.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         began = loop.time()
         async with self._my_turn():
             if self._loop is not loop:

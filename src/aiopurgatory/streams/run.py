@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, final
 
+from ..clock import running_loop
 from ..errors import PurgatoryClosedError
 from .event import EndedError, StoreDownError, require_event, require_reason
 from .rules import RENEWAL
@@ -152,7 +153,7 @@ class Run:
         return None
 
     async def _write(self, decide: Decide) -> str:
-        began = asyncio.get_running_loop().time()
+        began = running_loop().time()
         made = await self._writer.write(decide, self._lease)
         self._written_at = began  # it was made then, or later
         return made

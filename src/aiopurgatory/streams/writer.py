@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final, final
 
+from ..clock import running_loop
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
 from .rules import PAUSE, State, state_of
@@ -62,7 +63,7 @@ class Writer:
             StoreError: the store has an error of its own.
             Exception: from *decide* or *ready*.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         began, pause = loop.time(), PAUSES[0]
         # A run must renew an expired lease within the pause of the workers that see it (S6).
         most = min(PAUSES[1], patience * PAUSE / 2)

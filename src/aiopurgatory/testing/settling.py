@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ..clock import running_loop
 from ..purgatory import Purgatory
 
 #: Loop iterations in a row without work for a clock task: callbacks may schedule callbacks, unseen by this module.
@@ -15,6 +16,7 @@ ROUNDS = 100
 
 async def settle(is_idle: Callable[[], bool]) -> None:
     """Run the loop until *is_idle* and no other task can go on by itself."""
+    running_loop()
     for _ in range(ROUNDS):
         quiet = 0
         while quiet < QUIET_ITERATIONS:
@@ -51,6 +53,7 @@ async def until_pending(purgatory: Purgatory, count: int = 1, *, timeout: float 
 
     Raises: TimeoutError: fewer were pending after *timeout* seconds.
     """
+    running_loop()
     try:
         async with asyncio.timeout(timeout):
             while purgatory.num_delayed < count:  # noqa: ASYNC110 nothing reports a new operation

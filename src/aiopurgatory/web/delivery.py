@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Hashable, Iterable
 from typing import Final, Generic, Self, final
 
+from ..clock import running_loop
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import until_ended
 from .answer import NO_STORE, REFUSALS, Answer
@@ -42,7 +42,7 @@ class Delivery(Generic[K]):
     @classmethod
     async def enter(cls, streamed: Streamed[K], request: PollRequest[K]) -> Self:
         """Make a delivery, and open its desk before if it is closed: the purgatory has no clock until it is started."""
-        if streamed.desk.loop is not asyncio.get_running_loop():
+        if streamed.desk.loop is not running_loop():
             await streamed.desk.enter()
         return cls(streamed, request)
 

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from typing import Any, Final, SupportsIndex, final
 
-from ..arguments import require_hashable, require_text
+from ..arguments import require_hashable, require_name
+from ..clock import running_loop
 from ..core.kit import (
     ALL,
     EVERY_KEY,
@@ -54,7 +55,7 @@ class Desk:
         stop_signals: bool,
     ) -> None:
         if name is not None:
-            require_text("name", name)
+            require_name("name", name)
         if not isinstance(stop_signals, bool):
             raise TypeError(f"stop_signals must be a bool, got {stop_signals!r}")
         self.purgatory: Final = purgatory
@@ -79,12 +80,12 @@ class Desk:
     async def start(self) -> None:
         """Start the purgatory, and open."""
         await self.purgatory.start()
-        if self.loop is not asyncio.get_running_loop():
+        if self.loop is not running_loop():
             await self.enter()
 
     async def enter(self) -> None:
         """Open for the first client in a loop. By then every server has installed its signal handlers."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if loop_of(self.purgatory).running is not loop:  # otherwise it is open, or was closed on purpose
             await self.purgatory.start()
         self.loop = loop

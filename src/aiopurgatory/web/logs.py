@@ -11,6 +11,7 @@ from typing import Any, Final, final
 from urllib.parse import unquote_plus
 from weakref import WeakKeyDictionary
 
+from ..clock import running_loop
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
@@ -122,7 +123,7 @@ class LogResponder:
             preferred = wait_preference(request.prefer) if request.prefer and request.wait is None else None
             wait = desk.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
             after = request.since or _only_tag(request)
-            if desk.loop is not asyncio.get_running_loop():
+            if desk.loop is not running_loop():
                 await desk.enter()
             position = await _position(self._log, request.resource, after)
             turn = position.turn

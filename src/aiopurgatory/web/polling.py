@@ -82,14 +82,14 @@ class LongPolling(Generic[K]):
         max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those of an
             AsyncSource serve only the polls and streams that the same notification wakes.
         max_reads: how many calls of an AsyncSource may run at a time; default 10.
-        name: labels the statistics and metrics; None (default): the purgatory's.
+        name: labels the statistics and metrics, 1 to 255 bytes of UTF-8; None (default): the purgatory's.
         observers: are told when this opens and closes, as are the purgatory's observers; default: none.
         stop_signals: whether SIGINT and SIGTERM call close(); default True. False leaves their handlers alone.
 
     Raises:
         TypeError: an argument has the wrong type; *source* is a class, lacks a method, or has one method that is an
             ``async def`` and one that is not.
-        ValueError: *max_body_bytes* is not >= 0, or *max_reads* not >= 1.
+        ValueError: *max_body_bytes* is not >= 0, *max_reads* not >= 1, or *name* empty or too long.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ import asyncio
 from math import ceil
 from typing import Final, Generic, final
 
+from ..clock import running_loop
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import Rereads, read_until
 from .answer import NO_STORE, REFUSALS, VARY, Answer, RawHeader
@@ -30,7 +31,7 @@ class Responder(Generic[K]):
     async def respond(self, request: PollRequest[K]) -> Answer:
         """Serve LongPolling.answer()."""
         desk, reader = self.desk, self.reader
-        if desk.loop is not asyncio.get_running_loop():
+        if desk.loop is not running_loop():
             await desk.enter()
         poll: LongPoll[K] | None = None
         resource = request.resource

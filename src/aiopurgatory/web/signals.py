@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from ..clock import running_loop
 from ..purgatory import Purgatory
 
 #: Not SIGQUIT: many handlers of that only dump the stacks, and the server goes on.
@@ -64,7 +65,7 @@ def close_on_stop(purgatory: Purgatory) -> None:
             f"purgatory must be a Purgatory, got {purgatory!r}; a LongPolling closes by itself, and of a log pass "
             "log.purgatory"
         )
-    asyncio.get_running_loop()
+    running_loop()
     on_stop_signal(purgatory.close)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import require_plain_function, require_seconds
+from ...arguments import described, require_plain_function, require_seconds
 from ...core.kit import AwaitableOperation, is_due, is_pending, parking_of, require_plain
 from ...operation import wait
 from ...purgatory import Purgatory
@@ -79,7 +79,7 @@ class SyncHeartbeats:
         self._sessions: Final[dict[Hashable, DelayedHeartbeat]] = {}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._key!r} timeout={self._timeout} members={len(self)}>"
+        return f"<{type(self).__name__} {described(self._key)} timeout={self._timeout} members={len(self)}>"
 
     def __len__(self) -> int:
         return sum([is_pending(session) for session in self._sessions.values()])

@@ -7,7 +7,7 @@ from typing import Any, Final, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import require_int
+from ...arguments import described, require_int
 from ...core.kit import expire_only_try, is_pending
 from ...errors import DeadlineError, PurgatoryError
 from ...purgatory import Purgatory
@@ -54,9 +54,9 @@ class SyncReplicas:
         if isinstance(replicas, (str, bytes)):
             raise TypeError(f"replicas must be an iterable of names, got the single name {replicas!r}; pass [name]")
         if isinstance(replicas, (set, frozenset)):
-            raise TypeError(f"replicas must have an order, the leader first, got the set {replicas!r}")
+            raise TypeError(f"replicas must have an order, the leader first, got the set {described(replicas)}")
         if not hasattr(replicas, "__iter__"):
-            raise TypeError(f"replicas must be an iterable of names, the leader first, got {replicas!r}")
+            raise TypeError(f"replicas must be an iterable of names, the leader first, got {described(replicas)}")
         names = list(replicas)
         if not names:
             raise ValueError("replicas must name at least one replica, got none")
@@ -66,7 +66,7 @@ class SyncReplicas:
 
     def __repr__(self) -> str:
         counts = f"high_watermark={self.high_watermark} in_sync={len(self._offsets)} waiting={len(self._waits)}"
-        return f"<{type(self).__name__} {self.key!r} {counts}>"
+        return f"<{type(self).__name__} {described(self.key)} {counts}>"
 
     @property
     def purgatory(self) -> Purgatory:
@@ -110,7 +110,8 @@ class SyncReplicas:
         """
         if replica not in self._offsets:
             raise ValueError(
-                f"{replica!r} is not in sync; in sync are {list(self._offsets)!r}; call add() once it has caught up"
+                f"{described(replica)} is not in sync; in sync are {described(list(self._offsets))}; call add() once "
+                "it has caught up"
             )
         move(self, replica, as_int("offset", offset))
         return recount(self)
@@ -122,10 +123,12 @@ class SyncReplicas:
         Raises: ValueError: it is not in sync, or it is the leader.
         """
         if replica not in self._offsets:
-            raise ValueError(f"cannot drop {replica!r}, which is not in sync; in sync are {list(self._offsets)!r}")
+            raise ValueError(
+                f"cannot drop {described(replica)}, which is not in sync; in sync are {described(list(self._offsets))}"
+            )
         if replica == self._leader:
             role = "the leader" if len(self._offsets) > 1 else "the last in-sync replica"
-            raise ValueError(f"cannot drop {replica!r}, {role}; call fail() if the leader is gone")
+            raise ValueError(f"cannot drop {described(replica)}, {role}; call fail() if the leader is gone")
         refuse_other_thread(self._waits)
         del self._offsets[replica]
         return recount(self)
@@ -139,7 +142,7 @@ class SyncReplicas:
         caught_up = as_int("offset", offset)
         if caught_up < self.high_watermark:
             raise ValueError(
-                f"{replica!r} is not in sync at offset {caught_up}; it must reach {self.high_watermark}, "
+                f"{described(replica)} is not in sync at offset {caught_up}; it must reach {self.high_watermark}, "
                 "the high watermark"
             )
         move(self, replica, caught_up)
@@ -162,10 +165,10 @@ def move(replicas: SyncReplicas, replica: Any, offset: int) -> None:
     end = replicas._offsets[leader]
     if replica == leader:
         if offset < end:
-            raise ValueError(f"the leader {leader!r} cannot go back from offset {end} to {offset}")
+            raise ValueError(f"the leader {described(leader)} cannot go back from offset {end} to {offset}")
     elif offset > end:
         raise ValueError(
-            f"{replica!r} cannot be at offset {offset}, ahead of the leader {leader!r} at {end}; "
+            f"{described(replica)} cannot be at offset {offset}, ahead of the leader {described(leader)} at {end}; "
             "update the leader first"
         )
     refuse_other_thread(replicas._waits)
@@ -181,7 +184,7 @@ def recount(replicas: SyncReplicas) -> int:
     if count >= least:
         set_obstacle(waits, None)
         return raise_value(waits, min(replicas._offsets.values()))
-    found = f"too few in-sync replicas of {waits.key!r}: {count} (min_in_sync={least})"
+    found = f"too few in-sync replicas of {described(waits.key)}: {count} (min_in_sync={least})"
     return set_obstacle(waits, NotEnoughReplicasError(found))
 
 
@@ -216,7 +219,7 @@ class DelayedProduce(SyncAll):
         self._leave()
         for key in self._conditions:
             offset = self._conditions[key][1]
-            self._answers[key] = DeadlineError(f"{key!r} was not acked up to {offset} after {self.timeout} s")
+            self._answers[key] = DeadlineError(f"{described(key)} was not acked up to {offset} after {self.timeout} s")
         return self._answers
 
     def _answer_to(self, condition: Any) -> Any:
@@ -235,7 +238,7 @@ class DelayedProduce(SyncAll):
         """Watch it, or complete it if there is nothing to wait for. Returns: itself."""
         for key, need in self._conditions.items():
             if need[0].purgatory is not purgatory:
-                raise ValueError(f"required must wait in {purgatory!r}, got {key!r} in {need[0].purgatory!r}")
+                raise ValueError(f"required must wait in {purgatory!r}, got {described(key)} in {need[0].purgatory!r}")
         if not self._conditions:
             self.force_complete()
             return self
@@ -255,10 +258,12 @@ class DelayedProduce(SyncAll):
 def checked_need(partition: object, need: object) -> tuple[SyncThresholds, int]:
     """Check the *need* of *partition*. Returns: its thresholds, and the offset to reach."""
     if not isinstance(need, tuple) or len(need) != 2:
-        raise TypeError(f"required[{partition!r}] must be a pair (Replicas, offset) or an error, got {need!r}")
+        raise TypeError(
+            f"required[{described(partition)}] must be a pair (Replicas, offset) or an error, got {described(need)}"
+        )
     thresholds, offset = need
     if isinstance(thresholds, SyncReplicas):
         thresholds = thresholds._waits
     if not isinstance(thresholds, SyncThresholds):
-        raise TypeError(f"required[{partition!r}] must be Replicas or Thresholds, got {thresholds!r}")
+        raise TypeError(f"required[{described(partition)}] must be Replicas or Thresholds, got {described(thresholds)}")
     return thresholds, as_int("offset", offset)

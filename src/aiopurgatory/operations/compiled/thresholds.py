@@ -7,7 +7,7 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import require_methods
+from ...arguments import described, require_methods
 from ...core.kit import Failure, expire_only_try, is_pending, loop_of, require_error
 from ...errors import DeadlineError
 from ...purgatory import Purgatory
@@ -39,7 +39,7 @@ class SyncThresholds:
         self._round = 0  # number of complete_all() calls: operations from an earlier round end
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._key!r} value={self.value} waiting={len(self)}>"
+        return f"<{type(self).__name__} {described(self._key)} value={self.value} waiting={len(self)}>"
 
     def __len__(self) -> int:
         purgatory = self._purgatory
@@ -150,7 +150,9 @@ class ThresholdWait(WatermarkWait):
         return self.watermark.value
 
     def on_expiration(self) -> None:
-        raise DeadlineError(f"{self._thresholds._key!r} had not reached offset {self.target} after {self.timeout} s")
+        raise DeadlineError(
+            f"{described(self._thresholds._key)} had not reached offset {self.target} after {self.timeout} s"
+        )
 
     def on_cancel(self) -> None:
         self._leave()

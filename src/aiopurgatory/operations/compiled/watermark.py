@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, SupportsFloat, SupportsIndex, cast, fin
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import require_int
+from ...arguments import described, require_int
 from ...core.kit import AwaitableOperation
 from ...errors import DeadlineError
 from ...operation import wait
@@ -112,5 +112,5 @@ def as_int(parameter: str, value: object) -> int:
 def as_watermark(parameter: str, watermark: object) -> Watermark:
     """Return *watermark*, the argument for *parameter*. Raises: TypeError: it is not a Watermark."""
     if not isinstance(watermark, Watermark):
-        raise TypeError(f"{parameter} must be a Watermark, got {watermark!r}")
+        raise TypeError(f"{parameter} must be a Watermark, got {described(watermark)}")
     return watermark

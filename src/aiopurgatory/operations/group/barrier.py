@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
-from ...arguments import require_int, require_methods, require_seconds
+from ...arguments import described, require_int, require_methods, require_seconds
 from ...core.kit import Outcome, loop_of
 from ...errors import PurgatoryClosedError
 from ...purgatory import Purgatory
@@ -88,7 +88,7 @@ class JoinBarrier(Group[M]):
         if isinstance(expected, (str, bytes)):
             raise TypeError(f"expected must be an iterable of members, got the one member {expected!r}; pass [member]")
         if not hasattr(expected, "__iter__"):
-            raise TypeError(f"expected must be an iterable of members, got {expected!r}; pass their names")
+            raise TypeError(f"expected must be an iterable of members, got {described(expected)}; pass their names")
         hash(key)
         super().__init__(Members(expected))
         self._purgatory = purgatory
@@ -100,7 +100,8 @@ class JoinBarrier(Group[M]):
 
     def __repr__(self) -> str:
         state = f"closed, {self._members.missing} missing" if self.is_closed else "open"
-        return f"<JoinBarrier {self._key!r} generation={self._generation.number} members={len(self._members)} {state}>"
+        counts = f"generation={self._generation.number} members={len(self._members)}"
+        return f"<JoinBarrier {described(self._key)} {counts} {state}>"
 
     def __len__(self) -> int:
         return len(self._members.joins())
@@ -197,7 +198,7 @@ class JoinBarrier(Group[M]):
                 self._close(DelayedJoin(self, self._rebalance_timeout))
         join = self._members.remove(member)
         if join is not None:
-            join.fail(JoinError(f"{member!r} has left {self._key!r}"))
+            join.fail(JoinError(f"{described(member)} has left {described(self._key)}"))
         self._purgatory.check_and_complete(self._key)
         return True
 
@@ -220,14 +221,18 @@ class JoinBarrier(Group[M]):
         """
         self._catch_up()
         if successor in self._members:
-            raise ValueError(f"successor must not be a member of {self._key!r} yet, got {successor!r}")
+            raise ValueError(
+                f"successor must not be a member of {described(self._key)} yet, got {described(successor)}"
+            )
         if member not in self._members:
             return False
         # atomic: no await
         join = self._members.replace(member, successor)
         self._generation = self._generation.replace(member, successor)
         if join is not None:
-            join.fail(JoinError(f"{member!r} was replaced by {successor!r} in {self._key!r}"))
+            join.fail(
+                JoinError(f"{described(member)} was replaced by {described(successor)} in {described(self._key)}")
+            )
         return True
 
     def _watch(self, member: M) -> MemberJoin[M]:
@@ -237,7 +242,7 @@ class JoinBarrier(Group[M]):
         is_first = self._members.are_all_announced()
         earlier = self._members.add(member, join)
         if earlier is not None:
-            earlier.fail(JoinError(f"{member!r} has joined {self._key!r} again"))
+            earlier.fail(JoinError(f"{described(member)} has joined {described(self._key)} again"))
         if self.is_closed:
             self._purgatory.check_and_complete(self._key)
             return join
@@ -258,7 +263,9 @@ class JoinBarrier(Group[M]):
         self._catch_up()
         count, most = len(self._members), self._max_members
         if member not in self._members and most is not None and count >= most:
-            raise GroupFullError(f"{member!r} cannot join {self._key!r}: {count} members (max_members={most})")
+            raise GroupFullError(
+                f"{described(member)} cannot join {described(self._key)}: {count} members (max_members={most})"
+            )
 
     # the barrier
 

@@ -39,6 +39,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ...bus import Bus, LocalBus
+from ...clock import running_loop
 from ...purgatory import Purgatory
 from ...streams import EventLog
 from ..asgi import listen
@@ -153,7 +154,7 @@ class Inspector:
         text = request.query_params.get("key", "").strip()
         if not 0 < len(text) <= MAX_SEARCH:
             raise HTTPException(400, f"key must have 1 to {MAX_SEARCH} characters")
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._line is None or self._line.loop is not loop:
             self._line = _Line(loop)
         return await self._line.search(view, self._names, text, request)

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, Final
 
 from ...bus import Bus, LocalBus
+from ...clock import running_loop
 from ...core.kit import loop_of
 from ...purgatory import Purgatory
 from ...streams import EventLog
@@ -133,7 +134,7 @@ class Views:
         return len(self._views)
 
     async def version(self, number: int) -> str:
-        following, loop = self._following, asyncio.get_running_loop()
+        following, loop = self._following, running_loop()
         if following is None or following.done() or following.get_loop() is not loop:
             self._following = loop.create_task(self._follow(), name="aiopurgatory inspector")
         view = self._views[number]

@@ -16,8 +16,9 @@ from typing import Any, Final
 import pytest
 from kio.schema.errors import ErrorCode
 
+from ..answers import Values
+from ..server import BrokerSettings
 from .conftest import Start
-from .inside import BrokerSettings, Values
 from .served import PATIENCE
 from .waits import until
 from .wires import encoded, framed

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from .members import AiokafkaMember, ConfluentMember, KafkaPythonMember, Ledger, Member
 from .served import PATIENCE, Served, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
 PARTITIONS = 4
 #: How often a member joins or leaves, and how many seconds pass between.

@@ -12,9 +12,10 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 from kio.schema.errors import ErrorCode
 
+from ..replication import Settings
+from ..server import Broker, BrokerSettings
 from .asks import LATEST, batch, create, offset_at, produce, produce_values
 from .conftest import Start
-from .inside import Broker, BrokerSettings, Settings
 from .served import PATIENCE, Served
 from .waits import until
 from .wires import Wire, encoded, framed

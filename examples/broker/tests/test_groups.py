@@ -15,9 +15,10 @@ from kio.schema.errors import ErrorCode
 
 from aiopurgatory.operations import Heartbeats
 
+from ..groups import GroupSettings
+from ..server import Broker, BrokerSettings
 from .asks import batch, create, join_values, named, produce
 from .conftest import Start
-from .inside import Broker, BrokerSettings, GroupSettings
 from .served import PATIENCE, Served, wait_until
 from .waits import until
 from .wires import Wire

@@ -10,7 +10,7 @@ import pytest
 
 from aiopurgatory.testing import check_invariants
 
-from .inside import Broker, BrokerSettings
+from ..server import Broker, BrokerSettings
 from .served import Served
 from .wires import Wire
 

@@ -12,7 +12,7 @@ from .asks import batch, create, fetch_values, produce, values_in
 from .served import Served, wait_until
 from .wires import Wire, encoded, framed
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
 CROWD = 2_000
 #: Seconds for which it is watched.

@@ -10,9 +10,10 @@ import pytest
 from aiokafka.errors import NotEnoughReplicasError
 from kio.schema.errors import ErrorCode
 
+from ..replication import Settings
+from ..server import Broker, BrokerSettings
 from .asks import EARLIEST, LATEST, batch, create, fetch, offset_at, produce, produce_values, values_in
 from .conftest import Start
-from .inside import Broker, BrokerSettings, Settings
 from .waits import until
 from .wires import Wire, encoded, framed
 

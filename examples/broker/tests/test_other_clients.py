@@ -15,17 +15,16 @@ from typing import Final
 
 import pytest
 
-from .inside import ROOT
-from .served import PATIENCE, Served
+from .served import PATIENCE, ROOT, Served
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
-#: What `make other-clients` has installed.
+#: What `make test-broker` has installed.
 CLIENTS: Final = Path(os.environ.get("OTHER_CLIENTS", ROOT / "build/clients"))
 COMMANDS: Final = {
     "kafkajs": ["node", f"{CLIENTS}/kafkajs.mjs"],
     "platformatic": ["node", f"{CLIENTS}/platformatic.mjs"],
-    "kcat": ["sh", str(ROOT / "tests/broker/other_clients/kcat.sh")],
+    "kcat": ["sh", str(Path(__file__).with_name("other_clients") / "kcat.sh")],
     "sarama": [f"{CLIENTS}/sarama"],
     "java": ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{CLIENTS}:{CLIENTS}/jars/*", "Java"],
 }
@@ -49,7 +48,7 @@ class Client:
 
     def __init__(self, name: str, address: str, topic: str) -> None:
         if not Path(NEEDS[name]).exists():
-            pytest.skip(f"{NEEDS[name]} is missing: make other-clients")
+            pytest.skip(f"{NEEDS[name]} is missing: make test-broker")
         if name == "platformatic" and node_version() < 20:
             pytest.skip("@platformatic/kafka needs Node 20 or newer")
         self._command = [*COMMANDS[name], address, topic]

@@ -17,8 +17,7 @@ from typing import Final, Self
 
 import aiopurgatory
 
-from .inside import ROOT
-
+ROOT: Final = Path(__file__).parents[3]
 ENV: Final = os.environ | {"PYTHONPATH": str(Path(aiopurgatory.__file__).parents[1])}
 #: Seconds after which something that is to happen soon has not happened.
 PATIENCE: Final = 20.0

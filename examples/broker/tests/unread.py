@@ -7,8 +7,9 @@ import socket
 from contextlib import suppress
 from typing import Final
 
+from ..replication import Settings
+from ..server import BrokerSettings
 from .asks import batch, create, fetch_values, produce
-from .inside import BrokerSettings, Settings
 from .served import PATIENCE
 from .wires import Wire, encoded, framed
 

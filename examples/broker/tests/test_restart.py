@@ -7,9 +7,9 @@ import socket
 import confluent_kafka
 from kio.schema.errors import ErrorCode
 
+from ..server import BrokerSettings
 from .asks import batch, create, fetch, produce, values_in
 from .conftest import Start
-from .inside import BrokerSettings
 from .served import PATIENCE, Served
 from .wires import Wire
 

@@ -6,9 +6,10 @@ import aiokafka
 import pytest
 from kio.schema.errors import ErrorCode
 
+from ..replication import Settings
+from ..server import Broker, BrokerSettings
 from .asks import EARLIEST, LATEST, batch, create, fetch, offset_at, produce, values_in
 from .conftest import Start
-from .inside import Broker, BrokerSettings, Settings
 from .wires import Wire
 
 

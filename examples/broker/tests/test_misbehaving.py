@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from ..server import Broker, BrokerSettings
 from .asks import batch, create, fetch_values, produce, values_in
 from .conftest import Start
-from .inside import Broker, BrokerSettings
 from .waits import until
 from .wires import Wire, encoded, framed
 

@@ -17,8 +17,9 @@ from kio.schema.errors import ErrorCode
 
 from aiopurgatory.testing import check_invariants
 
+from ..replication import Partition, Settings
+from ..server import Broker, BrokerSettings
 from .asks import EARLIEST, batch, create, fetch, fetch_values, named, offset_at, produce, values_in
-from .inside import Broker, BrokerSettings, Partition, Settings
 from .served import PATIENCE, Served
 from .waits import until
 from .wires import Wire

@@ -11,8 +11,8 @@ import confluent_kafka
 import pytest
 from kio.schema.errors import ErrorCode
 
+from ..server import Broker
 from .asks import create, join_values
-from .inside import Broker
 from .served import Served, wait_until
 from .waits import until
 from .wires import Wire

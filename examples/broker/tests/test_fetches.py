@@ -12,9 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
+from ..records import shared
+from ..server import Broker, BrokerSettings
 from .asks import batch, create, fetch, fetch_values, produce, values_in
 from .conftest import Start
-from .inside import Broker, BrokerSettings, shared
 from .waits import until
 from .wires import Wire
 

@@ -20,7 +20,7 @@ import pytest
 
 from .served import Served
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
 #: Not among them, as whole modules: test_sasl_integration and test_ssl_integration. The broker has no security.
 MODULES: Final = [f"test_{name}_integration.py" for name in ("admin", "consumer", "producer")]

@@ -25,11 +25,10 @@ import aiokafka
 import confluent_kafka
 import pytest
 
-from .inside import ROOT
-from .served import ENV, PATIENCE, Served, wait_until
+from .served import ENV, PATIENCE, ROOT, Served, wait_until
 from .test_restart import free_port
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
 PARTITIONS: Final = 4
 #: Kills of members in a life of the broker, and the seconds before each. Members' sessions take 1.5 s.
@@ -127,7 +126,7 @@ class Member:
 
     def __init__(self, address: str, client: str, instance: str, *, commits: bool = True) -> None:
         arguments = [client, address, "ledger", instance, str(int(commits))]
-        command = [sys.executable, "-m", "tests.broker.ledger_member", *arguments]
+        command = [sys.executable, "-m", "examples.broker.tests.ledger_member", *arguments]
         self.client, self.instance = client, instance
         self.said: list[Said] = []
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=ENV)

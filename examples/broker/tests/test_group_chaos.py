@@ -18,13 +18,14 @@ from typing import Any, Final
 import pytest
 from kio.schema.errors import ErrorCode
 
+from ..groups import GroupSettings
+from ..server import Broker, BrokerSettings
 from .asks import create, join_values
 from .conftest import Start
-from .inside import Broker, BrokerSettings, GroupSettings
 from .waits import until
 from .wires import Wire
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
 ROUNDS: Final = 12
 PARTITIONS: Final = 6

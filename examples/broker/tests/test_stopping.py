@@ -12,9 +12,9 @@ import confluent_kafka
 import pytest
 from kio.schema.errors import ErrorCode
 
+from ..server import Broker
 from .asks import batch, create, fetch_values, produce
 from .clients import write_confluent
-from .inside import Broker
 from .parking import LONG, PREPARED, code_in
 from .served import PATIENCE, Served, wait_until
 from .wires import Wire, encoded, framed

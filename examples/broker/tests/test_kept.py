@@ -12,9 +12,11 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
+from ..groups import GroupSettings
+from ..replication import Settings
+from ..server import Broker, BrokerSettings
 from .asks import batch, create, fetch_values, join_values, named, produce_values
 from .conftest import Start
-from .inside import Broker, BrokerSettings, GroupSettings, Settings
 from .parking import LONG, PREPARED
 from .served import Served
 from .waits import until

@@ -11,9 +11,10 @@ from kio.schema.errors import ErrorCode
 
 from aiopurgatory import Purgatory, Statistics
 
+from ..replication import Settings
+from ..server import Broker, BrokerSettings
 from .asks import batch, create, produce_values
 from .conftest import Start
-from .inside import Broker, BrokerSettings, Settings
 from .parking import LONG, PREPARED
 from .waits import until
 from .wires import Wire, encoded, framed

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import pytest
 
+from ..answers import Values
+from ..fetches import DelayedFetch
+from ..server import Broker
 from .asks import batch, create, fetch_values, produce, values_in
 from .conftest import Start
-from .inside import Broker, DelayedFetch, Values
 from .unread import MIB, TOPIC, ask, ask_for_names, fill, read, settings, size_of_answer
 from .waits import until
 from .wires import Wire, encoded, framed

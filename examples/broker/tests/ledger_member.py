@@ -1,4 +1,4 @@
-"""python -m tests.broker.ledger_member CLIENT ADDRESS TOPIC INSTANCE COMMITS: says which records it reads and commits.
+"""python -m examples.broker.tests.ledger_member CLIENT ADDRESS TOPIC INSTANCE COMMITS: print what it reads and commits.
 
 It reads up to ten records, says so, works on them for a moment, and commits. CLIENT: confluent or aiokafka. INSTANCE:
 of a static member, or nothing. COMMITS: 0: it only says that it commits.

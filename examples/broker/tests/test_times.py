@@ -14,9 +14,10 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode
 
+from ..replication import Settings
+from ..server import Broker, BrokerSettings
 from .asks import create, offset_at, produce
 from .conftest import Start
-from .inside import Broker, BrokerSettings, Settings
 from .served import PATIENCE, Served
 from .wires import Wire
 

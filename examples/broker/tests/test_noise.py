@@ -18,12 +18,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from ..wire import VERSIONS
 from .asks import batch, create, fetch_values, join_values, produce, produce_values
-from .inside import VERSIONS
 from .served import Served, wait_until
 from .wires import Wire, encoded, framed
 
-pytestmark = pytest.mark.broker
+pytestmark = pytest.mark.slow
 
 ATTACKS: Final = 1_000
 #: Bytes by which the memory may grow.
