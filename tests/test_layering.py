@@ -80,7 +80,7 @@ ADAPTERS = {
 }
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
-    {"nanoseconds", "outcome", "loop", "faults", "check_counts"},
+    {"nanoseconds", "outcome", "loop", "faults"},
     {"observer", "operation"},
     {"endings", "watchers", "unawaited"},
     {"awaiter", "deadlines", "misses", "purging"},

@@ -254,22 +254,19 @@ async def read_until(
         while True:
             is_last = once or op.done() or is_due(op)
             rereads.begin()
-            calls = owner.take_calls(op)
-            ends = False
+            value = None
             try:
                 # Completed from outside, by force_complete(): nothing is left to interrupt its last read.
                 value = await (read() if op.done() else until_ended(op, read()))
-                ends = bool(value) and not op.done()
                 if retries is not None:
                     retries.clear()
             except Exception as exc:
                 if retries is None or op.done() or not retries.has_failed(exc):
-                    ends = op.fail(exc)
+                    op.fail(exc)
                     raise
-                value = None
             finally:
-                if calls is not None:
-                    calls.decide(ends)
+                if rereads.check != NO_CHECK:
+                    owner.count_read(bool(value))
             if op.done():
                 op.result()  # raises if it failed or was cancelled
             elif value:
@@ -287,9 +284,6 @@ async def read_until(
             if op.done():
                 op.result()
     finally:
-        calls = owner.take_calls(op)
-        if calls is not None:
-            calls.decide(False)
         del op, rereads  # the exception keeps this frame
 
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from ..timer import Timer
 from .awaiter import AwaitableOperation
-from .check_counts import Undecided
 from .checks import ALL, EVERY_KEY, NO_CHECK, KeyChecks
 from .endings import complete
 from .faults import Failure, require_error, require_plain
@@ -38,7 +37,6 @@ __all__ = [
     "Outcome",
     "Parts",
     "SyncPurgatory",
-    "Undecided",
     "Watchers",
     "ceil_ns",
     "check_purgatory",

@@ -16,7 +16,6 @@ from mypy_extensions import mypyc_attr, u8
 
 from ..arguments import described
 from ..timer.ring import Entry, deadline_of
-from .check_counts import Undecided
 from .loop import Loop
 from .nanoseconds import NS, timeout_seconds
 from .outcome import Outcome
@@ -92,25 +91,18 @@ class Owner:
 
     @abstractmethod
     def call_for_read(self, op: Operation) -> int:
-        """Called by the try_complete() of an awaited *op*: a check may have called for another read.
+        """Called by the try_complete() of an awaited *op*, which wakes its task.
 
-        Returns: its number, see KeyChecks.call_for_read(); NO_CHECK if there was none.
+        Returns: the number of the check that tries it, see KeyChecks.call_for_read(); NO_CHECK if none does.
         """
 
     @abstractmethod
-    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
-        """Same for an operation that keeps these checks itself. Args: earlier: those that call for the same read.
-
-        Returns: *earlier* and the running check, if there is one.
-        """
+    def count_read(self, found: bool) -> None:
+        """Count a read that a check called for. *found*: it has found something."""
 
     @abstractmethod
     def reschedule(self, candidate: Any, seconds: float) -> bool:
         """Restart the timeout of an operation. Returns: False if it has ended."""
-
-    @abstractmethod
-    def take_calls(self, op: Operation) -> Undecided | None:
-        """Return the checks that call for a read of the awaited *op*, which begins now."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

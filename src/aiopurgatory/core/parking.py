@@ -10,7 +10,6 @@ from mypy_extensions import u8
 
 from ..arguments import described, require_hashable
 from ..errors import PurgatoryClosedError, PurgatoryFullError
-from .check_counts import Undecided
 from .checks import KeyChecks
 from .deadlines import Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
@@ -60,6 +59,8 @@ class Parking(Owner):
         "expired",
         "failed",
         "missed",
+        "reads",
+        "reads_in_vain",
         "refused",
         "state",
         "undelivered_results",
@@ -97,6 +98,9 @@ class Parking(Owner):
         #: PurgatoryFullError raised; results that no awaiter took.
         self.refused = 0
         self.undelivered_results = 0
+        #: Reads of awaited conditions that a check called for, and those of them that found nothing.
+        self.reads = 0
+        self.reads_in_vain = 0
 
     # life
 
@@ -308,11 +312,10 @@ class Parking(Owner):
     def call_for_read(self, op: Operation) -> int:
         return self._checks.call_for_read(op)
 
-    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
-        return self._checks.call_for_next_read(earlier)
-
-    def take_calls(self, op: Operation) -> Undecided | None:
-        return self._checks.counts.take_calls(op)
+    def count_read(self, found: bool) -> None:
+        self.reads += 1
+        if not found:
+            self.reads_in_vain += 1
 
     def verify(self, stale_allowed: bool) -> None:
         """Check the watchers against the timer. Raises: AssertionError: names the invariant that does not hold."""
