@@ -17,12 +17,13 @@ import aiopurgatory
 # The sources, whichever form is installed: a compiled wheel brings its .py files along.
 ROOT = Path(str(aiopurgatory.__file__)).parent
 
-GROUND = {"arguments", "clock", "errors", "statistics"}
+GROUND = {"arguments", "cancellations", "clock", "errors", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
 FACE = CORE | {"clock_task", "compiled", "following", "handover", "operation", "purgatory", "waits"}
 LAYERS = {
     "arguments": set(),
+    "cancellations": set(),
     "clock": set(),
     "errors": set(),
     "statistics": set(),

@@ -15,13 +15,14 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import aiopurgatory
-from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError
+from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError, Statistics
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
@@ -354,6 +355,46 @@ async def test_shared_counters_of_a_purgatory_started_again_count_once(
         async with purgatory:
             purgatory.watch(Fetch(), ["key"]).force_complete()
     assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 2
+
+
+async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Failing(Purgatory):
+        fails = False
+
+        def statistics(self) -> Statistics:
+            if self.fails:
+                self.fails = False
+                raise OSError("the disk is full")
+            return super().statistics()
+
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr("aiopurgatory.metrics.processes.PUBLISH_INTERVAL", 0.01)
+    reported: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    registry = CollectorRegistry()
+    purgatory = Failing("fetch", observers=[Metrics(registry)])
+    async with purgatory:
+        purgatory.fails = True
+        await asyncio.sleep(0.05)
+        purgatory.watch(Fetch(), ["key"])
+        await asyncio.sleep(0.05)
+        assert [str(exc) for exc in reported] == ["the disk is full"]
+        assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
+
+
+async def test_shared_metrics_opened_in_a_request_do_not_keep_its_session(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, requests: Any
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    metrics = Metrics(CollectorRegistry())
+    async with Purgatory("fetch") as purgatory:
+
+        async def begin() -> None:
+            metrics.opened(purgatory)
+
+        session = await requests.handle(begin)
+        assert requests.are_over(session)
+        metrics.closed(purgatory)
 
 
 # buses
