@@ -138,7 +138,7 @@ async def test_awaited_conditions_count_like_any_other(
         async def look() -> None:
             await clock.advance(0)
             found = scraped(registry)
-            labels = ("checks_total{purgatory=table,result=hit}", "checks_total{purgatory=table,result=miss}")
+            labels = [f"{name}_total{{purgatory=table,result={result}}}" for name, result in COUNTED]
             seen.append([found.get(name, 0) for name in (*labels, "missed_triggers_total{purgatory=table}")])
 
         gate.set()
@@ -146,14 +146,17 @@ async def test_awaited_conditions_count_like_any_other(
         await look()
         gate.clear()
         purgatory.check_and_complete("key")
-        await look()  # undecided: a hit that becomes a miss would be a counter that goes back
+        await look()  # known at once: no counter ever goes back
         gate.set()
         await look()
         row.append(7)
         await clock.advance(1.0)
         await asyncio.gather(*waits)
         await look()
-    assert seen == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 3]]
+    assert seen == [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 0, 0, 3, 0], [1, 0, 0, 3, 3]]
+
+
+COUNTED = [("checks", "hit"), ("checks", "miss"), ("reads", "hit"), ("reads", "miss")]
 
 
 async def test_scrape_counts_checks_of_a_twin(metrics: Metrics, registry: CollectorRegistry) -> None:

@@ -153,7 +153,6 @@ class Desk:
         """Release the place of *stream*."""
         self.streams -= 1
         self.leave(stream)
-        stream.stop_counting()
 
     # answers
 

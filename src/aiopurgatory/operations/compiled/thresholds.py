@@ -12,7 +12,7 @@ from ...core.kit import Failure, expire_only_try, is_pending, loop_of, require_e
 from ...errors import DeadlineError
 from ...purgatory import Purgatory
 from .offset_queue import OffsetQueue
-from .watermark import Watermark, WatermarkWait, as_int, set_value
+from .watermark import Watermark, WatermarkWait, as_int
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -141,7 +141,7 @@ class ThresholdWait(WatermarkWait):
             error = error_at(self._thresholds, self.target)
             if error is not None:
                 return self.fail(error)
-        if self._round != self._thresholds._round or has_reached(self._thresholds, self.target):
+        if self._round != self._thresholds._round or self._thresholds._reached._value >= self.target:
             return self.force_complete()
         return expire_only_try(self)
 
@@ -182,10 +182,6 @@ def leave(thresholds: SyncThresholds, offset: int) -> None:
         thresholds._queue.discard(offset)
 
 
-def has_reached(thresholds: SyncThresholds, offset: int) -> bool:
-    return thresholds._reached.value >= offset
-
-
 def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
     failure = thresholds._failure
     if failure is None and offset > thresholds._reached.value:
@@ -196,11 +192,6 @@ def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
     error = failure.exc.with_traceback(failure.traceback)
     assert isinstance(error, Exception)
     return error
-
-
-def has_failed(thresholds: SyncThresholds) -> bool:
-    """Was fail() called?"""
-    return thresholds._failure is not None
 
 
 def set_obstacle(thresholds: SyncThresholds, exc: Exception | None) -> int:
@@ -221,7 +212,7 @@ def raise_value(thresholds: SyncThresholds, value: int) -> int:
     if queue.may_pop(value):
         refuse_other_thread(thresholds)  # before anything is changed
     if value > reached.value:
-        set_value(reached, value)
+        reached._value = value
     ended = 0
     try:
         while (offset := queue.pop(reached.value)) is not None:

@@ -102,10 +102,6 @@ class WatermarkWait(AwaitableOperation):
         raise DeadlineError(f"the watermark was {self.watermark._value} after {self.timeout} s, not yet {self.target}")
 
 
-def set_value(watermark: Watermark, value: int) -> None:
-    watermark._value = value
-
-
 def as_int(parameter: str, value: object) -> int:
     """Return *value*, the argument for *parameter*. Raises: TypeError: it is not an int."""
     if not isinstance(value, int) or isinstance(value, bool):
