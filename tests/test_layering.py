@@ -20,7 +20,7 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 GROUND = {"arguments", "cancellations", "clock", "errors", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
-FACE = CORE | {"clock_task", "compiled", "following", "handover", "operation", "purgatory", "waits"}
+FACE = CORE | {"clock_task", "compiled", "following", "handover", "misuse", "operation", "purgatory", "waits"}
 LAYERS = {
     "arguments": set(),
     "cancellations": set(),
@@ -33,6 +33,7 @@ LAYERS = {
     "compiled": FACE,
     "following": FACE,
     "handover": FACE,
+    "misuse": FACE,
     "operation": FACE,
     "purgatory": FACE,
     "waits": FACE,
@@ -82,9 +83,9 @@ ADAPTERS = {
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
     {"nanoseconds", "outcome", "loop", "faults"},
-    {"observer", "operation"},
+    {"operation"},
     {"endings", "watchers", "unawaited"},
-    {"awaiter", "deadlines", "misses", "purging"},
+    {"awaiter", "deadlines", "observer", "purging"},
     {"checks"},
     {"follower", "iteration", "parking"},
     {"timeouts"},

@@ -1,0 +1,245 @@
+"""Mistakes that nothing else would show: checks that no operation waits for, operations that no check came for.
+
+Most of these misses are normal. Some are due to a key of the wrong type, a wrong thread, or a purgatory not started.
+"""
+
+from __future__ import annotations
+
+import sys
+from asyncio.exceptions import CancelledError
+from collections.abc import Callable, Hashable
+from typing import Any, Final, final
+
+from .arguments import described
+from .core.kit import keys_of
+from .core.loop import Loop
+from .core.observer import Finder
+from .core.operation import Operation
+from .core.watchers import Watchers, oldest
+
+#: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
+FIRST: Final = 1_000
+EVERY: Final = 512
+#: The same while nothing waits: then there is little to examine.
+EVERY_IDLE: Final = 256
+#: The most warnings of a purgatory. The first text of a key is part of its shape, and may be anything.
+MAX_WARNINGS: Final = 20
+#: Longer keys, and tuples of more items, are not examined: that would take too long.
+MAX_LENGTH: Final = 200
+MAX_ITEMS: Final = 8
+#: The length of a UUID. Longer texts are not taken for a number.
+MAX_PARSED: Final = 36
+
+
+@final
+class Misuse(Finder):
+    """Finds the mistakes, and logs each kind once.
+
+    The first misses are all examined, later ones at random distances, so that no rhythm of the keys hides one. In
+    asyncio's debug mode, all are, and a key that is never checked is reported, too.
+
+    Args:
+        warn: called with a line for the log.
+        is_debug: whether asyncio's debug mode is on, before the purgatory is started.
+    """
+
+    __slots__ = (
+        "_examined",
+        "_idle",
+        "_is_debug",
+        "_loop",
+        "_random",
+        "_twins",
+        "_warn",
+        "_warned",
+        "_warned_of_checks",
+        "_warned_of_start",
+        "_warned_of_thread",
+        "_warned_of_trigger",
+        "_watchers",
+    )
+
+    def __init__(self, warn: Callable[[str], object], is_debug: Callable[[], bool]) -> None:
+        super().__init__()
+        self._loop: Loop
+        self._watchers: Watchers
+        self._warn: Final = warn
+        self._is_debug: Final = is_debug
+        #: Misses examined while something waited, and those of them that had a twin.
+        self._examined = 0
+        self._twins = 0
+        self._idle = 0
+        self._random = 1
+        self._warned: set[Any] = set()
+        self._warned_of_checks = False
+        self._warned_of_start = False
+        self._warned_of_thread = False
+        self._warned_of_trigger: set[Any] = set()
+
+    def attach(self, loop: Loop, watchers: Watchers) -> None:
+        self._loop, self._watchers = loop, watchers
+
+    def unwatched(self, key: Hashable) -> int:
+        """Look for a mistake behind the check of *key*, which nothing watches."""
+        try:
+            if self._loop.is_left:
+                self._idle += 1
+                return self._distance()
+            if self._loop.running is None:
+                self._examine_start(key)
+            elif not self._warned_of_thread and self._loop.is_foreign_thread():
+                self._warned_of_thread = True
+                self._warn(
+                    f"purgatory {self._loop.name!r}: check_and_complete({shown(key)}) was called outside the thread "
+                    "of the purgatory's event loop. It raises RuntimeError as soon as something waits for the key; "
+                    "use notify_threadsafe(key)"
+                )
+            if self._watchers.by_key:
+                self._examined += 1
+                self._examine_key(key)
+            else:
+                self._idle += 1
+        except (Exception, CancelledError):
+            pass  # of the key's own methods: they must not break a check
+        return self._distance()
+
+    def missed(self, op: Operation) -> None:
+        """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
+        if not self._loop.debug:
+            return
+        key = keys_of(op)[0]
+        kind = kind_of(key)
+        if kind not in self._warned_of_trigger:
+            self._warned_of_trigger.add(kind)
+            self._warn(
+                f"{described(op)} completed only at its deadline: its condition held, but none of its keys had been "
+                f"checked; call check_and_complete({described(key)}) when the state behind it changes"
+            )
+
+    def twin_keys(self) -> int:
+        return self._twins
+
+    def endless(self, key: Hashable, entry: object) -> None:
+        """Warn, once, that checks without effect lead to each other."""
+        ops = oldest(entry, 1)
+        if self._warned_of_checks or not ops:
+            return
+        self._warned_of_checks = True
+        self._warn(
+            f"purgatory {self._loop.name!r}: try_complete() of {type(ops[0]).__name__}, waiting under {shown(key)}, "
+            "checks keys though nothing has changed, and such checks lead to each other. They go on in slices of "
+            "turn_budget, and take all the time of the loop: call check_and_complete() where the state changes"
+        )
+
+    def _distance(self) -> int:
+        """Misses until the next one to be examined."""
+        if self._loop.debug:
+            return 1
+        if not self._watchers.by_key:
+            return 1 if self._idle <= FIRST else EVERY_IDLE
+        if self._examined < FIRST:
+            return 1
+        self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        return 1 + (self._random >> 16) % (2 * EVERY)
+
+    def _examine_start(self, key: Hashable) -> None:
+        if not self._warned_of_start and self._is_debug():
+            self._warned_of_start = True
+            self._warn(
+                f"purgatory {self._loop.name!r}: the check of {shown(key)} did nothing, since the purgatory is not "
+                "started; use 'async with' or await start() first"
+            )
+
+    def _examine_key(self, key: Hashable) -> None:
+        by_key = self._watchers.by_key
+        for twin in twins_of(key):
+            if twin in by_key:
+                self._twins += 1
+                self._warn_of(
+                    (kind_of(key), kind_of(twin)),
+                    f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
+                    f"something waits for {shown(twin)}, which is another key. Use one type for both: convert it in "
+                    "the route, as {id:int} does, or check and publish str(id)",
+                )
+                return
+        if isinstance(key, tuple) and self._is_watched_in_parts(key):
+            self._twins += 1
+            self._warn_of(
+                (kind_of(key), None),
+                f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
+                "something waits for each of its parts, as keys of their own. Watch it as one key: "
+                f"watch(op, [{shown(key)}])",
+            )
+
+    def _is_watched_in_parts(self, key: tuple[Any, ...]) -> bool:
+        """Does an operation wait for the items of *key*, because watch() took the tuple for an iterable of keys?"""
+        if len(key) < 2:
+            return False
+        first = oldest(self._watchers.by_key.get(key[0]), 1)
+        return bool(first) and keys_of(first[0]) == key
+
+    def _warn_of(self, shape: Any, text: str) -> None:
+        if shape not in self._warned and len(self._warned) < MAX_WARNINGS:
+            self._warned.add(shape)
+            self._warn(text)
+
+
+def twins_of(key: Any) -> list[Any]:
+    """Return the keys that *key* may be mistaken for: 7 for "7" and b"7", and the same within a tuple."""
+    if not isinstance(key, tuple):
+        return [twin for twin in (as_text(key), as_value(key), as_bytes(key)) if twin is not key]
+    found: list[Any] = []
+    if len(key) > MAX_ITEMS:
+        return found
+    for convert in (as_text, as_value, as_bytes):
+        items = [convert(item) for item in key]
+        changed = [place for place, item in enumerate(items) if item is not key[place]]
+        if changed:
+            found.append(tuple(items))
+        if len(changed) > 1:
+            found += [(*key[:place], items[place], *key[place + 1 :]) for place in changed]
+    return found
+
+
+def as_text(key: Any) -> Any:
+    """Return *key* as text, or itself."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key))
+    if isinstance(key, bytes):
+        return key.decode() if len(key) <= MAX_LENGTH else key
+    return str(key) if type(key).__name__ == "UUID" else key
+
+
+def as_bytes(key: Any) -> Any:
+    """Return *key* as bytes, or itself."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key)).encode()
+    return key.encode() if isinstance(key, str) and len(key) <= MAX_LENGTH else key
+
+
+def as_value(key: Any) -> Any:
+    """Parse *key* as an int or UUID. Returns: the value, or *key* itself if it is neither."""
+    if not isinstance(key, (str, bytes)) or len(key) > MAX_PARSED:
+        return key
+    text = key.decode() if isinstance(key, bytes) else key
+    value: Any = None
+    if text.isdecimal() or (text.startswith("-") and text[1:].isdecimal()):
+        value = int(text)
+    elif len(text) == MAX_PARSED and text[8] == "-":
+        module: Any = sys.modules.get("uuid")  # if a UUID is watched, this is imported
+        if module is not None:
+            value = module.UUID(text)
+    return value if str(value) == text else key  # not for "007"
+
+
+def kind_of(key: Any) -> Any:
+    """The kind of *key*: its type; for a tuple also its length and the text it begins with."""
+    if isinstance(key, tuple) and key and type(key[0]) is str:
+        return type(key), len(key), key[0]
+    return type(key)
+
+
+def shown(key: object) -> str:
+    """Return the repr of *key*, shortened."""
+    text = described(key)
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."

@@ -1,0 +1,466 @@
+"""Checks of unwatched keys: probable mistakes are logged once, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import threading
+import tracemalloc
+import uuid
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.testing import MemoryBus, MemoryServer, check_invariants
+
+from .parts import Op, turns
+
+UUID = uuid.UUID("ffefaccb-fc02-4a1e-91b3-636a75429775")
+
+
+@pytest.fixture
+def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Return a function that returns the warnings logged so far."""
+
+    def messages() -> list[str]:
+        records = [record for record in caplog.records if record.name == "aiopurgatory"]
+        assert all(record.levelno == logging.WARNING for record in records)
+        return [record.getMessage() for record in records]
+
+    return messages
+
+
+TWINS: list[tuple[Hashable, Hashable]] = [
+    (7, "7"),
+    (-7, "-7"),
+    (7, b"7"),
+    ("room", b"room"),
+    (UUID, str(UUID)),
+    (("orders", 7), ("orders", "7")),
+    (("orders", 7), (b"orders", 7)),
+    (("orders", 7, 3), ("orders", "7", "3")),
+    (("orders", 7, 3), ("orders", "7", 3)),
+    (("orders", UUID), ("orders", str(UUID))),
+]
+
+
+async def test_threadsafe_after_close_says_nothing(warned: Callable[[], list[str]]) -> None:
+    """A worker thread may outlive the purgatory, and it uses the right call."""
+    async with Purgatory() as purgatory:
+        pass
+    await asyncio.to_thread(purgatory.notify_threadsafe, "key")
+    assert warned() == []
+
+
+async def test_check_from_a_thread_after_close_says_nothing(warned: Callable[[], list[str]]) -> None:
+    async with Purgatory() as purgatory:
+        pass
+    assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
+    assert warned() == []
+    await purgatory.start()
+    assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
+    assert len(warned()) == 1
+    await purgatory.aclose()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+async def test_check_in_a_forked_child_says_nothing(purgatory: Purgatory, caplog: pytest.LogCaptureFixture) -> None:
+    """Its threads and keys are none of the loop's."""
+    purgatory.watch(Op(60.0), ["7"])
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        for check in (purgatory.check_and_complete, purgatory.notify_threadsafe):
+            thread = threading.Thread(target=check, args=(7,))
+            thread.start()
+            thread.join()
+        os._exit(len(caplog.records))
+    assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
+
+
+NO_TWINS: list[tuple[Hashable, Hashable]] = [
+    (7, "007"),
+    (7, "\u0667"),
+    (7, b"07"),
+    (0, "-0"),
+    ("True", True),
+    (UUID, str(UUID).upper()),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), NO_TWINS, ids=repr)
+async def test_what_only_resembles_a_key_is_no_twin(
+    purgatory: Purgatory, warned: Callable[[], list[str]], one: Hashable, other: Hashable
+) -> None:
+    purgatory.watch(Op(60.0), [one, ("orders", one)])
+    for key in (other, ("orders", other)):
+        assert purgatory.check_and_complete(key) == 0
+    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+    purgatory.cancel_for_key(one)
+    purgatory.watch(Op(60.0), [other, ("orders", other)])
+    for key in (one, ("orders", one)):
+        assert purgatory.check_and_complete(key) == 0
+    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+
+
+async def test_bool_has_no_twin(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    purgatory.watch(Op(60.0), ["1", b"1", ("orders", "1")])
+    for key in (True, ("orders", True)):
+        assert purgatory.check_and_complete(key) == 0
+    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+
+
+@pytest.mark.parametrize(("one", "other"), [*TWINS, *[(other, one) for one, other in TWINS]], ids=repr)
+async def test_check_of_the_twin_of_a_watched_key_is_said(
+    purgatory: Purgatory, warned: Callable[[], list[str]], one: Hashable, other: Hashable
+) -> None:
+    purgatory.watch(Op(60.0), [one])
+    assert purgatory.check_and_complete(other) == 0
+    (message,) = warned()
+    assert repr(one) in message
+    assert repr(other) in message
+    assert purgatory.name in message
+    assert purgatory.statistics().twin_keys == 1
+
+
+CHECKS: dict[str, Callable[[Purgatory, Hashable], object]] = {
+    "check_and_complete": Purgatory.check_and_complete,
+    "check_and_complete, limit": lambda purgatory, key: purgatory.check_and_complete(key, 1),
+    "notify": Purgatory.notify,
+    "notify_threadsafe": Purgatory.notify_threadsafe,
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+async def test_every_kind_of_check_says_it(purgatory: Purgatory, warned: Callable[[], list[str]], name: str) -> None:
+    purgatory.watch(Op(60.0), ["7"])
+    CHECKS[name](purgatory, 7)
+    await asyncio.sleep(0.01)  # the loop's wake-up descriptor
+    assert (len(warned()), purgatory.statistics().twin_keys) == (1, 1)
+
+
+async def test_publish_of_a_twin_is_said(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    async with MemoryBus(MemoryServer(), [purgatory]) as bus:
+        purgatory.watch(Op(60.0), ["7"])
+        bus.publish(7)
+        await turns(5)
+    assert "'7'" in warned()[0]
+
+
+async def test_twin_is_said_once_per_shape_and_counted(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    for number in range(3):
+        purgatory.watch(Op(60.0), [str(number)])
+        purgatory.watch(Op(60.0), [("orders", str(number))])
+        purgatory.watch(Op(60.0), [("rooms", number)])
+    for number in range(3):
+        purgatory.check_and_complete(number)
+        purgatory.check_and_complete(("orders", number))
+        purgatory.check_and_complete(("rooms", str(number)))
+    assert len(warned()) == 3
+    assert purgatory.statistics().twin_keys == 9
+
+
+async def test_warnings_of_shapes_without_end_are_few(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    for number in range(500):
+        purgatory.watch(Op(60.0), [(f"user {number}", "7")])
+        purgatory.check_and_complete((f"user {number}", 7))
+    assert 0 < len(warned()) < 50
+    assert purgatory.statistics().twin_keys == 500
+
+
+async def test_tuple_watched_as_its_parts_is_said(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    purgatory.watch(Op(60.0), ("orders", 0))
+    assert purgatory.check_and_complete(("orders", 0)) == 0
+    (message,) = warned()
+    assert "[('orders', 0)]" in message
+    assert purgatory.statistics().twin_keys == 1
+
+
+async def test_right_keys_and_unknown_ones_are_not_said(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    watched: list[Hashable] = ["7", 8, ("orders", 7), "orders", UUID]
+    for key in watched:
+        purgatory.watch(Op(60.0), [key])
+    checked: list[Hashable] = [
+        "7",
+        8,
+        8.0,
+        ("orders", 7),
+        "9",
+        10,
+        ("orders", 11),
+        ("orders",),
+        (),
+        uuid.uuid4(),
+        None,
+        "x" * 5000,
+    ]
+    for key in checked:
+        purgatory.check_and_complete(key)
+        purgatory.notify(key)
+    await turns(3)
+    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+
+
+async def test_first_event_is_noticed_after_idle_ones(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    """Checks while nothing is watched, as in a new worker, use up no examinations."""
+    for number in range(900):
+        purgatory.check_and_complete(number)
+    purgatory.watch(Op(60.0), ["7"])
+    purgatory.check_and_complete(7)
+    assert len(warned()) == 1
+
+
+@pytest.mark.parametrize("rhythm", [2, 64, 512])
+async def test_twin_is_noticed_in_a_busy_old_purgatory(
+    purgatory: Purgatory, warned: Callable[[], list[str]], rhythm: int
+) -> None:
+    """One check in *rhythm* is a mistake. The other checks are of keys without an operation."""
+    purgatory.watch(Op(60.0), ["wanted"])
+    for number in range(20_000):
+        purgatory.check_and_complete(f"unwanted {number}")
+    purgatory.watch(Op(60.0), ["7"])
+    wrong = 0
+    while not warned():
+        for _ in range(rhythm - 1):
+            purgatory.check_and_complete("unwanted")
+        purgatory.check_and_complete(7)
+        wrong += 1
+        assert wrong < 10_000
+    assert purgatory.statistics().twin_keys >= 1
+
+
+async def test_one_later_check_in_500_is_examined(purgatory: Purgatory) -> None:
+    purgatory.watch(Op(60.0), ["7"])
+    while purgatory.statistics().twin_keys < 1_000:
+        purgatory.check_and_complete(7)
+    for _ in range(100_000):
+        purgatory.check_and_complete(7)
+    assert 170 < purgatory.statistics().twin_keys - 1_000 < 230
+
+
+class Odd:
+    """A key with broken methods of its own."""
+
+    broken = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __hash__(self) -> int:
+        if self.broken == "hash":
+            raise LookupError
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        if self.broken == "eq":
+            raise LookupError
+        return isinstance(other, Odd) and self.name == other.name
+
+    def __repr__(self) -> str:
+        if self.broken == "repr":
+            raise LookupError
+        return "odd"
+
+
+class OddText(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise LookupError
+
+    def encode(self, *args: Any) -> bytes:
+        raise LookupError
+
+
+async def test_odd_methods_of_keys_break_no_check(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    purgatory.watch(Op(60.0), [7])
+    odd = Odd("a")
+    odd.broken = "repr"
+    for key in (
+        odd,
+        ("orders", odd),
+        OddText("7"),
+        OddText("x"),
+        ("orders", OddText("7")),
+        "\ud800",
+        b"\xff",
+        10**5000,
+    ):
+        assert purgatory.check_and_complete(key) == 0
+        purgatory.notify(key)
+    for key in (Odd("b"), Odd("c")):  # a look-up of the key itself raises, as ever
+        key.broken = "eq"
+        with pytest.raises(LookupError):
+            purgatory.check_and_complete(key)
+    assert all("OddText" in message for message in warned())
+
+
+async def test_twin_whose_comparison_raises_breaks_no_check(purgatory: Purgatory) -> None:
+    class Clash(Odd):
+        def __hash__(self) -> int:
+            return hash("7")
+
+    key = Clash("a")
+    purgatory.watch(Op(60.0), [key])
+    key.broken = "eq"
+    assert purgatory.check_and_complete(7) == 0
+
+
+async def test_closed_purgatory_says_nothing(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
+    purgatory.watch(Op(60.0), ["7"]).add_done_callback(lambda _: None)
+    purgatory.close()
+    assert purgatory.check_and_complete(7) == 0
+    purgatory.notify_threadsafe(7)
+    assert warned() == []
+
+
+# before the start
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("name", CHECKS)
+async def test_check_before_the_start_warns_in_debug_mode(
+    warned: Callable[[], list[str]], debug: bool, name: str
+) -> None:
+    asyncio.get_running_loop().set_debug(debug)
+    purgatory = Purgatory("early")
+    for _ in range(3):
+        CHECKS[name](purgatory, "key")
+    asyncio.get_running_loop().set_debug(False)
+    assert len(warned()) == debug
+    if debug:
+        assert "'early'" in warned()[0]
+        assert "'key'" in warned()[0]
+        assert "start" in warned()[0]
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_check_before_any_loop_warns_in_debug_mode(
+    warned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, debug: str
+) -> None:
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", debug)
+    Purgatory().check_and_complete("key")
+    assert len(warned()) == bool(debug)
+
+
+# from another thread
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("waiting", [False, True])
+async def test_check_from_a_thread_while_nobody_waits_is_said(
+    purgatory: Purgatory, warned: Callable[[], list[str]], waiting: bool, debug: bool
+) -> None:
+    asyncio.get_running_loop().set_debug(debug)
+    if waiting:
+        purgatory.watch(Op(60.0), ["other"])
+    for _ in range(3):
+        assert await asyncio.to_thread(purgatory.check_and_complete, "key") == 0
+    asyncio.get_running_loop().set_debug(False)
+    (message,) = warned()
+    assert "notify_threadsafe" in message
+    assert "'key'" in message
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+async def test_debug_mode_examines_every_miss(warned: Callable[[], list[str]], waiting: bool) -> None:
+    """Out of debug mode, an old purgatory examines some: one call from a thread may not be seen."""
+    asyncio.get_running_loop().set_debug(True)
+    async with Purgatory() as purgatory:
+        if waiting:
+            purgatory.watch(Op(60.0), ["7"])
+        for _ in range(3000):
+            purgatory.check_and_complete("nobody")
+        await asyncio.to_thread(purgatory.check_and_complete, "key")
+        assert len(warned()) == 1
+        if not waiting:
+            purgatory.watch(Op(60.0), ["7"])
+        purgatory.check_and_complete(7)
+        assert len(warned()) == 2
+    asyncio.get_running_loop().set_debug(False)
+
+
+async def test_many_keys_cost_no_memory(purgatory: Purgatory) -> None:
+    purgatory.watch(Op(60.0), ["wanted"])
+    keys = [random.Random(number).getrandbits(64) for number in range(5_000)]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for key in keys:
+        purgatory.check_and_complete(key)
+        purgatory.notify(key)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 20_000
+
+
+class Ping(DelayedOperation[None]):
+    """Its try checks a key, though nothing has changed."""
+
+    def __init__(self, purgatory: Purgatory, key: str) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+        self.key = key
+        self.ready = False
+
+    def try_complete(self) -> bool:
+        if self.ready:
+            return self.force_complete()
+        self.purgatory.check_and_complete(self.key)
+        return False
+
+
+STARTS: dict[str, Callable[[Purgatory], object]] = {
+    "watch": lambda purgatory: None,
+    "check_and_complete": lambda purgatory: purgatory.check_and_complete("a"),
+    "check_all": Purgatory.check_all,
+    "notify": lambda purgatory: purgatory.notify("a"),
+    "notify_all": Purgatory.notify_all,
+}
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("check", STARTS.values(), ids=STARTS)
+@pytest.mark.parametrize("keys", ["aa", "ab"], ids=["its own key", "each other's"])
+async def test_checks_without_end_let_the_loop_turn(
+    purgatory: Purgatory, warned: Callable[[], list[str]], keys: str, check: Callable[[Purgatory], object]
+) -> None:
+    ops = [purgatory.watch(Ping(purgatory, keys[1]), [keys[0]]), purgatory.watch(Ping(purgatory, keys[0]), [keys[1]])]
+    other = purgatory.watch(Op(), ["other"])
+    check(purgatory)
+    await turns(20)
+    other.ready = True
+    purgatory.notify("other")
+    await other
+    (text,) = warned()
+    assert text.startswith("purgatory 'test': try_complete() of Ping, waiting under '")
+    assert "call check_and_complete() where the state changes" in text
+    check_invariants(purgatory)
+    for op in ops:
+        op.ready = True
+    purgatory.check_all()
+    await asyncio.gather(*ops)
+
+
+async def test_checks_without_effect_that_end_say_nothing(
+    purgatory: Purgatory, warned: Callable[[], list[str]]
+) -> None:
+    """The control: a chain of 100 checks that end nothing."""
+
+    class Link(Ping):
+        def try_complete(self) -> bool:
+            if self.key == str(len(tried)):
+                tried.append(self.key)
+                self.purgatory.check_and_complete(str(int(self.key) + 1))
+            return False
+
+    tried: list[str] = []
+    for number in range(100):
+        purgatory.watch(Link(purgatory, str(number)), [str(number)])
+    tried.clear()
+    purgatory.check_and_complete("0")
+    assert len(tried) == 100
+    assert warned() == []
