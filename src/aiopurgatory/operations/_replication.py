@@ -7,13 +7,14 @@ from typing import Any, Final, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import described, require_int
-from ...core.kit import expire_only_try, is_pending
-from ...errors import DeadlineError, PurgatoryError
-from ...purgatory import Purgatory
-from .all import NO_ANSWER, SyncAll
-from .thresholds import (
+from ..arguments import described, require_int
+from ..core.kit import expire_only_try, is_pending
+from ..errors import DeadlineError, PurgatoryError
+from ..purgatory import Purgatory
+from ._all import NO_ANSWER, SyncAll
+from ._thresholds import (
     SyncThresholds,
+    as_int,
     enter,
     error_at,
     has_failed,
@@ -24,7 +25,6 @@ from .thresholds import (
     refuse_other_thread,
     set_obstacle,
 )
-from .watermark import as_int
 
 
 class NotEnoughReplicasError(PurgatoryError):
