@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import shutil
 import socket
 import struct
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import pytest
 
@@ -22,6 +26,65 @@ def leaves_tasks() -> Iterator[None]:
     """For tests that close a loop with tasks in it: asyncio logs that now, and not while a later test runs."""
     yield
     gc.collect()
+
+
+class Session:
+    """An object of a request."""
+
+
+class Requests:
+    """Requests, each with a session in a context variable."""
+
+    def __init__(self) -> None:
+        self.session: ContextVar[Session | None] = ContextVar("session", default=None)
+
+    async def handle(self, work: Callable[[], Awaitable[object]]) -> ref[Session]:
+        """Await *work()* in a request. Returns: its session."""
+
+        async def handle() -> ref[Session]:
+            session = Session()
+            self.session.set(session)
+            await work()
+            return ref(session)
+
+        session = await asyncio.create_task(handle())
+        await asyncio.sleep(0)  # the loop lets go of the task
+        return session
+
+    def are_over(self, *sessions: ref[Session]) -> bool:
+        """Whether nothing keeps the *sessions*."""
+        gc.collect()
+        return not any(session() for session in sessions)
+
+
+@pytest.fixture
+def requests() -> Requests:
+    """What begins in a request, and outlives it, must neither see nor keep its context variables."""
+    return Requests()
+
+
+class Interrupt(BaseException):
+    """Raised by a signal handler, such as that of a test's timeout. Loops report it, and go on."""
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], type[BaseException]]:
+    """Interrupts a module's next call of a method of the running loop. Returns: the exception, which comes instead."""
+
+    def interrupt(method: str, module: str) -> type[BaseException]:
+        loop = asyncio.get_running_loop()
+        call = getattr(loop, method)
+
+        def interrupted(*args: object, **options: object) -> object:
+            if sys._getframe(1).f_globals["__name__"] != module:
+                return call(*args, **options)
+            setattr(loop, method, call)
+            raise Interrupt
+
+        monkeypatch.setattr(loop, method, interrupted)
+        return Interrupt
+
+    return interrupt
 
 
 def _reset(client: socket.socket) -> None:

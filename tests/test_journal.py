@@ -506,3 +506,11 @@ async def test_snapshots_of_an_older_version_stay_readable(tmp_path: Path) -> No
     found = read(str(file), journal_tables.STATISTICS).table
     assert found["completed"].to_pylist() == older["completed"].to_pylist()
     assert set(found["twin_keys"].to_pylist()) == {None}
+
+
+async def test_journal_started_in_a_request_does_not_keep_its_session(tmp_path: Path, requests: Any) -> None:
+    journal = Journal(tmp_path, snapshot_seconds=0.01)
+    session = await requests.handle(journal.start)
+    await asyncio.sleep(0.03)
+    assert requests.are_over(session)
+    await journal.aclose()

@@ -15,13 +15,14 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import aiopurgatory
-from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError
+from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullError, Statistics
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
@@ -137,7 +138,7 @@ async def test_awaited_conditions_count_like_any_other(
         async def look() -> None:
             await clock.advance(0)
             found = scraped(registry)
-            labels = ("checks_total{purgatory=table,result=hit}", "checks_total{purgatory=table,result=miss}")
+            labels = [f"{name}_total{{purgatory=table,result={result}}}" for name, result in COUNTED]
             seen.append([found.get(name, 0) for name in (*labels, "missed_triggers_total{purgatory=table}")])
 
         gate.set()
@@ -145,14 +146,17 @@ async def test_awaited_conditions_count_like_any_other(
         await look()
         gate.clear()
         purgatory.check_and_complete("key")
-        await look()  # undecided: a hit that becomes a miss would be a counter that goes back
+        await look()  # known at once: no counter ever goes back
         gate.set()
         await look()
         row.append(7)
         await clock.advance(1.0)
         await asyncio.gather(*waits)
         await look()
-    assert seen == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 3]]
+    assert seen == [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 0, 0, 3, 0], [1, 0, 0, 3, 3]]
+
+
+COUNTED = [("checks", "hit"), ("checks", "miss"), ("reads", "hit"), ("reads", "miss")]
 
 
 async def test_scrape_counts_checks_of_a_twin(metrics: Metrics, registry: CollectorRegistry) -> None:
@@ -351,6 +355,46 @@ async def test_shared_counters_of_a_purgatory_started_again_count_once(
         async with purgatory:
             purgatory.watch(Fetch(), ["key"]).force_complete()
     assert scraped(registry)["operations_total{outcome=completed,purgatory=fetch}"] == 2
+
+
+async def test_shared_metrics_go_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Failing(Purgatory):
+        fails = False
+
+        def statistics(self) -> Statistics:
+            if self.fails:
+                self.fails = False
+                raise OSError("the disk is full")
+            return super().statistics()
+
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr("aiopurgatory.metrics.processes.PUBLISH_INTERVAL", 0.01)
+    reported: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    registry = CollectorRegistry()
+    purgatory = Failing("fetch", observers=[Metrics(registry)])
+    async with purgatory:
+        purgatory.fails = True
+        await asyncio.sleep(0.05)
+        purgatory.watch(Fetch(), ["key"])
+        await asyncio.sleep(0.05)
+        assert [str(exc) for exc in reported] == ["the disk is full"]
+        assert scraped(registry)["pending_operations{purgatory=fetch}"] == 1
+
+
+async def test_shared_metrics_opened_in_a_request_do_not_keep_its_session(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, requests: Any
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    metrics = Metrics(CollectorRegistry())
+    async with Purgatory("fetch") as purgatory:
+
+        async def begin() -> None:
+            metrics.opened(purgatory)
+
+        session = await requests.handle(begin)
+        assert requests.are_over(session)
+        metrics.closed(purgatory)
 
 
 # buses

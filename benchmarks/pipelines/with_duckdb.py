@@ -39,7 +39,7 @@ COUNTERS = (
     *("pending", "watched", "keys", "completed", "expired", "cancelled", "failed", "missed_triggers", "refused"),
     *("undelivered", "checks", "checks_without_effect", "cascaded", "wakeups", "purges", "purged", "dropped_rows"),
 )
-SETTINGS = ("tick_ns", "wheel_size", "purge_interval", "twin_keys")
+SETTINGS = ("tick_ns", "wheel_size", "purge_interval", "twin_keys", "reads", "reads_in_vain")
 #: Columns that are never null.
 REQUIRED = {
     "operations": (

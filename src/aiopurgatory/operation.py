@@ -6,7 +6,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .core.awaiter import AwaitableOperation, Awaiter, begin_wait, take
-from .core.operation import is_ready
 from .core.outcome import Outcome
 
 T = TypeVar("T")
@@ -27,8 +26,7 @@ def wait(op: AwaitableOperation) -> Generator[Awaiter, None, Any]:
     if awaiter is not None:
         try:
             yield awaiter
-            while not is_ready(op):
-                awaiter.block()
+            while awaiter.block():
                 yield awaiter
         except BaseException:
             awaiter.leave()

@@ -25,10 +25,13 @@ class Statistics:
             their keys had been checked. For an awaited condition, the last try is its last read.
         refused: operations refused with PurgatoryFullError.
         undelivered: results passed to on_undelivered(), because every awaiting task had been cancelled.
-        checks: checks of a watched key. Checks of a key that nothing watches do not count. One that only woke awaited
-            conditions (``wait_until()``, an AsyncSource) counts when their reads are done.
-        checks_without_effect: checks of a watched key that ended nothing, not even by the reads that they led to, and
-            sent no event to a stream. Checks that wait for the same read are decided together.
+        checks: checks of a watched key. Checks of a key that nothing watches do not count.
+        checks_without_effect: checks of a watched key that ended no operation and woke no awaiting task.
+        reads: reads that checks called for, of awaited conditions: ``wait_until()``, ``follow()``, polls and streams of
+            an AsyncSource. Checks during a read lead to one more read. A first read, and the last one at a deadline, do
+            not count.
+        reads_in_vain: those of them that found nothing, or did not come to an end. If almost all are, the keys are too
+            coarse, or checks come where nothing has changed.
         twin_keys: examined checks of a key that nothing watched while something watched its twin: 7 and "7", "7" and
             b"7", a UUID and its text, or the same within a tuple. Of the checks of unwatched keys, the first 1,000 are
             examined, then about one in 500. A count above 0 is almost always a mistake.
@@ -58,6 +61,8 @@ class Statistics:
     undelivered: int
     checks: int
     checks_without_effect: int
+    reads: int
+    reads_in_vain: int
     twin_keys: int
     cascaded: int
     wakeups: int

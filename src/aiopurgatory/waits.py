@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar, final
 
 from .arguments import described, require_not_coroutine
 from .core.checks import NO_CHECK
-from .core.endings import expire_read
-from .core.operation import begin_last_read, end_checked, is_due, mark_retrieved, owner_of
+from .core.endings import begin_last_read, complete_read, expire_read
+from .core.kit import is_due, mark_retrieved, owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
 
@@ -184,9 +184,7 @@ class Rereads:
 
     def end(self, op: DelayedOperation[Any], is_last: bool) -> None:
         """Complete *op*: its read has found something. It missed a trigger if no check had called for that."""
-        if not is_last or self.is_called or self.is_unread or self.is_excused:
-            end_checked(op)
-        op.force_complete()
+        complete_read(op, not is_last or self.is_called or self.is_unread or self.is_excused)
 
     def expire(self, op: DelayedOperation[Any]) -> None:
         """End *op* as EXPIRED: its last read has found nothing."""
@@ -256,22 +254,19 @@ async def read_until(
         while True:
             is_last = once or op.done() or is_due(op)
             rereads.begin()
-            calls = owner.take_calls(op)
-            ends = False
+            value = None
             try:
                 # Completed from outside, by force_complete(): nothing is left to interrupt its last read.
                 value = await (read() if op.done() else until_ended(op, read()))
-                ends = bool(value) and not op.done()
                 if retries is not None:
                     retries.clear()
             except Exception as exc:
                 if retries is None or op.done() or not retries.has_failed(exc):
-                    ends = op.fail(exc)
+                    op.fail(exc)
                     raise
-                value = None
             finally:
-                if calls is not None:
-                    calls.decide(ends)
+                if rereads.check != NO_CHECK:
+                    owner.count_read(bool(value))
             if op.done():
                 op.result()  # raises if it failed or was cancelled
             elif value:
@@ -289,9 +284,6 @@ async def read_until(
             if op.done():
                 op.result()
     finally:
-        calls = owner.take_calls(op)
-        if calls is not None:
-            calls.decide(False)
         del op, rereads  # the exception keeps this frame
 
 

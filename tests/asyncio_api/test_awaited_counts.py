@@ -46,6 +46,12 @@ def checks(purgatory: Purgatory) -> tuple[int, int]:
     return found.checks, found.checks_without_effect
 
 
+def reads(purgatory: Purgatory) -> tuple[int, int]:
+    """How many reads checks have called for, and how many of them found nothing."""
+    found = purgatory.statistics()
+    return found.reads, found.reads_in_vain
+
+
 # missed triggers
 
 
@@ -250,32 +256,35 @@ async def test_debug_missed_trigger_names_the_key(
     assert "check_and_complete('key')" in caplog.text
 
 
-# checks and their effects
+# checks and the reads that they lead to
 
 
-async def test_check_that_leads_to_the_end_had_an_effect(purgatory: Purgatory, table: Table) -> None:
-    waiting = start(purgatory, table)
-    await settle()
-    table.row = "row"
-    purgatory.check_and_complete("key")
-    assert checks(purgatory) == (0, 0)  # undecided
-    await waiting
-    assert checks(purgatory) == (1, 0)
-
-
-async def test_check_that_leads_to_nothing_had_none(purgatory: Purgatory, table: Table) -> None:
+async def test_check_that_wakes_a_wait_has_an_effect_at_once(purgatory: Purgatory, table: Table) -> None:
     waiting = start(purgatory, table)
     await settle()
     for count in (1, 2, 3):
         purgatory.check_and_complete("key")
+        assert checks(purgatory) == (count, 0)
         await settle()
-        assert checks(purgatory) == (count, count)
-    waiting.cancel()
+        assert reads(purgatory) == (count, count)
+    table.row = "row"
+    purgatory.check_and_complete("key")
+    await waiting
+    assert (checks(purgatory), reads(purgatory)) == ((4, 0), (4, 3))
+
+
+async def test_read_without_a_check_does_not_count(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
+    """Neither the first, nor the last, at the deadline."""
+    waiting = start(purgatory, table)
+    await settle()
+    table.row = "row"
+    await clock.advance(5.0)
+    assert (await waiting, table.reads, reads(purgatory)) == ("row", 2, (0, 0))
 
 
 @pytest.mark.parametrize("found", [0, 1, 10])
 @pytest.mark.parametrize("check", [Purgatory.check_and_complete, Purgatory.notify, Purgatory.notify_threadsafe])
-async def test_check_of_ten_waits_is_one_check(
+async def test_check_of_ten_waits_is_one_check_and_ten_reads(
     purgatory: Purgatory, found: int, check: Callable[[Purgatory, str], object]
 ) -> None:
     tables = [Table() for _ in range(10)]
@@ -287,46 +296,31 @@ async def test_check_of_ten_waits_is_one_check(
     await settle()
     await settle()
     assert sum(wait.done() for wait in waits) == found
-    assert checks(purgatory) == (1, 0 if found else 1)
+    assert (checks(purgatory), reads(purgatory)) == ((1, 0), (10, 10 - found))
     for wait in waits:
         wait.cancel()
 
 
 async def test_check_in_slices_is_one_check(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        tables = [Table() for _ in range(10)]
-        waits = [start(purgatory, table) for table in tables]
-        other = start(purgatory, Table(), "other")
+        waits = [start(purgatory, Table()) for _ in range(10)]
+        acting = purgatory.watch(Acts(), ["other"])
         await settle()
         purgatory.notify("key")
         for _ in range(5):
             await asyncio.sleep(0)
         purgatory.check_and_complete("other")  # between two slices
-        tables[9].row = "row"
+        assert checks(purgatory) == (1, 1)
         for _ in range(5):
             await settle()
-        assert checks(purgatory) == (2, 1)
-        for wait in (*waits, other):
+        assert (checks(purgatory), reads(purgatory)) == ((2, 1), (10, 10))
+        acting.cancel()
+        for wait in waits:
             wait.cancel()
 
 
-async def test_check_that_ends_others_had_an_effect(purgatory: Purgatory, table: Table) -> None:
-    waiting = start(purgatory, table)
-    ready: list[int] = []
-    other = asyncio.create_task(purgatory.wait_for(lambda: ready, ["key"], timeout=5.0))
-    await settle()
-    ready.append(1)
-    assert purgatory.check_and_complete("key") == 1
-    await settle()
-    assert (other.done(), waiting.done(), checks(purgatory)) == (True, False, (1, 0))
-    purgatory.check_and_complete("key")
-    await settle()
-    assert checks(purgatory) == (2, 1)
-    waiting.cancel()
-
-
 @pytest.mark.parametrize("found", [True, False])
-async def test_checks_during_a_read_share_its_fate(purgatory: Purgatory, table: Table, found: bool) -> None:
+async def test_checks_during_a_read_call_for_one_more(purgatory: Purgatory, table: Table, found: bool) -> None:
     table.gate.clear()
     waiting = start(purgatory, table, "key", "other")
     await settle()
@@ -337,27 +331,41 @@ async def test_checks_during_a_read_share_its_fate(purgatory: Purgatory, table: 
         purgatory.check_and_complete("other")
     table.gate.set()
     await settle()
-    assert (table.reads, checks(purgatory)) == (2, (100, 0 if found else 100))
+    assert (table.reads, checks(purgatory), reads(purgatory)) == (2, (100, 0), (1, 0 if found else 1))
     waiting.cancel()
 
 
-async def test_checks_of_a_wait_that_is_cancelled_had_no_effect(purgatory: Purgatory, table: Table) -> None:
+@pytest.mark.parametrize("end", ["cancel", "close"])
+async def test_read_cut_off_found_nothing(purgatory: Purgatory, table: Table, end: str) -> None:
+    waiting = start(purgatory, table)
+    await settle()
     table.gate.clear()
-    waiting = start(purgatory, table)
-    await settle()
     purgatory.check_and_complete("key")
-    waiting.cancel()
     await settle()
-    assert checks(purgatory) == (1, 1)
+    assert reads(purgatory) == (0, 0)
+    if end == "cancel":
+        waiting.cancel()
+    else:
+        purgatory.close()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert reads(purgatory) == (1, 1)
 
 
-async def test_checks_of_a_purgatory_that_closes_had_no_effect(purgatory: Purgatory, table: Table) -> None:
-    waiting = start(purgatory, table)
+async def test_read_that_fails_found_nothing(purgatory: Purgatory, table: Table) -> None:
+    found: list[Exception] = []
+
+    async def read() -> bool:
+        if found:
+            raise found[0]
+        return False
+
+    waiting = asyncio.create_task(purgatory.wait_until(read, ["key"], timeout=5.0))
     await settle()
+    found.append(LookupError("no such table"))
     purgatory.check_and_complete("key")
-    purgatory.close()
-    await settle()
-    assert (waiting.done(), checks(purgatory)) == (True, (1, 1))
+    with pytest.raises(LookupError):
+        await waiting
+    assert reads(purgatory) == (1, 1)
 
 
 class Acts(DelayedOperation[None]):
@@ -376,19 +384,18 @@ def raise_cancelled() -> None:
     raise asyncio.CancelledError
 
 
-async def test_check_cut_off_does_not_hide_those_it_joined(purgatory: Purgatory, table: Table) -> None:
+async def test_check_cut_off_is_made_and_counted_later(purgatory: Purgatory, table: Table) -> None:
     waiting = start(purgatory, table, "key", "other")
     acting = purgatory.watch(Acts(), ["other"])
     await settle()
     acting.act = raise_cancelled
-    purgatory.check_and_complete("key")
     with pytest.raises(asyncio.CancelledError):
         purgatory.check_and_complete("other")
     with pytest.raises(asyncio.CancelledError):
         acting.result()
     assert checks(purgatory) == (0, 0)
     await settle()
-    assert checks(purgatory) == (2, 2)  # of "key"; and of "other" once more, for the part that was cut off
+    assert checks(purgatory) == (1, 0)
     waiting.cancel()
 
 
@@ -415,7 +422,6 @@ async def test_check_that_closes_the_purgatory_counts(
 async def test_close_in_a_check_between_slices_counts_both(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         waits = [start(purgatory, Table()) for _ in range(10)]
-        waits.append(start(purgatory, Table(), "other"))
         acting = purgatory.watch(Acts(), ["other"])
         await settle()
         acting.act = purgatory.close
@@ -426,45 +432,7 @@ async def test_close_in_a_check_between_slices_counts_both(clock: ManualClock) -
         purgatory.check_and_complete("other")
         await asyncio.gather(*waits, return_exceptions=True)
         assert acting.exception() is not None
-        assert checks(purgatory) == (2, 1)  # one of them ended *acting*
-
-
-async def test_close_decides_checks_at_once(purgatory: Purgatory, table: Table) -> None:
-    waiting = start(purgatory, table)
-    await settle()
-    purgatory.check_and_complete("key")
-    purgatory.close()
-    assert checks(purgatory) == (1, 1)
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert checks(purgatory) == (1, 1)
-
-
-async def test_checks_in_slices_are_counted_one_by_one(purgatory: Purgatory, table: Table) -> None:
-    waiting = start(purgatory, table)
-    acting = purgatory.watch(Acts(), ["other"])
-    await settle()
-    for count, key in enumerate(["key", "other", "key", "other", "other"], 1):
-        purgatory.notify(key)
-        await settle()
-        assert checks(purgatory) == (count, count)
-    waiting.cancel()
-    acting.cancel()
-
-
-async def test_check_all_of_nothing_leaves_others_alone(clock: ManualClock) -> None:
-    """It comes between two slices of a check, when nothing is pending any more."""
-    async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
-        waits = [start(purgatory, Table()) for _ in range(10)]
-        await settle()
-        purgatory.notify("key")
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert checks(purgatory) == (0, 0)
-        purgatory.cancel_for_key("key")
-        assert purgatory.check_all() == 0
-        await asyncio.gather(*waits, return_exceptions=True)
-        await settle()
-        assert checks(purgatory) == (1, 1)
+        assert checks(purgatory) == (2, 0)  # one of them woke a wait, and one ended *acting*
 
 
 @pytest.mark.parametrize("checked", [True, False])
@@ -486,16 +454,20 @@ async def test_wait_due_before_a_check_of_all_is_not_missed(
 async def test_wait_begun_in_a_check_does_not_count_for_it(purgatory: Purgatory, table: Table) -> None:
     """Its first read would come without that check, too."""
     waits: list[asyncio.Task[Any]] = []
+    eager = getattr(asyncio, "eager_task_factory", None)  # from Python 3.12 on
 
     def begin() -> bool:
         waits.append(start(purgatory, table))
         return False
 
+    asyncio.get_running_loop().set_task_factory(eager)  # it is watched before the check is through
     other = asyncio.create_task(purgatory.wait_for(begin, ["key"], timeout=5.0))
     await settle()
-    waits[0].cancel()
+    for wait in waits:
+        wait.cancel()
+    await settle()
     purgatory.check_and_complete("key")
     await settle()
-    assert checks(purgatory) == (1, 1)
+    assert (checks(purgatory), reads(purgatory)) == ((1, 1), (0, 0))
     for wait in (*waits, other):
         wait.cancel()

@@ -77,7 +77,8 @@ async def test_each_change_is_yielded_by_one_operation(purgatory: Purgatory, val
     await turns(3)
     statistics = purgatory.statistics()
     assert (len(consumer.got), value.reads) == (3, 4)
-    assert (statistics.checks, statistics.checks_without_effect) == (3, 1)
+    assert (statistics.checks, statistics.checks_without_effect) == (3, 0)
+    assert (statistics.reads, statistics.reads_in_vain) == (3, 1)
     check_invariants(purgatory)
 
 
@@ -302,7 +303,7 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, value:
     check_invariants(purgatory)
 
 
-async def test_check_for_a_cancelled_read_is_counted(purgatory: Purgatory, value: Value) -> None:
+async def test_read_that_is_cancelled_found_nothing(purgatory: Purgatory, value: Value) -> None:
     consumer = Consumer(purgatory, value)
     await turns(3)
     value.gate.clear()
@@ -312,7 +313,7 @@ async def test_check_for_a_cancelled_read_is_counted(purgatory: Purgatory, value
     consumer.task.cancel()
     await turns(3)
     statistics = purgatory.statistics()
-    assert (statistics.checks, statistics.checks_without_effect) == (2, 2)
+    assert (statistics.checks, statistics.reads, statistics.reads_in_vain) == (2, 1, 1)
 
 
 async def test_cancelled_in_the_turn_it_is_closed_stays_cancelled(purgatory: Purgatory, value: Value) -> None:

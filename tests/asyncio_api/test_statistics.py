@@ -57,6 +57,8 @@ async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClo
         undelivered=0,
         checks=1,
         checks_without_effect=0,
+        reads=0,
+        reads_in_vain=0,
         twin_keys=0,
         cascaded=purgatory.statistics().cascaded,
         wakeups=purgatory.statistics().wakeups,

@@ -296,7 +296,7 @@ async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgator
     assert (await waiting, source.reads) == ("row", 3)
     statistics = purgatory.statistics()
     assert (statistics.completed, statistics.failed, statistics.timeouts) == (1, 0, 0)
-    assert (statistics.checks, statistics.checks_without_effect) == (2, 1)
+    assert (statistics.reads, statistics.reads_in_vain) == (2, 1)
     check_invariants(purgatory)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -333,6 +334,35 @@ async def test_link_cancelled_from_within_is_a_gap(server: MemoryServer, monkeyp
         bus.publish("key")
         await asyncio.wait_for(bus.flush(), 5.0)
         assert bus.statistics().gaps == 1
+
+
+async def test_link_cancelled_from_within_after_a_lost_cancellation_is_a_gap(
+    server: MemoryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library has lost a cancellation of the bus' task before: that task counts it for ever."""
+    async with MemoryBus(server, []) as bus:
+
+        async def lose(self: object, messages: list[str]) -> None:
+            try:
+                its_task().cancel()
+                await asyncio.sleep(5.0)
+            except asyncio.CancelledError:
+                raise ConnectionResetError("the library has lost it") from None
+
+        async def send(self: object, messages: list[str]) -> None:
+            monkeypatch.undo()
+            raise asyncio.CancelledError
+
+        def has_gaps(number: int) -> bool:
+            return bus.statistics().gaps == number
+
+        for gaps, fault in enumerate((lose, send), 1):
+            monkeypatch.setattr("aiopurgatory.testing.bus._MemoryLink.send", fault)
+            bus.publish("key")
+            await until(partial(has_gaps, gaps), 5.0)
+            monkeypatch.undo()
+            await until(lambda: bus.statistics().connected or bus.statistics().error, 5.0)
+        await asyncio.wait_for(bus.flush(), 5.0)
 
 
 async def test_aclose_in_an_outage_says_what_is_lost(server: MemoryServer, caplog: pytest.LogCaptureFixture) -> None:

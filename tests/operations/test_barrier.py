@@ -288,3 +288,30 @@ async def test_repr_shows_the_state(purgatory: Purgatory) -> None:
     (task,) = await joins(group, "ann")
     assert repr(group) == "<JoinBarrier 'billing' generation=0 members=1 closed, 0 missing>"
     task.cancel()
+
+
+async def test_barrier_does_not_keep_the_session_of_its_first_join(requests: Any) -> None:
+    class Seeing(Observer):
+        def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+            seen.append(requests.session.get())
+
+    seen: list[object] = []
+    async with Purgatory(observers=[Seeing()]) as purgatory:
+        group = JoinBarrier[str](purgatory, "key", rebalance_timeout=None, expected=["ann", "bob", "cy"])
+
+        async def join() -> None:
+            leaving = asyncio.create_task(group.join("ann"))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+
+        session = await requests.handle(join)
+        seen.clear()
+        assert group.is_closed
+        assert requests.are_over(session)
+        bob = asyncio.create_task(group.join("bob"))
+        await asyncio.sleep(0)
+        purgatory.fail_for_key("key", LookupError("moved"))
+        with pytest.raises(LookupError):
+            await bob
+        assert set(seen) == {None}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,11 +17,13 @@ from aiopurgatory.streams.commands import Commands, OtherLifeError
 
 
 class Connection(asyncio.Transport):
-    """A connection that answers each command: with an answer, or not."""
+    """A connection that answers each command: with an answer, or not. The next write raises *interrupt*, if any."""
 
     def __init__(self, is_silent: bool) -> None:
         super().__init__()
         self.is_silent = is_silent
+        self.is_open = True
+        self.interrupt: BaseException | None = None
 
     async def connect(self) -> None: ...
 
@@ -32,11 +36,19 @@ class Connection(asyncio.Transport):
         self.protocol: Any = protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            raise interrupt
         if not self.is_silent:
             answers = b"+answer\r\n" * bytes(data).count(b"GET")
             asyncio.get_running_loop().call_soon(self.protocol.data_received, answers)
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        self.is_open = False
+
+
+class Interrupt(BaseException):
+    """Raised by a signal handler, such as that of a test's timeout."""
 
 
 class FakeServer(RedisServer):
@@ -48,12 +60,18 @@ class FakeServer(RedisServer):
         self.lives = 0
         self.broken: Exception | None = None
         self.is_silent = False
+        self.loses_cancellations = False
+        self.connections: list[Connection] = []
+        self.interrupt: BaseException | None = None
 
     async def look_up(self) -> None:
-        await self.connecting.wait()
+        with suppress(*[asyncio.CancelledError] * self.loses_cancellations):
+            await self.connecting.wait()
 
     def new_connection(self) -> Any:
-        return Connection(self.is_silent)
+        self.connections.append(Connection(self.is_silent))
+        self.connections[-1].interrupt, self.interrupt = self.interrupt, None
+        return self.connections[-1]
 
     async def life(self, connection: Any) -> str:
         if self.broken is not None:
@@ -131,3 +149,77 @@ async def test_aclose_ends_calls_that_wait() -> None:
     await called.aclose()
     with pytest.raises(StoreDownError, match="the log was closed"):
         await waiting
+
+
+async def test_aclose_leaves_no_connection_if_its_cancellation_is_lost() -> None:
+    server = FakeServer()
+    server.loses_cancellations = True
+    called = Commands(server, 5.0)
+    waiting = called.call(None, "GET", "x")
+    await asyncio.sleep(0)
+    await called.aclose()
+    assert [connection.is_open for connection in server.connections] == [False]
+    with pytest.raises(StoreDownError):
+        await waiting
+
+
+async def test_call_after_an_interrupted_one_gets_its_own_answer() -> None:
+    server = FakeServer()
+    server.connecting.set()
+    called = Commands(server, 5.0)
+    assert await called.call(None, "GET", "x") == ("life 1", b"answer")
+    server.connections[0].interrupt = Interrupt()
+    with pytest.raises(Interrupt):
+        called.call(None, "GET", "x")
+    async with asyncio.timeout(2.0):
+        assert await called.call(None, "GET", "y") == ("life 2", b"answer")
+    await called.aclose()
+
+
+async def test_calls_whose_sending_is_interrupted_all_fail() -> None:
+    server = FakeServer()
+    server.interrupt = Interrupt()
+    called = Commands(server, 5.0)
+    waiting = [called.call("life 1", "GET", key) for key in "xy"]
+    server.connecting.set()
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+    for answer in waiting:
+        with pytest.raises(StoreDownError):
+            await asyncio.wait_for(answer, 2.0)
+    assert await called.call(None, "GET", "z") == ("life 2", b"answer")
+    await called.aclose()
+    gc.collect()
+    assert [type(exc) for exc in reported] == [Interrupt]
+
+
+async def test_connection_of_a_first_request_does_not_keep_its_session(requests: Any) -> None:
+    server = FakeServer()
+    server.connecting.set()
+    called = Commands(server, 5.0)
+
+    async def call() -> None:
+        await called.call(None, "GET", "x")
+
+    session = await requests.handle(call)
+    waiting = called.call(None, "GET", "y")  # the timer goes on
+    assert requests.are_over(session)
+    await waiting
+    await called.aclose()
+
+
+async def test_connecting_sees_no_session_of_the_first_call(requests: Any) -> None:
+    seen = []
+
+    class Looking(FakeServer):
+        async def look_up(self) -> None:
+            seen.append(requests.session.get())
+
+    called = Commands(Looking(), 5.0)
+
+    async def call() -> None:
+        await called.call(None, "GET", "x")
+
+    await requests.handle(call)
+    assert seen == [None]
+    await called.aclose()

@@ -215,20 +215,19 @@ async def test_source_that_does_not_answer_later_ends_the_stream(polls: Polls, c
     assert (client.complete, len(client.retries), polls.database.under_way) == (True, 2, 0)
 
 
-async def test_check_that_leads_to_an_event_had_an_effect(polls: Polls, purgatory: Purgatory) -> None:
+async def test_reads_of_events_count_by_what_they_find(polls: Polls, purgatory: Purgatory) -> None:
     clients = [await start(polls) for _ in range(10)]
     polls.publish()
-    assert purgatory.statistics().checks == 0  # undecided
     await settle()
-    assert checks(purgatory) == (1, 0)
+    assert (checks(purgatory), reads(purgatory)) == ((1, 0), (10, 0))
     polls.polling.notify("n")
     await settle()
-    assert checks(purgatory) == (2, 1)
+    assert (checks(purgatory), reads(purgatory)) == ((2, 0), (20, 10))
     for client in clients:
         await leave(client)
 
 
-async def test_check_during_the_read_of_an_event_counts_once(polls: Polls, purgatory: Purgatory) -> None:
+async def test_checks_during_the_read_of_an_event_call_for_one(polls: Polls, purgatory: Purgatory) -> None:
     client = await start(polls)
     polls.database.gate.clear()
     polls.publish()
@@ -237,15 +236,20 @@ async def test_check_during_the_read_of_an_event_counts_once(polls: Polls, purga
         polls.publish()
     polls.database.gate.set()
     await settle()
-    assert (client.events[-1].id, checks(purgatory)) == ("11", (2, 0))  # merged
+    assert (client.events[-1].id, checks(purgatory), reads(purgatory)) == ("11", (2, 0), (2, 0))  # merged
     polls.database.gate.clear()
     polls.publish()
     await settle()
     await leave(client)
-    assert checks(purgatory) == (3, 1)
+    assert (checks(purgatory), reads(purgatory)) == ((3, 0), (3, 1))
     polls.database.gate.set()
 
 
 def checks(purgatory: Purgatory) -> tuple[int, int]:
     found = purgatory.statistics()
     return found.checks, found.checks_without_effect
+
+
+def reads(purgatory: Purgatory) -> tuple[int, int]:
+    found = purgatory.statistics()
+    return found.reads, found.reads_in_vain

@@ -18,7 +18,6 @@ from aiopurgatory import Observer, Purgatory, PurgatoryClosedError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.web import LongPolling
-from aiopurgatory.web.polling import responder_of
 
 from .polls import Counters, Polls, settle
 
@@ -118,7 +117,7 @@ async def test_close_answers_every_poll(counters: Counters) -> None:
 
 async def test_poll_cut_off_by_the_server_counts_as_refused(counters: Counters) -> None:
     polls = Polls(Purgatory("polls"), counters)
-    responder_of(polls.polling).desk.refuse(PurgatoryClosedError("the server stops"))
+    polls.polling._responder.desk.refuse(PurgatoryClosedError("the server stops"))
     assert polls.polling.statistics().refused == {"closed": 1}
 
 
@@ -171,7 +170,6 @@ import asyncio
 from aiopurgatory import Purgatory
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.web import LongPolling
-from aiopurgatory.web.polling import responder_of
 
 class Source:
     def version(self, resource): return "1"

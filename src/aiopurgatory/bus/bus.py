@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Hashable, Iterable
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -163,11 +164,11 @@ class Bus:
         self._rules = self._new_rules()
         self._handover = Handover(_TURN_BUDGET)
         self._reconnecting = reconnecting = Reconnecting(self._engine, self._rules, self._timeout)
+        # In an empty context: a request may call this, and the bus lives longer.
+        self._task = task = Context().run(self._begin, loop, reconnecting)
         self._is_open = self._is_observed = True
-        self._tell(lambda observer: observer.opened(self))
-        self._task = task = loop.create_task(reconnecting.run(), name="aiopurgatory bus")
-        task.add_done_callback(partial(self._ended, self._rules.outbox, reconnecting))
         try:
+            self._tell(lambda observer: observer.opened(self))
             await self._until_up(reconnecting)
         except BaseException:
             await self._stop(task, reconnecting)
@@ -307,6 +308,16 @@ class Bus:
             replays=replays and self._listens,
             listens=self._listens,
         )
+
+    def _begin(self, loop: asyncio.AbstractEventLoop, reconnecting: Reconnecting) -> asyncio.Task[None]:
+        run = reconnecting.run()
+        try:
+            task = loop.create_task(run, name="aiopurgatory bus")
+        except BaseException:
+            run.close()
+            raise
+        task.add_done_callback(partial(self._ended, self._rules.outbox, reconnecting))
+        return task
 
     def _is_connected(self) -> bool:
         return self._rules.connected and self._is_open and self._pid == os.getpid()

@@ -148,8 +148,16 @@ class Drive:
             self._arm()
             if self._rules.reads_from() is not None:
                 self.wake()
-        except Exception as exc:  # a client library may only log it, and the keys would be lost
+        except BaseException as exc:  # a client library may only log it, and the keys would be lost
+            self._lose_by(exc)
+
+    def _lose_by(self, exc: BaseException) -> None:
+        """Give up the link: *exc* has interrupted a check, and the next link checks everything."""
+        if isinstance(exc, Exception):
             self.lose(exc)
+        else:
+            self.lose(ConnectionError(f"a check was interrupted by {exc!r}"))
+            raise exc
 
     # time
 
@@ -162,14 +170,17 @@ class Drive:
         if when < self._due and not self._is_over:
             if self._timer is not None:
                 self._timer.cancel()
-            self._due = when
             # Add a millisecond: uvloop's timers may fire that early.
             self._timer = self._loop.call_at(when + 0.001, self._tick)
+            self._due = when  # now that it is true: a signal handler may raise in between
 
     def _tick(self) -> None:
         self._timer, self._due = None, inf
         now = self._loop.time()
-        self._rules.tick(now)
+        try:
+            self._rules.tick(now)
+        except BaseException as exc:  # some targets were not checked
+            self._lose_by(exc)
         if self._rules.echo.is_overdue(now):
             self._judge(GRACE)
             return

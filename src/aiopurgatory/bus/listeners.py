@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from contextvars import Context
 from time import perf_counter
 from typing import Final, TypeAlias, final
 
@@ -116,8 +117,12 @@ class Listeners:
         loop = running_loop()
         self._marked[key] = None
         if self._loop is not loop:
-            self._loop = loop
-            loop.call_soon(self._work, loop)
+            self._work_soon(loop)
+
+    def _work_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = None
+        loop.call_soon(self._work, loop, context=Context())  # not that of whoever marks the first key
+        self._loop = loop  # now that it is true: a signal handler may raise in between
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         """Call for up to the turn budget. The rest waits for the next iteration (I8)."""
@@ -129,7 +134,7 @@ class Listeners:
         finally:  # even after a KeyboardInterrupt
             if self._loop is loop:
                 if has_more:
-                    loop.call_soon(self._work, loop)
+                    self._work_soon(loop)
                 else:
                     self._loop = None
 

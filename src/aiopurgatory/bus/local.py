@@ -162,9 +162,13 @@ class LocalBus:
         # A new one, and a new handover: keys may still be under way to an earlier loop.
         self._member = member = _Member(loop, self._targets)
         self._handover = Handover(_TURN_BUDGET)
-        _members.join(self.name, member)
-        self._tell(lambda observer: observer.opened(self))
-        self._targets.check_all()  # keys may have been published before
+        try:
+            _members.join(self.name, member)
+            self._tell(lambda observer: observer.opened(self))
+            self._targets.check_all()  # keys may have been published before
+        except BaseException:
+            self._shut()  # otherwise it would count as open, but hear or check nothing
+            raise
 
     async def aclose(self) -> None:
         """Close the bus. It notifies its targets no more. A second call does nothing."""

@@ -6,6 +6,7 @@ import asyncio
 from random import random
 from typing import Final, final
 
+from ..cancellations import cancellations
 from .drive import Drive
 from .engine import BusClosedError, EchoLostError, Engine
 from .pauses import Pauses
@@ -106,11 +107,11 @@ class Reconnecting:
 
     async def _broken(self, drive: Drive) -> Exception:
         """Serve a link until it breaks. Returns: the error that broke it."""
+        before = cancellations()  # a client library may have lost one
         try:
             await drive.run()
         except asyncio.CancelledError as exc:
-            task = asyncio.current_task()
-            if self._is_stopped or task is None or task.cancelling():
+            if self._is_stopped or cancellations() > before:
                 raise
             # The client library cancelled a task or future of its own, so only the link is over.
             return ConnectionError(f"the connection was cancelled: {exc!r}")

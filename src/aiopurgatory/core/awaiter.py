@@ -9,26 +9,9 @@ from typing import TYPE_CHECKING, Any, cast, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described
-from .endings import cancel, check_thread, complete, fail
-from .faults import require_error
-from .operation import (
-    COMPLETED,
-    Awaiters,
-    Operation,
-    add_awaiter,
-    awaiters_of,
-    handle_undelivered,
-    is_cancelled,
-    is_pending,
-    is_ready,
-    is_trying,
-    mark_retrieved,
-    message_of,
-    owner_of,
-    raises_of,
-    retrieve_failure,
-    take_result,
-)
+from .endings import cancel, check_thread, complete, fail, handle_undelivered
+from .faults import Failure, require_error
+from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,11 +54,11 @@ class Awaiter(Awaiters):
         self._next: Awaiter | None = None
         self._last: Awaiter | None = None  # of a head with others behind it: the last of them
         self._waiting = 0  # of a head: members of the chain that have neither taken the result nor left
-        head = cast("Awaiter | None", awaiters_of(op))
+        head = cast("Awaiter | None", op._op_result)
         self._head: Awaiter | None = head  # None: itself
         if head is None:
             head = self
-            add_awaiter(op, self)
+            op._op_result = self
         else:
             last = head._last or head
             last._next = head._last = self
@@ -89,29 +72,30 @@ class Awaiter(Awaiters):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # isinstance() must see a future, too: anyio does not cancel a task if its future is done in this iteration.
-        owner = owner_of(self._op)
+        owner = self._op._op_owner
         return Awaiter if owner is None else type(owner.loop.done)
 
     def get_loop(self) -> Any:
-        owner = owner_of(self._op)
+        owner = self._op._op_owner
         return None if owner is None else owner.loop.running
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         self._callback = callback
         self._context = context
 
-    def block(self) -> None:
-        """Prepare to be awaited once more."""
+    def block(self) -> bool:
+        """Prepare to be awaited once more. Returns: False if the operation is ready."""
         self._asyncio_future_blocking = True
+        return not self._op._op_ready
 
     def cancel(self, msg: Any = None) -> bool:
         return cancel(self._op, msg)
 
     def done(self) -> bool:
-        return is_ready(self._op)
+        return self._op._op_ready
 
     def cancelled(self) -> bool:
-        return is_cancelled(self._op)
+        return self._op._op_state == CANCELLED
 
     # for the operation
 
@@ -135,7 +119,7 @@ class Awaiter(Awaiters):
         return self._left and self._waiting == 0
 
     def _wake(self) -> None:
-        callback, owner = self._callback, owner_of(self._op)
+        callback, owner = self._callback, self._op._op_owner
         if callback is None or owner is None:
             return
         self._callback = None
@@ -151,7 +135,7 @@ class Awaiter(Awaiters):
         head = self._head or self
         head._left = True
         head._waiting -= 1
-        if head._waiting == 0 and is_ready(self._op):
+        if head._waiting == 0 and self._op._op_ready:
             handle_undelivered(self._op)
 
     def remove(self, callback: Callable[[Any], object]) -> int:
@@ -176,9 +160,9 @@ class Awaiter(Awaiters):
 
 def begin_wait(op: Operation) -> Awaiter | None:
     """Return the object to yield until *op* is ready; None if it is. Raises: RuntimeError: it never will be."""
-    if is_ready(op):
+    if op._op_ready:
         return None
-    if owner_of(op) is None:
+    if op._op_owner is None:
         raise RuntimeError(never_watched(op))
     return Awaiter(op, True)
 
@@ -186,10 +170,11 @@ def begin_wait(op: Operation) -> Awaiter | None:
 def take(op: Operation | None) -> Any:
     """Return the result of the ready *op*, or raise its failure."""
     assert op is not None  # None only at the end
-    if is_cancelled(op):
+    if op._op_state == CANCELLED:
         raise cancelled_error(op)
-    if not raises_of(op):
-        return take_result(op)
+    if not op._op_raises:
+        op._op_retrieved = True
+        return op._op_result
     # The exception keeps this frame, and the operation keeps the exception: the frame must keep neither, or all three
     # wait for the gc. (None, not del: mypyc 2.4 starts a parameter that is deleted somewhere as unset.)
     failure: BaseException | None = retrieve_failure(op)
@@ -198,6 +183,13 @@ def take(op: Operation | None) -> Any:
         raise cast(BaseException, failure)
     finally:
         failure = None
+
+
+def retrieve_failure(op: Operation) -> BaseException:
+    """Return the exception of the ready *op* with its original traceback. Counts as retrieving it."""
+    op._op_retrieved = True
+    failure = cast(Failure, op._op_result)
+    return failure.exc.with_traceback(failure.traceback)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -216,9 +208,9 @@ class AwaitableOperation(Operation):
         Raises: RuntimeError: called from another thread.
         Cost: O(1), and O(1) per key. Invariants: I5, I6, I15.
         """
-        if not is_pending(self):
+        if self._op_state != PENDING:
             return False
-        if not is_trying(self):
+        if not self._op_trying:
             check_thread(self)
         complete(self, COMPLETED)
         return True
@@ -233,7 +225,7 @@ class AwaitableOperation(Operation):
             RuntimeError: called from another thread.
         """
         require_error(exc)
-        if not is_pending(self):
+        if self._op_state != PENDING:
             return False
         check_thread(self)
         fail(self, exc)
@@ -266,9 +258,9 @@ class AwaitableOperation(Operation):
         Raises: asyncio.CancelledError: it was cancelled; asyncio.InvalidStateError while it is pending.
         """
         self._check_ready()
-        if is_cancelled(self):
+        if self._op_state == CANCELLED:
             raise cancelled_error(self)
-        return retrieve_failure(self) if raises_of(self) else None
+        return retrieve_failure(self) if self._op_raises else None
 
     def add_done_callback(self, callback: Callable[[Any], object], /, *, context: Context | None = None) -> None:
         """Call *callback* with the operation, on the next loop iteration after it has ended.
@@ -278,25 +270,25 @@ class AwaitableOperation(Operation):
         Args: context: the contextvars context to call it in. None (default): a copy of the current one.
         Raises: RuntimeError: it was never watched.
         """
-        owner = owner_of(self)
+        owner = self._op_owner
         if owner is None:
             raise RuntimeError(never_watched(self))
         if context is None:
             context = copy_context()
-        if is_ready(self):
-            mark_retrieved(self)
+        if self._op_ready:
+            self._op_retrieved = True
             owner.loop.call_soon(callback, self, context)
         else:
             Awaiter(self, False).add_done_callback(callback, context=context)
 
     def remove_done_callback(self, callback: Callable[[Any], object], /) -> int:
         """Remove *callback*. Returns: how often it had been added."""
-        head = None if is_ready(self) else awaiters_of(self)
-        return 0 if head is None else cast(Awaiter, head).remove(callback)
+        head = None if self._op_ready else cast("Awaiter | None", self._op_result)
+        return 0 if head is None else head.remove(callback)
 
     def get_loop(self) -> Any:
         """Return the event loop of the purgatory that watched it. Raises: RuntimeError: it was never watched."""
-        owner = owner_of(self)
+        owner = self._op_owner
         if owner is None:
             raise RuntimeError(never_watched(self))
         return owner.loop.running
@@ -308,10 +300,10 @@ class AwaitableOperation(Operation):
     @property
     def _cancel_message(self) -> Any:
         """For asyncio.gather()."""
-        return message_of(self) if is_cancelled(self) else None
+        return self._op_result if self._op_state == CANCELLED else None
 
     def _check_ready(self) -> None:
-        if not is_ready(self):
+        if not self._op_ready:
             raise InvalidStateError(f"{described(self)} has no result yet")
 
 
@@ -321,5 +313,5 @@ def never_watched(op: Operation) -> str:
 
 def cancelled_error(op: Operation) -> CancelledError:
     """Return the exception that the cancelled *op* raises."""
-    msg = message_of(op)
+    msg = op._op_result
     return CancelledError() if msg is None else CancelledError(msg)

@@ -10,21 +10,11 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from .check_counts import CheckCounts, Undecided
 from .deadlines import ClockAlarm
 from .endings import attempt
 from .loop import Loop
 from .misses import Misses
-from .operation import (
-    COMPLETED,
-    FAILED,
-    PENDING,
-    Operation,
-    is_pending,
-    is_trying,
-    keys_of,
-    state_of,
-)
+from .operation import COMPLETED, FAILED, PENDING, Operation
 from .watchers import Watchers, listed, oldest
 
 #: Stands for every key among those to be checked.
@@ -58,16 +48,20 @@ class KeyChecks:
         "_number",
         "_soon",
         "_soon_ended",
+        "_soon_had_effect",
         "_soon_key",
         "_soon_keys",
         "_soon_limit",
         "_soon_number",
         "_soon_ops",
+        "_tried",
         "_uncounted",
         "_until_examined",
         "_walking",
         "_watchers",
-        "counts",
+        "_woke",
+        "checks",
+        "without_effect",
     )
 
     def __init__(
@@ -79,10 +73,15 @@ class KeyChecks:
         self._misses: Final = misses
         self._drops_stale: Final = drops_stale
         self._budget: Final = budget
-        self.counts: Final = CheckCounts()
+        #: Checks of a watched key, and those of them that neither ended nor woke anything.
+        self.checks = 0
+        self.without_effect = 0
         # Marks of unwatched keys until the next one to be examined.
         self._until_examined: i64 = 1
         self._walking = False
+        # The operation that the running check tries; and whether that check has woken an awaited one.
+        self._tried: Operation | None = None
+        self._woke = False
         # Checks and marks are numbered in their order. The number of the newest, and that of the running check.
         self._newest: i64 = 0
         self._number: i64 = 0
@@ -100,6 +99,7 @@ class KeyChecks:
         self._met: set[int] = set()
         self._soon_limit = ALL
         self._soon_ended = 0
+        self._soon_had_effect = False
         # The number of the check that work() makes: that of the newest mark of its key, before the check or during it.
         self._soon_number: i64 = 0
         self._uncounted = False
@@ -122,19 +122,21 @@ class KeyChecks:
                 self._number = self._soon_number
             ended = self._try_all(key, entry, limit)
             if counted:
-                self.counts.count(ended)
+                self._count(ended > 0)
             else:
-                self.counts.pause()
+                self._soon_had_effect = self._soon_had_effect or ended > 0 or self._woke
+                self._woke = False
             if self._nested:
                 self._check_nested()
         except BaseException:
             # Check the rest later.
             self._postpone(key, limit)
             self._postpone_nested()
-            self.counts.drop()
+            self._woke = False
             raise
         finally:
             self._walking = False
+            self._tried = None
         return ended
 
     def check_all(self) -> int:
@@ -186,7 +188,7 @@ class KeyChecks:
 
     def is_about_to_check(self, op: Operation) -> bool:
         """Is a key of *op* announced, marked, or being checked in slices that may not have reached *op* yet?"""
-        keys = keys_of(op)
+        keys = op._op_keys
         if EVERY_KEY in self._soon or EVERY_KEY in self._coming:
             return True
         for key in keys:
@@ -204,22 +206,24 @@ class KeyChecks:
         self._soon.clear()
         self._coming.clear()
         self._end_last()
-        self.counts.clear()
 
     def call_for_read(self, op: Operation) -> int:
-        """Called while *op* is tried: if that is by a check, its effect depends on the next read of *op*.
+        """Called while *op* is tried, which is to read again. If a check tries it, that check has an effect.
 
         Returns: the number of the check, or NO_CHECK. A read that began after a check with that number, or with a
         greater one, sees the change that caused this check.
         """
-        if not self._walking:
+        if self._tried is not op:
             return NO_CHECK
-        self.counts.call_for_read(op)
+        self._woke = True
         return self._number
 
-    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
-        """Same for an operation that keeps these checks itself. See CheckCounts.call_for_next_read()."""
-        return self.counts.call_for_next_read(earlier) if self._walking else earlier
+    def _count(self, ended: bool) -> None:
+        """Count the running check, which is through."""
+        self.checks += 1
+        if not ended and not self._woke:
+            self.without_effect += 1
+        self._woke = False
 
     def _check_nested(self) -> None:
         """Make the checks that hooks of the running check have called.
@@ -239,7 +243,7 @@ class KeyChecks:
             except BaseException:
                 self._postpone(key, limit)
                 raise
-            self.counts.count(ended)
+            self._count(ended > 0)
             if ended > 0:
                 stop = 0.0
             elif stop == 0.0:
@@ -288,7 +292,6 @@ class KeyChecks:
         if self._soon_ops:
             op = self._soon_ops.pop()
             if self._soon_key is not EVERY_KEY or not self._was_met(op):
-                self.counts.resume()
                 try:  # noqa: SIM105 suppress() is a call
                     self._soon_ended += self.check(self._soon_key, op, ALL, False)
                 except CancelledError:
@@ -324,9 +327,8 @@ class KeyChecks:
         """Finish the check that _begin_next() began."""
         if self._uncounted:
             self._uncounted = False
-            self.counts.resume()
-            self.counts.count(self._soon_ended)
-        self._soon_key, self._soon_ended = None, 0
+            self._count(self._soon_had_effect)
+        self._soon_key, self._soon_ended, self._soon_had_effect = None, 0, False
         self._met.clear()
 
     def _was_met(self, op: Operation) -> bool:
@@ -334,7 +336,7 @@ class KeyChecks:
 
         An id may be reused. Then *op* came after the call of mark_all(), and its first try saw a later state.
         """
-        if len(keys_of(op)) == 1:
+        if len(op._op_keys) == 1:
             return False
         before = len(self._met)
         self._met.add(id(op))
@@ -366,14 +368,15 @@ class KeyChecks:
 
     def _try_one(self, key: Hashable, op: Operation) -> int:
         """Try *op*, waiting under *key*, unless it has ended. Returns: 1 if this ended it, else 0."""
-        if is_pending(op):
-            if is_trying(op):  # by its deadline or by watch(): a try inside that try could take a second result
-                self._postpone(keys_of(op)[0] if key is EVERY_KEY else key, ALL)
+        if op._op_state == PENDING:
+            if op._op_trying:  # by its deadline or by watch(): a try inside that try could take a second result
+                self._postpone(op._op_keys[0] if key is EVERY_KEY else key, ALL)
                 return 0
+            self._tried = op
             state = attempt(op)
             ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled
         else:
-            state = state_of(op)
+            state = op._op_state
             ended = 0
         if self._drops_stale and state != PENDING:
             self._watchers.remove(op, (key,))

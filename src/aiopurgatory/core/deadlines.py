@@ -16,7 +16,7 @@ from ..timer.ring import Entry, set_deadline
 from .endings import call_each_then_raise, expire
 from .loop import Loop
 from .nanoseconds import ceil_ns, floor_ns, ns_to_seconds
-from .operation import Operation, is_due, is_pending, seconds_of
+from .operation import NOT_DUE, PENDING, Operation
 from .watchers import Watchers
 
 #: Tasks to cascade between two readings of the clock.
@@ -153,7 +153,7 @@ class Deadlines:
 
     def arm(self, op: Operation, now: float) -> None:
         """Start the timeout of the parked *op*, at *now* seconds."""
-        seconds = seconds_of(op)
+        seconds = op._op_timeout
         if seconds == inf:
             return
         timer = self.timer
@@ -252,7 +252,7 @@ class Deadlines:
         return ended
 
     def _expire_now(self, op: Operation) -> bool:
-        if not is_pending(op) or is_due(op):  # due: it is in its last try, up the stack, or in its last read
+        if op._op_state != PENDING or op._op_due != NOT_DUE:  # due: in its last try, up the stack, or in its last read
             return False
         self.timer.cancel(op)
         return expire(op)

@@ -9,29 +9,81 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable
+from math import inf
+from typing import cast
 
 from mypy_extensions import u8
 
+from ..timer.ring import deadline_of, set_deadline
 from .faults import COROUTINE, Failure, as_failure, require_plain
+from .nanoseconds import ceil_ns
 from .operation import (
     CANCELLED,
+    COMPLETED,
+    DUE,
     EXPIRED,
     FAILED,
+    LAST_READ,
+    NOT_DUE,
     OUTCOMES,
     PENDING,
+    UNPARKED,
+    Awaiters,
     Operation,
-    exclude_last_read,
-    has_end_hook,
-    is_last_try,
-    is_pending,
-    mark_due,
-    owner_of,
-    publish,
-    report,
-    set_trying,
-    state_of,
-    unlink,
 )
+
+
+def unlink(op: Operation, outcome: u8, every_key: bool) -> None:
+    """Mark the pending *op* as ended, and take it out of the timer and of its keys.
+
+    Args: every_key: leave all keys now; otherwise deferred purging may keep entries for a later sweep.
+    """
+    op._op_state = outcome  # I5: from here on, every other ending finds it ended
+    owner = op._op_owner
+    if owner is not None and op._op_watched_at != UNPARKED:
+        owner.detach(op, every_key)
+
+
+def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
+    """Publish the result of the ended *op*: wake its awaiters, count it, tell the observers, drop its keys."""
+    head = cast("Awaiters | None", op._op_result)
+    op._op_state = outcome
+    op._op_result = result
+    op._op_raises = raises
+    op._op_ready = True
+    if head is not None:
+        head.wake_all()
+    owner = op._op_owner
+    try:
+        if owner is not None:
+            owner.ended(op, outcome, head)
+    finally:
+        op._op_keys = ()
+    if head is not None and outcome != FAILED and head.all_left():
+        handle_undelivered(op)
+
+
+def handle_undelivered(op: Operation) -> None:
+    """Called when every awaiter of the ready *op* has left: report the failure, or release the result."""
+    if op._op_retrieved or op._op_state == CANCELLED:
+        return
+    owner = op._op_owner
+    if op._op_state == FAILED:
+        if owner is not None:
+            owner.left(op)
+    elif not op._op_raises:
+        if owner is not None:
+            owner.undelivered()
+        try:
+            require_plain(op.on_undelivered(op._op_result), op, "on_undelivered")
+        except (Exception, CancelledError) as exc:
+            report(op, exc, "on_undelivered raised")
+
+
+def report(op: Operation, exc: BaseException, message: str) -> None:
+    """Pass *exc*, which no caller can receive, to the loop's exception handler."""
+    if op._op_owner is not None:
+        op._op_owner.loop.report(op, exc, message)
 
 
 def publish_cancelled(op: Operation, msg: object) -> None:
@@ -41,7 +93,7 @@ def publish_cancelled(op: Operation, msg: object) -> None:
         require_plain(op.on_cancel(), op, "on_cancel")
     except (Exception, CancelledError) as exc:
         report(op, exc, "on_cancel raised")
-    if has_end_hook(op):
+    if op._op_has_end_hook:
         tell_end(op)
 
 
@@ -52,13 +104,13 @@ def publish_failure(op: Operation, exc: BaseException) -> None:
         require_plain(op.on_failure(exc), op, "on_failure")
     except (Exception, CancelledError) as error:
         report(op, error, "on_failure raised")
-    if has_end_hook(op):
+    if op._op_has_end_hook:
         tell_end(op)
 
 
 def tell_end(op: Operation) -> None:
     """Call on_end() of the ended *op*."""
-    outcome = OUTCOMES[state_of(op)]
+    outcome = OUTCOMES[op._op_state]
     assert outcome is not None
     try:
         require_plain(op.on_end(outcome), op, "on_end")
@@ -85,7 +137,7 @@ def publish_completed(op: Operation, outcome: u8) -> None:
         return
     if outcome != EXPIRED:
         publish(op, outcome, result, False)
-        if has_end_hook(op):
+        if op._op_has_end_hook:
             tell_end(op)
         return
     try:
@@ -96,14 +148,14 @@ def publish_completed(op: Operation, outcome: u8) -> None:
             # that this exception: one more cycle for the gc at every timeout.
             exc.__traceback__ = None
         publish(op, EXPIRED, Failure(as_failure(exc, "on_expiration")), True)
-        if has_end_hook(op):
+        if op._op_has_end_hook:
             tell_end(op)
     except BaseException as exc:
         publish_failure(op, exc)
         raise
     else:
         publish(op, EXPIRED, result, False)
-        if has_end_hook(op):
+        if op._op_has_end_hook:
             tell_end(op)
 
 
@@ -118,22 +170,22 @@ def attempt(op: Operation) -> u8:
 
     Returns: its state after that.
     """
-    set_trying(op, True)
+    op._op_trying = True
     try:
         ended = op.try_complete()
-        set_trying(op, False)
-        if ended and is_pending(op):
+        op._op_trying = False
+        if ended and op._op_state == PENDING:
             require_plain(ended, op, "try_complete")
             raise RuntimeError("try_complete returned True but did not end the operation; return self.force_complete()")
     except BaseException as exc:
-        set_trying(op, False)
-        if is_pending(op):
+        op._op_trying = False
+        if op._op_state == PENDING:
             fail(op, as_failure(exc, "try_complete"))
         elif isinstance(exc, Exception):
             report(op, exc, "try_complete raised after the operation had ended")
         if not isinstance(exc, Exception):
             raise
-    return state_of(op)
+    return op._op_state
 
 
 def expire(op: Operation) -> bool:
@@ -141,30 +193,51 @@ def expire(op: Operation) -> bool:
 
     Returns: False if that last try postponed the expiry, by Purgatory.reschedule() or for a last read.
     """
-    mark_due(op)
+    op._op_due = DUE
     if attempt(op) == PENDING:
-        if not is_last_try(op):
+        if op._op_due != DUE:
             return False
         complete(op, EXPIRED)
     return True
 
 
+def begin_last_read(op: Operation) -> bool:
+    """Called by the try_complete() of an awaited *op*. In its last try, it stays pending until a last read is done.
+
+    Returns: whether this is its last try.
+    """
+    if op._op_due != DUE:
+        return False
+    op._op_due = LAST_READ
+    return True
+
+
+def complete_read(op: Operation, is_checked: bool) -> None:
+    """Complete the awaited *op*, if it is pending. *is_checked*: a check led to that, not its deadline."""
+    if op._op_state == PENDING:
+        if is_checked:
+            op._op_due = NOT_DUE
+        complete(op, COMPLETED)
+
+
 def expire_read(op: Operation, began: float) -> None:
     """End the pending *op* as EXPIRED after its last read, which *began* at its deadline and found nothing."""
-    exclude_last_read(op, began)
+    owner = op._op_owner
+    if owner is not None and op._op_timeout != inf:  # the time of that read is no lateness of ours
+        set_deadline(op, deadline_of(op) + ceil_ns(max(owner.loop.time() - began, 0.0)))
     complete(op, EXPIRED)
 
 
 def check_thread(op: Operation) -> None:
     """Raise RuntimeError if called outside the thread of the loop of *op* (I15)."""
-    owner = owner_of(op)
+    owner = op._op_owner
     if owner is not None:
         owner.loop.check_thread()
 
 
 def cancel(op: Operation, msg: object) -> bool:
     """End *op* as CANCELLED if it is pending, and remove it from every key. Returns: whether it was pending."""
-    if not is_pending(op):
+    if op._op_state != PENDING:
         return False
     check_thread(op)
     unlink(op, CANCELLED, True)

@@ -13,14 +13,8 @@ from math import inf
 from typing import Any, Final, final
 
 from .awaiter import AwaitableOperation
-from .check_counts import Undecided
-from .operation import (
-    deadline_seconds,
-    is_due,
-    is_pending,
-    mark_retrieved,
-    owner_of,
-)
+from .checks import NO_CHECK
+from .operation import NOT_DUE, PENDING, deadline_seconds
 
 
 @final
@@ -31,15 +25,15 @@ class Follower(AwaitableOperation):
     """
 
     __slots__ = (
-        "_calls",
         "_cancelling",
         "_fires",
         "_idle",
         "_idle_at",
         "_interrupted",
         "_is_busy",
+        "_is_checked",
+        "_is_checked_read",
         "_is_reading",
-        "_reading_calls",
         "_task",
         "_until",
         "_woken",
@@ -50,14 +44,14 @@ class Follower(AwaitableOperation):
     def __init__(self, idle: float) -> None:
         super().__init__(None)
         self._idle: Final = idle
-        mark_retrieved(self)  # its task raises its failure; while that is busy, nothing awaits it
+        self._op_retrieved = True  # its task raises its failure; while that is busy, nothing awaits it
         #: A read is called for.
         self.is_called = True
         #: There was no value for so long that the consumer is told.
         self.is_idle = False
-        #: The checks that called for the next read, and for the one under way.
-        self._calls: Undecided | None = None
-        self._reading_calls: Undecided | None = None
+        #: A check called for the next read; and for the one under way.
+        self._is_checked = False
+        self._is_checked_read = False
         #: A task asks for the next value; and reads.
         self._is_busy = False
         self._is_reading = False
@@ -75,12 +69,13 @@ class Follower(AwaitableOperation):
         self._fires = inf
 
     def try_complete(self) -> bool:
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
-        if is_due(self):
+        if self._op_due != NOT_DUE:
             self._time_is_up()
             return False
-        self._calls = owner.call_for_next_read(self._calls)
+        if owner.call_for_read(self) != NO_CHECK:
+            self._is_checked = True
         self.is_called = True
         if self._woken is not None:
             self._wake()
@@ -101,13 +96,13 @@ class Follower(AwaitableOperation):
             return False
         self.is_called = False
         self._is_reading = True
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
         self._task = task = owner.loop.current_task(owner.loop.running)
         if task is not None:
             self._cancelling = task.cancelling()
-        self._reading_calls = self._calls
-        self._calls = None
+        self._is_checked_read = self._is_checked
+        self._is_checked = False
         return True
 
     def end(self, is_news: bool) -> None:
@@ -117,9 +112,7 @@ class Follower(AwaitableOperation):
             self._is_busy = False
             self._idle_at = inf
             self.is_idle = False
-        if self._reading_calls is not None:
-            self._reading_calls.decide(is_news)
-            self._reading_calls = None
+        self._count_read(is_news)
         if self._interrupted is not None:  # the read swallowed that
             self.was_interrupted()
 
@@ -135,9 +128,9 @@ class Follower(AwaitableOperation):
 
         Returns: None if it has ended.
         """
-        if not is_pending(self):
+        if self._op_state != PENDING:
             return None
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
         self._until = inf
         if self._idle != inf or pause != inf:
@@ -164,9 +157,7 @@ class Follower(AwaitableOperation):
         """Its task was cancelled, or left: it neither waits nor reads. End as CANCELLED."""
         self._is_busy = self._is_reading = False
         self._woken = None
-        if self._reading_calls is not None:
-            self._reading_calls.decide(False)
-            self._reading_calls = None
+        self._count_read(False)
         self.cancel()
 
     # its end
@@ -184,21 +175,23 @@ class Follower(AwaitableOperation):
 
     def _end(self) -> None:
         self.is_called = False
-        if self._calls is not None:
-            self._calls.decide(False)
-            self._calls = None
         if self._woken is not None:
             self._wake()
         elif self._is_reading and self._task is not None:
-            owner = owner_of(self)
+            owner = self._op_owner
             assert owner is not None
             task = self._task
             if task is not owner.loop.current_task(owner.loop.running):  # else the read itself has ended this
                 self._interrupted = task
                 task.cancel()
 
+    def _count_read(self, found: bool) -> None:
+        if self._is_checked_read and self._op_owner is not None:
+            self._is_checked_read = False
+            self._op_owner.count_read(found)
+
     def _time_is_up(self) -> None:
-        owner = owner_of(self)
+        owner = self._op_owner
         assert owner is not None
         now = owner.loop.time()
         deadline = deadline_seconds(self)

@@ -5,34 +5,18 @@ Users import from the package. This is for the library's own operations, observe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable
+from typing import Any, cast
 
 from ..timer import Timer
 from .awaiter import AwaitableOperation
-from .check_counts import Undecided
 from .checks import ALL, EVERY_KEY, NO_CHECK, KeyChecks
 from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
 from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
 from .observer import Observer, Observers, checked_observers
-from .operation import (
-    EXPIRED,
-    Operation,
-    deadline_seconds,
-    failure_of,
-    is_due,
-    is_missed,
-    is_parked,
-    is_pending,
-    keys_of,
-    mark_retrieved,
-    number_of,
-    owner_of,
-    seconds_of,
-    watched_at,
-)
+from .operation import EXPIRED, MISSED, NOT_DUE, PENDING, UNPARKED, Operation, Owner, deadline_seconds
 from .outcome import Outcome
 from .parking import Parking, checked_keys
 from .purgatory import Parts, SyncPurgatory, checked_limit, parts_of
@@ -53,7 +37,6 @@ __all__ = [
     "Outcome",
     "Parts",
     "SyncPurgatory",
-    "Undecided",
     "Watchers",
     "ceil_ns",
     "check_purgatory",
@@ -70,7 +53,6 @@ __all__ = [
     "floor_ns",
     "is_due",
     "is_missed",
-    "is_parked",
     "is_pending",
     "keys_of",
     "listed",
@@ -93,6 +75,52 @@ __all__ = [
 ]
 
 
+def is_pending(op: Operation) -> bool:
+    return op._op_state == PENDING
+
+
+def is_due(op: Operation) -> bool:
+    """Has its deadline passed?"""
+    return op._op_due != NOT_DUE
+
+
+def is_missed(op: Operation) -> bool:
+    """Did the ended *op* miss its trigger? See Observer.missed()."""
+    return op._op_due == MISSED
+
+
+def keys_of(op: Operation) -> tuple[Hashable, ...]:
+    """Its keys. (A subclass may use the name of the property for something else.)"""
+    return op._op_keys
+
+
+def number_of(op: Operation) -> object:
+    return op._op_number
+
+
+def seconds_of(op: Operation) -> float:
+    """Its timeout; inf for none."""
+    return op._op_timeout
+
+
+def owner_of(op: Operation) -> Owner | None:
+    return op._op_owner
+
+
+def watched_at(op: Operation) -> float:
+    return op._op_watched_at
+
+
+def failure_of(op: Operation) -> BaseException | None:
+    """The exception of the ended *op*, unless it was cancelled. Does not count as retrieving it."""
+    return cast(Failure, op._op_result).exc if op._op_raises else None
+
+
+def mark_retrieved(op: Operation) -> None:
+    """Note that its failure need not be reported."""
+    op._op_retrieved = True
+
+
 def loop_of(purgatory: SyncPurgatory) -> Loop:
     """The loop of *purgatory*, its clock and its thread."""
     return parts_of(purgatory).loop
@@ -113,7 +141,7 @@ def expire_only_try(op: Operation) -> bool:
 
     Returns: whether it ended *op*.
     """
-    if seconds_of(op) > 0.0 or is_parked(op):
+    if op._op_timeout > 0.0 or op._op_watched_at != UNPARKED:
         return False
     complete(op, EXPIRED)
     return True

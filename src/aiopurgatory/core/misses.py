@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from ..arguments import described
 from .loop import Loop
-from .operation import Operation, keys_of
+from .operation import Operation
 from .watchers import Watchers, oldest
 
 #: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
@@ -106,7 +106,7 @@ class Misses:
         """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
         if not self._loop.debug:
             return
-        key = keys_of(op)[0]
+        key = op._op_keys[0]
         kind = kind_of(key)
         if kind not in self._warned_of_trigger:
             self._warned_of_trigger.add(kind)
@@ -172,7 +172,7 @@ class Misses:
         if len(key) < 2:
             return False
         first = oldest(self._watchers.by_key.get(key[0]), 1)
-        return bool(first) and keys_of(first[0]) == key
+        return bool(first) and first[0]._op_keys == key
 
     def _warn_of(self, shape: Any, text: str) -> None:
         if shape not in self._warned and len(self._warned) < MAX_WARNINGS:

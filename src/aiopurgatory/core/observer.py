@@ -11,14 +11,7 @@ from mypy_extensions import mypyc_attr
 
 from ..arguments import described
 from .loop import Loop
-from .operation import (
-    EXPIRED,
-    OUTCOMES,
-    Awaiters,
-    Operation,
-    lateness,
-    waited,
-)
+from .operation import EXPIRED, OUTCOMES, Awaiters, Operation, lateness, waited
 from .outcome import Outcome
 
 

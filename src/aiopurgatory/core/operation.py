@@ -1,26 +1,23 @@
 """The delayed operation: its state and its hooks.
 
-The state belongs to this module. Others read and write it through the functions here. They are no methods: a method of
-a class that interpreted code subclasses is looked up by name at each call, even from compiled code.
+The state is the core's: its modules read and write it where that is clearest. Functions on it are no methods: a method
+of a class that interpreted code subclasses is looked up by name at each call, even from compiled code.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from asyncio.exceptions import CancelledError
 from collections.abc import Hashable
 from math import inf
 from types import FunctionType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr, u8
 
 from ..arguments import described
-from ..timer.ring import Entry, deadline_of, set_deadline
-from .check_counts import Undecided
-from .faults import Failure, require_plain
+from ..timer.ring import Entry, deadline_of
 from .loop import Loop
-from .nanoseconds import NS, ceil_ns, timeout_seconds
+from .nanoseconds import NS, timeout_seconds
 from .outcome import Outcome
 
 # The state of an operation: a number takes one byte of it, and is quick to compare.
@@ -42,6 +39,8 @@ NOT_DUE: Final = 0
 DUE: Final = 1
 LAST_READ: Final = 2
 MISSED: Final = 3
+#: The time at which an operation was parked, until it is. (A flag would cost 8 bytes.)
+UNPARKED: Final = -inf
 
 
 class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc 2.4); mypy refuses a missing method
@@ -92,25 +91,18 @@ class Owner:
 
     @abstractmethod
     def call_for_read(self, op: Operation) -> int:
-        """Called by the try_complete() of an awaited *op*: a check may have called for another read.
+        """Called by the try_complete() of an awaited *op*, which wakes its task.
 
-        Returns: its number, see KeyChecks.call_for_read(); NO_CHECK if there was none.
+        Returns: the number of the check that tries it, see KeyChecks.call_for_read(); NO_CHECK if none does.
         """
 
     @abstractmethod
-    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
-        """Same for an operation that keeps these checks itself. Args: earlier: those that call for the same read.
-
-        Returns: *earlier* and the running check, if there is one.
-        """
+    def count_read(self, found: bool) -> None:
+        """Count a read that a check called for. *found*: it has found something."""
 
     @abstractmethod
     def reschedule(self, candidate: Any, seconds: float) -> bool:
         """Restart the timeout of an operation. Returns: False if it has ended."""
-
-    @abstractmethod
-    def take_calls(self, op: Operation) -> Undecided | None:
-        """Return the checks that call for a read of the awaited *op*, which begins now."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -147,7 +139,7 @@ class Operation(Entry):
         self._op_due: u8 = NOT_DUE
         self._op_trying = False  # try_complete runs
         self._op_timeout = timeout_seconds(timeout)
-        self._op_watched_at = -inf  # until it is parked
+        self._op_watched_at = UNPARKED
         self._op_owner: Owner | None = None  # set when it is watched, and kept
         self._op_keys: tuple[Hashable, ...] = ()
         self._op_number: object = None  # an int, once it shares a key; see Watchers
@@ -269,256 +261,18 @@ def mark_instances(kind: Any) -> None:
     kind.__new__ = staticmethod(make_marked)
 
 
-# its life before the end
-
-
-def adopt(op: Operation, owner: Owner, keys: tuple[Hashable, ...]) -> None:
-    op._op_owner = owner
-    op._op_keys = keys
-
-
-def leave_untouched(op: Operation) -> None:
-    """Undo adopt(): *op* was refused, and may be watched later or by another purgatory."""
-    op._op_owner = None
-    op._op_keys = ()
-    op._op_number = None
-
-
-def set_trying(op: Operation, trying: bool) -> None:
-    op._op_trying = trying
-
-
-def is_trying(op: Operation) -> bool:
-    """Is its try_complete() running?"""
-    return op._op_trying
-
-
-def mark_due(op: Operation) -> None:
-    op._op_due = DUE
-
-
-def begin_last_read(op: Operation) -> bool:
-    """Called by the try_complete() of an awaited *op*. In its last try, it stays pending until a last read is done.
-
-    Returns: whether this is its last try.
-    """
-    if op._op_due != DUE:
-        return False
-    op._op_due = LAST_READ
-    return True
-
-
-def end_checked(op: Operation) -> None:
-    """Note that it was a check that led to the end of the awaited *op*, not its deadline."""
-    op._op_due = NOT_DUE
-
-
-def mark_missed(op: Operation) -> None:
-    """Note that *op* completed at its deadline though no check had come."""
-    op._op_due = MISSED
-
-
-def exclude_last_read(op: Operation, began: float) -> None:
-    """Move the deadline of the awaited *op* by the time since its last read *began*: that is no lateness of ours."""
-    owner = op._op_owner
-    if owner is not None and op._op_timeout != inf:
-        set_deadline(op, deadline_of(op) + ceil_ns(max(owner.loop.time() - began, 0.0)))
-
-
-def mark_parked(op: Operation, now: float) -> None:
-    op._op_watched_at = now
-
-
-def set_timeout(op: Operation, seconds: float) -> None:
-    op._op_timeout = seconds
-    op._op_due = NOT_DUE
-
-
-def set_number(op: Operation, number: object) -> None:
-    op._op_number = number
-
-
-def add_awaiter(op: Operation, head: Awaiters) -> None:
-    """Set the first awaiter of *op*, which is not ready."""
-    op._op_result = head
-
-
-# its state, for other modules
-
-
-def is_pending(op: Operation) -> bool:
-    return op._op_state == PENDING
-
-
-def is_cancelled(op: Operation) -> bool:
-    return op._op_state == CANCELLED
-
-
-def is_parked(op: Operation) -> bool:
-    """Was the *op* put under its keys, and into the timer if it has a deadline? (Another flag would cost 8 bytes.)"""
-    return op._op_watched_at > -inf
-
-
-def is_ready(op: Operation) -> bool:
-    """Is its result known?"""
-    return op._op_ready
-
-
-def is_due(op: Operation) -> bool:
-    """Has its deadline passed?"""
-    return op._op_due != NOT_DUE
-
-
-def is_last_try(op: Operation) -> bool:
-    """Has its deadline passed, and nothing put its end off?"""
-    return op._op_due == DUE
-
-
-def is_missed(op: Operation) -> bool:
-    """Did the ended *op* miss its trigger? See Observer.missed()."""
-    return op._op_due == MISSED
-
-
-def is_retrieved(op: Operation) -> bool:
-    return op._op_retrieved
-
-
-def state_of(op: Operation) -> int:
-    return op._op_state
-
-
-def owner_of(op: Operation) -> Owner | None:
-    return op._op_owner
-
-
-def keys_of(op: Operation) -> tuple[Hashable, ...]:
-    return op._op_keys
-
-
-def number_of(op: Operation) -> object:
-    return op._op_number
-
-
-def seconds_of(op: Operation) -> float:
-    """Its timeout; inf for none."""
-    return op._op_timeout
-
-
-def watched_at(op: Operation) -> float:
-    return op._op_watched_at
-
-
-def deadline_seconds(op: Operation) -> float | None:
-    return None if op._op_timeout == inf else deadline_of(op) / NS
-
-
-def awaiters_of(op: Operation) -> Awaiters | None:
-    """The first of its awaiters; only while it is not ready."""
-    return cast("Awaiters | None", op._op_result)
-
-
-def failure_of(op: Operation) -> BaseException | None:
-    """The exception of the ended *op*, unless it was cancelled. Does not count as retrieving it."""
-    return cast(Failure, op._op_result).exc if op._op_raises else None
-
-
 def waited(op: Operation, now: float) -> float:
     """Seconds since *op* was parked; 0 if the first try ended it."""
-    return now - op._op_watched_at if is_parked(op) else 0.0
+    return now - op._op_watched_at if op._op_watched_at != UNPARKED else 0.0
 
 
 def lateness(op: Operation, now: float) -> float:
     """Seconds since the deadline; 0 if there is none, if it never parked, or if expire_all() came before it."""
-    return 0.0 if op._op_timeout == inf or not is_parked(op) else max(now - deadline_of(op) / NS, 0.0)
+    if op._op_timeout == inf or op._op_watched_at == UNPARKED:
+        return 0.0
+    return max(now - deadline_of(op) / NS, 0.0)
 
 
-def has_end_hook(op: Operation) -> bool:
-    """Does its class override on_end()?"""
-    return op._op_has_end_hook
-
-
-# its end
-
-
-def unlink(op: Operation, outcome: u8, every_key: bool) -> None:
-    """Mark the pending *op* as ended, and take it out of the timer and of its keys.
-
-    Args: every_key: leave all keys now; otherwise deferred purging may keep entries for a later sweep.
-    """
-    op._op_state = outcome  # I5: from here on, every other ending finds it ended
-    owner = op._op_owner
-    if owner is not None and is_parked(op):
-        owner.detach(op, every_key)
-
-
-def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
-    """Publish the result of the ended *op*: wake its awaiters, count it, tell the observers, drop its keys."""
-    head = awaiters_of(op)
-    op._op_state = outcome
-    op._op_result = result
-    op._op_raises = raises
-    op._op_ready = True
-    if head is not None:
-        head.wake_all()
-    owner = op._op_owner
-    try:
-        if owner is not None:
-            owner.ended(op, outcome, head)
-    finally:
-        op._op_keys = ()
-    if head is not None and outcome != FAILED and head.all_left():
-        handle_undelivered(op)
-
-
-# its result
-
-
-def take_result(op: Operation) -> object:
-    """Return the result of the ready *op*, which was not cancelled and does not raise. Counts as retrieving it."""
-    op._op_retrieved = True
-    return op._op_result
-
-
-def raises_of(op: Operation) -> bool:
-    """Does the ready *op* raise an exception other than CancelledError for its cancellation?"""
-    return op._op_raises
-
-
-def retrieve_failure(op: Operation) -> BaseException:
-    """Return the exception of the ready *op* with its original traceback. Counts as retrieving it."""
-    op._op_retrieved = True
-    failure = cast(Failure, op._op_result)
-    return failure.exc.with_traceback(failure.traceback)
-
-
-def message_of(op: Operation) -> object:
-    """The message of the cancelled *op*."""
-    return op._op_result
-
-
-def mark_retrieved(op: Operation) -> None:
-    """Note that its failure need not be reported."""
-    op._op_retrieved = True
-
-
-def handle_undelivered(op: Operation) -> None:
-    """Called when every awaiter of the ready *op* has left: report the failure, or release the result."""
-    if op._op_retrieved or op._op_state == CANCELLED:
-        return
-    owner = op._op_owner
-    if op._op_state == FAILED:
-        if owner is not None:
-            owner.left(op)
-    elif not op._op_raises:
-        if owner is not None:
-            owner.undelivered()
-        try:
-            require_plain(op.on_undelivered(op._op_result), op, "on_undelivered")
-        except (Exception, CancelledError) as exc:
-            report(op, exc, "on_undelivered raised")
-
-
-def report(op: Operation, exc: BaseException, message: str) -> None:
-    """Pass *exc*, which no caller can receive, to the loop's exception handler."""
-    if op._op_owner is not None:
-        op._op_owner.loop.report(op, exc, message)
+def deadline_seconds(op: Operation) -> float | None:
+    """The deadline by the purgatory's clock; None if there is none."""
+    return None if op._op_timeout == inf else deadline_of(op) / NS

@@ -10,10 +10,9 @@ from mypy_extensions import u8
 
 from ..arguments import described, require_hashable
 from ..errors import PurgatoryClosedError, PurgatoryFullError
-from .check_counts import Undecided
 from .checks import KeyChecks
 from .deadlines import Deadlines, TimedBlock
-from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure
+from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
 from .faults import COROUTINE, require_error
 from .loop import Loop
 from .misses import Misses
@@ -23,23 +22,13 @@ from .operation import (
     COMPLETED,
     EXPIRED,
     FAILED,
+    MISSED,
+    NOT_DUE,
     PENDING,
+    UNPARKED,
     Awaiters,
     Operation,
     Owner,
-    adopt,
-    is_due,
-    is_parked,
-    is_pending,
-    is_retrieved,
-    keys_of,
-    leave_untouched,
-    mark_missed,
-    mark_parked,
-    mark_retrieved,
-    owner_of,
-    set_timeout,
-    unlink,
 )
 from .purging import Purging
 from .unawaited import Unawaited
@@ -70,6 +59,8 @@ class Parking(Owner):
         "expired",
         "failed",
         "missed",
+        "reads",
+        "reads_in_vain",
         "refused",
         "state",
         "undelivered_results",
@@ -107,6 +98,9 @@ class Parking(Owner):
         #: PurgatoryFullError raised; results that no awaiter took.
         self.refused = 0
         self.undelivered_results = 0
+        #: Reads of awaited conditions that a check called for, and those of them that found nothing.
+        self.reads = 0
+        self.reads_in_vain = 0
 
     # life
 
@@ -153,16 +147,17 @@ class Parking(Owner):
             raise not_an_operation(candidate)
         op = candidate
         try:
-            owner = owner_of(op)
+            owner = op._op_owner
         except AttributeError:
             raise not_initialised(op) from None
         watch_keys = checked_keys(keys)
-        if owner is not None or owner_of(op) is not None:  # an iterable of keys may watch it, too
+        if owner is not None or op._op_owner is not None:  # an iterable of keys may watch it, too
             raise RuntimeError(f"op must be watched only once, got {described(op)}; make a new one for each watch()")
-        if not is_pending(op):
-            adopt(op, self, ())
+        if op._op_state != PENDING:
+            op._op_owner = self
             return False
-        adopt(op, self, watch_keys)
+        op._op_owner = self
+        op._op_keys = watch_keys
         if attempt(op) != PENDING:
             return True
         full = self._max_pending is not None and self._watchers.pending >= self._max_pending
@@ -176,7 +171,7 @@ class Parking(Owner):
         except BaseException:
             leave_untouched(op)
             raise
-        mark_parked(op, now)
+        op._op_watched_at = now
         if self._purging.interval > 0:
             self._purging.count_watched()
         # Before the second try, not after it: even if the try fails, no operation is left waiting without its timeout.
@@ -188,14 +183,15 @@ class Parking(Owner):
         if not isinstance(candidate, Operation):
             raise not_an_operation(candidate)
         op = candidate
-        if not is_pending(op):
+        if op._op_state != PENDING:
             return False
-        if owner_of(op) is not self:
+        if op._op_owner is not self:
             raise ValueError(f"op must be watched by this purgatory, got {described(op)}")
         self.loop.check_thread()
         # atomic: no await
-        set_timeout(op, seconds)
-        if is_parked(op):
+        op._op_timeout = seconds
+        op._op_due = NOT_DUE
+        if op._op_watched_at != UNPARKED:
             self.deadlines.disarm(op)
             self.deadlines.arm(op, self.loop.time())
         return True
@@ -226,7 +222,7 @@ class Parking(Owner):
 
     def waiting(self, key: Hashable) -> list[Operation]:
         """The pending operations under *key*, oldest first."""
-        return [op for op in self._watchers.waiting(key) if is_pending(op)]
+        return [op for op in self._watchers.waiting(key) if op._op_state == PENDING]
 
     def complete_for_key(self, key: Hashable) -> list[Operation]:
         """Complete every operation waiting under *key*. Returns: those operations, in the order of watch()."""
@@ -260,7 +256,7 @@ class Parking(Owner):
         return ops
 
     def _publish_closed(self, op: Operation) -> bool:
-        mark_retrieved(op)  # the caller of close() knows: do not report each to the loop's exception handler
+        op._op_retrieved = True  # the caller of close() knows: do not report each to the loop's exception handler
         publish_failure(op, PurgatoryClosedError(f"purgatory {self.loop.name!r} was closed"))
         return True
 
@@ -271,7 +267,7 @@ class Parking(Owner):
         self.deadlines.disarm(op)
         self._watchers.count_ended()
         if every_key or self._purging.interval == 0:
-            raised = self._watchers.remove(op, keys_of(op))
+            raised = self._watchers.remove(op, op._op_keys)
             if raised is not None:  # the operation ends even so; a sweep finds the entry by its stored key
                 self._purging.schedule()
                 self.loop.report(op, raised, "a key cannot be compared")
@@ -281,9 +277,9 @@ class Parking(Owner):
     def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:
         if outcome == COMPLETED:
             self.completed += 1
-            if is_due(op) and self.is_unchecked(op):
+            if op._op_due != NOT_DUE and self.is_unchecked(op):
                 self.missed += 1
-                mark_missed(op)
+                op._op_due = MISSED
                 self._misses.missed_trigger(op)
                 self._observers.missed(op)
         elif outcome == EXPIRED:
@@ -298,7 +294,7 @@ class Parking(Owner):
             self._observers.ended(op, outcome, head)
 
     def left(self, op: Operation) -> None:
-        if not is_retrieved(op):
+        if not op._op_retrieved:
             self._unawaited.add(op, self.state == OPEN)
 
     def undelivered(self) -> None:
@@ -316,11 +312,10 @@ class Parking(Owner):
     def call_for_read(self, op: Operation) -> int:
         return self._checks.call_for_read(op)
 
-    def call_for_next_read(self, earlier: Undecided | None) -> Undecided | None:
-        return self._checks.call_for_next_read(earlier)
-
-    def take_calls(self, op: Operation) -> Undecided | None:
-        return self._checks.counts.take_calls(op)
+    def count_read(self, found: bool) -> None:
+        self.reads += 1
+        if not found:
+            self.reads_in_vain += 1
 
     def verify(self, stale_allowed: bool) -> None:
         """Check the watchers against the timer. Raises: AssertionError: names the invariant that does not hold."""
@@ -328,19 +323,26 @@ class Parking(Owner):
         timed = {id(entry) for entry in entries_timed if not isinstance(entry, TimedBlock)}
         pending, entries = self._watchers.verify(stale_allowed)
         for op in pending.values():
-            assert is_parked(op), f"I5: {op!r} is listed but not parked"
-            assert owner_of(op) is self, f"I5: {op!r} is listed but waits elsewhere"
-            keys = keys_of(op)
+            assert op._op_watched_at != UNPARKED, f"I5: {op!r} is listed but not parked"
+            assert op._op_owner is self, f"I5: {op!r} is listed but waits elsewhere"
+            keys = op._op_keys
             assert len(set(keys)) == len(keys) > 0, f"I6: {op!r} has the keys {keys!r}"
             for key in keys:
                 assert (key, id(op)) in entries, f"I6: {op!r} does not wait under {key!r}"
             # During its last try and its last read, at the deadline, it has already left the timer.
-            in_step = is_due(op) or (id(op) in timed) == (op.timeout is not None)
+            in_step = op._op_due != NOT_DUE or (id(op) in timed) == (op.timeout is not None)
             assert in_step, f"I6: {op!r} and the timer disagree"
         assert timed <= pending.keys(), "I6: the timer holds operations that wait under no key"
         if self.state == CLOSED:
             assert not pending, "I13: closed, and something is pending"
             assert not entries, "I13: closed, and something is listed"
+
+
+def leave_untouched(op: Operation) -> None:
+    """*op* was refused, and may be watched later or by another purgatory."""
+    op._op_owner = None
+    op._op_keys = ()
+    op._op_number = None
 
 
 def publish_completed_now(op: Operation) -> bool:

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from .deadlines import ClockAlarm
 from .loop import Loop
-from .operation import Operation, is_pending
+from .operation import PENDING, Operation
 from .watchers import Watchers
 
 
@@ -80,7 +80,7 @@ class Purging:
         while True:
             while self._ops:
                 op = self._ops.pop()
-                if not is_pending(op):
+                if op._op_state != PENDING:
                     before = watchers.entries
                     # A stored key is found without comparing it, unless others have its hash: it stays, then.
                     watchers.remove(op, (self._key,))

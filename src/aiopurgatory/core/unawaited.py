@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import Final, final
+from typing import Final, cast, final
 
 from ..arguments import described
+from .faults import Failure
 from .loop import Loop
-from .operation import Operation, failure_of, is_retrieved
+from .operation import Operation
 
 
 @final
@@ -55,8 +56,8 @@ class Unawaited:
         stop = self._loop.turn_time() + budget
         while self._aged:
             op = self._aged.popleft()
-            failure = None if is_retrieved(op) else failure_of(op)
-            if failure is not None:
+            if not op._op_retrieved:
+                failure = cast(Failure, op._op_result).exc
                 self._loop.report(op, failure, f"{described(op)} failed and nothing awaits it")
                 if self._loop.turn_time() >= stop:
                     break

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import cast, final
 
 from ..arguments import unhashable
-from .operation import Operation, is_pending, number_of, set_number
+from .operation import PENDING, Operation
 
 
 @final
@@ -79,7 +79,7 @@ class Watchers:
             del by_key[key]
         elif isinstance(entry, dict):
             try:
-                del entry[number_of(op)]
+                del entry[op._op_number]
             except KeyError:
                 return
             if not entry:
@@ -109,7 +109,7 @@ class Watchers:
         found: dict[int, Operation] = {}
         for entry in self.by_key.values():
             for op in listed(entry):
-                if is_pending(op):
+                if op._op_state == PENDING:
                     found[id(op)] = op
         return list(found.values())
 
@@ -126,10 +126,10 @@ class Watchers:
             ops = listed(entry)
             assert ops, f"I6: key {key!r} has no watchers"
             if isinstance(entry, dict):
-                assert [number_of(op) for op in ops] == list(entry), f"I6: entries of {key!r} do not go by number"
+                assert [op._op_number for op in ops] == list(entry), f"I6: entries of {key!r} do not go by number"
             for op in ops:
                 entries.add((key, id(op)))
-                if is_pending(op):
+                if op._op_state == PENDING:
                     pending[id(op)] = op
                 else:
                     assert stale_allowed, f"I6: {op!r} has ended and is listed under {key!r}"
@@ -138,11 +138,11 @@ class Watchers:
         return pending, entries
 
     def _number(self, op: Operation) -> object:
-        number = number_of(op)
+        number = op._op_number
         if number is None:
             self._numbers += 1
             number = self._numbers
-            set_number(op, number)
+            op._op_number = number
         return number
 
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -210,8 +211,9 @@ class Journal(Recorder):
         self._loop = loop
         self._wake = asyncio.Event()
         self._limiter = anyio.CapacityLimiter(1)  # not one of the app's threads
-        self._task = loop.create_task(self._run(), name="aiopurgatory-journal")
-        self._task.add_done_callback(self._ended)
+        # In an empty context: a request may call this, and the journal lives longer.
+        self._task = Context().run(loop.create_task, self._run(), name="aiopurgatory-journal")
+        self._task.add_done_callback(self._ended, context=Context())
         self._start_recording()
         for purgatory in self._open:
             self._snapshot(purgatory)

@@ -67,8 +67,8 @@ _COUNTS: Final = {
     "missed_triggers": "operations completed by the last try at their deadline",
     "refused": "operations refused because max_pending were waiting",
     "undelivered": "results that nobody took",
-    "checks": "checks of watched keys with a known effect",
-    "checks_without_effect": "checks that ended nothing, not even by a read that they led to",
+    "checks": "checks of watched keys",
+    "checks_without_effect": "checks that ended no operation and woke no task",
     "cascaded": "moves to a finer level of the timing wheel",
     "wakeups": "wake-ups of the clock task",
     "purges": "sweeps of all watchers",
@@ -85,6 +85,8 @@ _SETTINGS: Final = {
 #: Columns that came later, null in files of older versions.
 _LATER: Final = {
     "twin_keys": "examined checks of an unwatched key of which a twin was watched, as 7 and '7'",
+    "reads": "reads of awaited conditions that checks called for",
+    "reads_in_vain": "those of them that found nothing",
 }
 
 STATISTICS: Final = pa.schema(

@@ -121,6 +121,11 @@ def _checks(statistics: Statistics) -> Values:
     return [(("hit",), statistics.checks - misses), (("miss",), misses)]
 
 
+def _reads(statistics: Statistics) -> Values:
+    misses = statistics.reads_in_vain
+    return [(("hit",), statistics.reads - misses), (("miss",), misses)]
+
+
 PURGATORY: Final = (
     Family("pending_operations", "Operations that wait", _plain("pending"), gauge=True),
     Family("watched_entries", "Operations under watch keys, once per key", _plain("watched"), gauge=True),
@@ -139,7 +144,13 @@ PURGATORY: Final = (
     ),
     Family("refused_operations", "Operations not parked, because of max_pending", _plain("refused")),
     Family("undelivered_results", "Results that no task received, because all were cancelled", _plain("undelivered")),
-    Family("checks", "Checks of a watched key, by whether they ended an operation", _checks, ("result",)),
+    Family("checks", "Checks of a watched key, by whether they ended or woke something", _checks, ("result",)),
+    Family(
+        "reads",
+        "Reads of awaited conditions that checks called for, by whether they found anything",
+        _reads,
+        ("result",),
+    ),
     Family(
         "twin_keys",
         "Examined checks of a key that nothing watched, while something watched it with another type, as 7 and '7'",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 from typing import Final, cast
 from weakref import WeakKeyDictionary
@@ -79,9 +80,10 @@ class SharedMetrics:
                     self._instruments[family].labels(*labels).inc(-value)
 
     def _publish(self, subject: Subject) -> None:
-        self._move(subject)
         loop = asyncio.get_running_loop()
-        self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject)
+        # In an empty context: a request may open the subject, which lives longer.
+        self._timers[subject] = loop.call_later(PUBLISH_INTERVAL, self._publish, subject, context=Context())
+        self._move(subject)  # it may raise, as when the disk is full
 
     def _move(self, subject: Subject) -> None:
         """Move each instrument by the change since the last time."""

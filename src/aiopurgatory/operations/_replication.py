@@ -17,8 +17,6 @@ from ._thresholds import (
     as_int,
     enter,
     error_at,
-    has_failed,
-    has_reached,
     key_of,
     leave,
     raise_value,
@@ -162,10 +160,6 @@ class SyncReplicas:
         return self._waits.fail(exc)
 
 
-def waits_of(replicas: SyncReplicas) -> SyncThresholds:
-    return replicas._waits
-
-
 def move(replicas: SyncReplicas, replica: Any, offset: int) -> None:
     leader = replicas._leader
     end = replicas._offsets[leader]
@@ -184,7 +178,7 @@ def move(replicas: SyncReplicas, replica: Any, offset: int) -> None:
 def recount(replicas: SyncReplicas) -> int:
     """Advance the high watermark to the new offsets, or fail the waits. Returns: how many ended."""
     waits, least = replicas._waits, replicas._min_in_sync
-    if has_failed(waits):
+    if waits._failure is not None:
         return 0
     count = len(replicas._offsets)
     if count >= least:
@@ -230,8 +224,9 @@ class DelayedProduce(SyncAll):
 
     def _answer_to(self, condition: Any) -> Any:
         need: tuple[SyncThresholds, int] = condition
-        error = error_at(need[0], need[1])
-        return error if error is not None or has_reached(need[0], need[1]) else NO_ANSWER
+        thresholds, offset = need
+        error = error_at(thresholds, offset)
+        return error if error is not None or thresholds._value >= offset else NO_ANSWER
 
     def on_cancel(self) -> None:
         self._leave()
@@ -268,7 +263,7 @@ def checked_need(partition: object, need: object) -> tuple[SyncThresholds, int]:
         )
     thresholds, offset = need
     if isinstance(thresholds, SyncReplicas):
-        thresholds = waits_of(thresholds)
+        thresholds = thresholds._waits
     if not isinstance(thresholds, SyncThresholds):
         raise TypeError(f"required[{described(partition)}] must be Replicas or Thresholds, got {described(thresholds)}")
     return thresholds, as_int("offset", offset)

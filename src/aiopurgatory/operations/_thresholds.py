@@ -187,10 +187,6 @@ def leave(thresholds: SyncThresholds, offset: int) -> None:
         thresholds._queue.discard(offset)
 
 
-def has_reached(thresholds: SyncThresholds, offset: int) -> bool:
-    return thresholds._value >= offset
-
-
 def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
     failure = thresholds._failure
     if failure is None and offset > thresholds._value:
@@ -201,11 +197,6 @@ def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
     error = failure.exc.with_traceback(failure.traceback)
     assert isinstance(error, Exception)
     return error
-
-
-def has_failed(thresholds: SyncThresholds) -> bool:
-    """Was fail() called?"""
-    return thresholds._failure is not None
 
 
 def set_obstacle(thresholds: SyncThresholds, exc: Exception | None) -> int:

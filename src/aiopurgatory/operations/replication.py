@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
 from ..purgatory import Purgatory
-from ._replication import DelayedProduce, SyncReplicas, waits_of
+from ._replication import DelayedProduce, SyncReplicas
 from .thresholds import Thresholds
 
 K = TypeVar("K", bound=Hashable)
@@ -82,7 +82,7 @@ class Replicas(SyncReplicas, Generic[R]):
             TypeError: *offset* is not an int.
             Exception: the argument of fail(), or raised by watch() of the purgatory.
         """
-        return await waits_of(self).watch(offset, timeout=timeout)
+        return await self._waits.watch(offset, timeout=timeout)
 
 
 async def produce(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import Context
+from functools import partial
 from typing import Any, Final, final
 
 from redis import exceptions
@@ -62,20 +64,32 @@ class Commands:
         else:
             self._waiting.append((life, command, answer))
             if self._connecting is None:
-                self._connecting = self._loop.create_task(self._connect(), name="aiopurgatory log: Redis")
+                # In an empty context: the connection outlives the request that calls this.
+                begin = partial(self._loop.create_task, self._connect(), name="aiopurgatory log: Redis")
+                self._connecting = Context().run(begin)
         return answer
 
     async def aclose(self) -> None:
         """Disconnect. Commands that wait fail with StoreDownError."""
-        self._break(ConnectionError("the log was closed"))
+        closed = ConnectionError("the log was closed")
+        self._break(closed)
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
+            self._break(closed)  # redis-py may have lost the cancellation, and connected
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _send(self, wire: Wire, calls: list[tuple[str | None, Command, Answer]]) -> None:
+        try:
+            self._write(wire, calls)
+        except BaseException as exc:  # as of a signal handler: perhaps an answer is owed whose command was not sent
+            self._waiting += calls
+            self._break(exc)
+            raise
+
+    def _write(self, wire: Wire, calls: list[tuple[str | None, Command, Answer]]) -> None:
         commands = []
         due = self._loop.time() + self._timeout
         for life, command, answer in calls:
@@ -88,7 +102,7 @@ class Commands:
             self._owed.append((due, answer))
         wire.send(commands)
         if self._timer is None:
-            self._timer = self._loop.call_at(due, self._look)
+            self._timer = self._loop.call_at(due, self._look, context=Context())  # it sets the next one
 
     def _heard(self, found: Any) -> None:
         _, answer = self._owed.popleft()
@@ -122,15 +136,14 @@ class Commands:
                 await require_master(connection)
                 self._life = await self._server.life(connection)
             self._wire = Wire(connection, self._heard, self._break)
+            waiting, self._waiting = self._waiting, []
+            self._send(self._wire, waiting)
         except BaseException as exc:
             if connection is not None:
                 connection.abort()
             self._break(exc)
             if not isinstance(exc, Exception):
                 raise
-        else:
-            waiting, self._waiting = self._waiting, []
-            self._send(self._wire, waiting)
         finally:
             self._connecting = None
 

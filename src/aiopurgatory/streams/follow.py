@@ -32,7 +32,9 @@ class Listener(DelayedOperation[None]):
 
     def try_complete(self) -> bool:
         if self._position.has_news():
-            self._count_effect()
+            owner = owner_of(self)
+            assert owner is not None
+            owner.call_for_read(self)
             self._wake()
         return False
 
@@ -59,15 +61,6 @@ class Listener(DelayedOperation[None]):
         if self.done():
             self.result()
             raise PurgatoryClosedError("the listener was ended")
-
-    def _count_effect(self) -> None:
-        """If a check is running, it has an effect, though it ends no operation."""
-        owner = owner_of(self)
-        if owner is not None:
-            owner.call_for_read(self)
-            calls = owner.take_calls(self)
-            if calls is not None:
-                calls.decide(True)
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():

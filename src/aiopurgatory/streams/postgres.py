@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Final, Unpack
 
 try:
@@ -194,7 +195,8 @@ class PostgresStore(Store):
         except BaseException:
             await self.aclose()
             raise
-        self._sweeping = asyncio.create_task(self._sweep_forever(), name="aiopurgatory log: old topics")
+        # In an empty context: a request may call this, and the log lives longer.
+        self._sweeping = Context().run(asyncio.create_task, self._sweep_forever(), name="aiopurgatory log: old topics")
 
     async def aclose(self) -> None:
         bus, self._bus = self._bus, None

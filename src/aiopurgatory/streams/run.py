@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Coroutine
 from contextlib import suppress
+from contextvars import Context
 from types import TracebackType
 from typing import Any, Final, Self, final
 
@@ -60,7 +61,9 @@ class Run:
             self._is_entered = False  # the same run may be entered again: it may have begun
             raise
         self._last_id = None if found.endswith("-0") else found
-        self._renewing = asyncio.create_task(self._renew(), name=f"aiopurgatory log: lease of {self.topic[:50]}")
+        # In an empty context: a run may be left elsewhere than in the request that enters it.
+        name = f"aiopurgatory log: lease of {self.topic[:50]}"
+        self._renewing = Context().run(asyncio.create_task, self._renew(), name=name)
         self._runs.entered(self)
         return self
 
@@ -161,7 +164,7 @@ class Run:
     async def _renew(self) -> None:
         """Renew the lease as long as the run lasts (S6)."""
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._is_over:  # a client library may have lost the cancellation
             left = self._written_at + self._lease * RENEWAL - loop.time()
             if left > 0:  # every commit renews it
                 await asyncio.sleep(left)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from ..cancellations import cancellations
 from ..errors import PurgatoryError
-from .event import StoreError
+from .event import StoreDownError, StoreError
 
 #: An event as a store keeps it: its number, and its text.
 Row = tuple[int, str]
@@ -128,5 +130,9 @@ async def asked(answer: Awaitable[Page]) -> Page:
         return await answer
     except PurgatoryError:
         raise
+    except asyncio.CancelledError as exc:
+        if cancellations():
+            raise
+        raise StoreDownError("the store has cancelled its answer") from exc  # as a closed pool of connections may do
     except Exception as exc:
         raise StoreError(f"the store has failed: {exc!r}") from exc

@@ -80,6 +80,7 @@ class Tail:
         self._woken: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def join(self, after: str | None) -> float:
         """A listener has come.
@@ -104,6 +105,7 @@ class Tail:
 
     def stop(self) -> None:
         """Read no more."""
+        self._is_stopped = True  # a client library may lose the cancellation
         if self._task is not None:
             self._task.cancel()
         self.window.clear()
@@ -120,8 +122,8 @@ class Tail:
     def retry(self) -> None:
         """A listener cannot read older events: turn the listeners when the server can be read again."""
         if not self._is_owed:
-            self._is_owed = True
             self._loop.call_later(PAUSES[0] * (0.5 + random()), self.call)
+            self._is_owed = True
 
     def since(self, number: int, most: int) -> list[Event] | None:
         """Return the events after *number*, but at most *most*. None: the window does not reach back so far."""
@@ -131,7 +133,7 @@ class Tail:
     async def _run(self) -> None:
         pause = PAUSES[0]
         try:
-            while True:
+            while not self._is_stopped:
                 self._is_called = False
                 try:
                     page = await self._reading.read(self.topic, self.last)

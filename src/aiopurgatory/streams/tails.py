@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import Context
 from typing import Any, Final, NamedTuple, final
 
 from ..errors import PurgatoryClosedError
@@ -48,8 +49,9 @@ class Tails:
         #: Reads for listeners that are behind, by topic and number (S10).
         self._older: dict[tuple[str, int], _SharedRead] = {}
         self._turns: Final = asyncio.Semaphore(MAX_READS)
-        #: Tails still to be called, because everything is.
+        #: Tails still to be called, because everything is; and whether the loop is going to call _call_some().
         self._uncalled: list[Tail] = []
+        self._is_calling = False
         self.reads = self.abandoned = 0
 
     def __len__(self) -> int:
@@ -79,9 +81,8 @@ class Tails:
 
     def notify_all(self) -> None:
         """Something may have been committed to any topic. The tails are called over some loop iterations."""
-        is_calling = bool(self._uncalled)
         self._uncalled = list(self._tails.values())
-        if not is_calling:
+        if not self._is_calling:
             self._call_some()
 
     async def aclose(self) -> None:
@@ -93,8 +94,8 @@ class Tails:
         await self._tasks.aclose()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Begin a task of a tail."""
-        return self._tasks.begin(coroutine, name)
+        """Begin a task of a tail, in an empty context: it outlives the request of its first listener."""
+        return Context().run(self._tasks.begin, coroutine, name)
 
     async def read(self, topic: str, after: int) -> Page:
         """Read *topic*. Raises: StoreError; StoreDownError, which an outage is."""
@@ -110,7 +111,8 @@ class Tails:
         key = topic, after
         shared = self._older.get(key)
         if shared is None or shared.task.done():
-            task = self._tasks.begin(self._read_older(topic, after), f"older events of {topic[:50]}")
+            read = self._read_older(topic, after)
+            task = Context().run(self._tasks.begin, read, f"older events of {topic[:50]}")
             shared = self._older[key] = _SharedRead(task)
         shared.readers += 1
         try:
@@ -133,10 +135,14 @@ class Tails:
             self.abandoned += made.version == write.commit.version
 
     def _call_some(self) -> None:
-        for _ in range(min(CALLS, len(self._uncalled))):
-            self._uncalled.pop().call()
-        if self._uncalled:
-            asyncio.get_running_loop().call_soon(self._call_some)
+        self._is_calling = False
+        try:
+            for _ in range(min(CALLS, len(self._uncalled))):
+                self._uncalled.pop().call()
+        finally:  # even after an exception of a signal handler
+            if self._uncalled:
+                asyncio.get_running_loop().call_soon(self._call_some)
+                self._is_calling = True
 
     async def _read_older(self, topic: str, after: int) -> Older | None:
         async with self._turns:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from ..cancellations import cancellations
+
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks describe in more detail
@@ -31,15 +33,6 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def is_cancelled() -> bool:
-    """Whether the running task was cancelled.
-
-    A function of its own: a frame that keeps its task, and is kept by that task's exception, is a cycle.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> asyncio.Task[None]:
     """Call *receive* repeatedly, and *heard* with each message, until *heard* returns False. Cancel it to stop.
 
@@ -54,7 +47,7 @@ async def _listen(receive: Receive, heard: Callable[[Message | Exception], bool]
         try:
             message = await receive()
         except asyncio.CancelledError:
-            if is_cancelled():
+            if cancellations():
                 raise
             message = ConnectionError("receive() was cancelled")  # within the server
         except Exception as exc:

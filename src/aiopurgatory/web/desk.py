@@ -88,7 +88,6 @@ class Desk:
         loop = running_loop()
         if loop_of(self.purgatory).running is not loop:  # otherwise it is open, or was closed on purpose
             await self.purgatory.start()
-        self.loop = loop
         if self._home is not loop:
             self._home = loop
             self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
@@ -96,6 +95,7 @@ class Desk:
             self._handover = Handover(turn_budget_of(self.purgatory))
         if self._stop_signals:
             on_stop_signal(self.close)
+        self.loop = loop  # now that it is true: a signal handler may raise in between
         if self.purgatory.is_open and self._polling is not None:
             tell_opened(self.purgatory, self._polling, self._observers)
 
@@ -153,7 +153,6 @@ class Desk:
         """Release the place of *stream*."""
         self.streams -= 1
         self.leave(stream)
-        stream.stop_counting()
 
     # answers
 

@@ -13,7 +13,7 @@ from .delivery import Delivery
 from .endpoint import Endpoint, joined
 from .logs import LogStreams
 from .policy import Policy
-from .polling import LongPolling, streamed_by
+from .polling import LongPolling
 from .route import send_answer
 from .streamed import Streamed
 
@@ -92,7 +92,7 @@ class EventRoute(Endpoint):
         self._streamed = LogStreams(log, policy)
 
     def _serve(self, polling: LongPolling[Any]) -> None:
-        self._streamed = streamed_by(polling)
+        self._streamed = polling._streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -11,13 +11,14 @@ from typing import Any, Final, final
 from urllib.parse import unquote_plus
 from weakref import WeakKeyDictionary
 
+from ..cancellations import cancellations
 from ..clock import running_loop
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..streams import Event, EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from .answer import NO_STORE, REFUSALS, VARY, Answer
-from .asgi import Scope, is_cancelled
+from .asgi import Scope
 from .desk import Desk
 from .policy import Policy
 from .poll import LongPoll
@@ -119,6 +120,7 @@ class LogResponder:
         desk = self.desk
         poll: LongPoll[Any] | None = None
         position: Position | None = None
+        before = cancellations()
         try:
             preferred = wait_preference(request.prefer) if request.prefer and request.wait is None else None
             wait = desk.policy.applied(preferred if request.wait is None else wait_in_query(request.wait))
@@ -147,7 +149,7 @@ class LogResponder:
         except asyncio.CancelledError as exc:
             if exc.args == SERVER_STOPS:
                 answer = desk.refusals.answer(PurgatoryClosedError("the server stops"))
-            elif poll is None or not poll.left or is_cancelled():
+            elif poll is None or not poll.left or cancellations() > before:
                 raise
             else:
                 answer = Answer(499, b"", [])  # nobody reads it

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, final
 
+from ..cancellations import cancellations
 from .source import ReadFailedError, is_answer
 
 logger = logging.getLogger("aiopurgatory")
@@ -29,10 +30,7 @@ class Outages:
         try:
             found = await read()
         except (Exception, asyncio.CancelledError) as exc:  # a closed pool may raise the latter
-            task = asyncio.current_task()
-            is_wanted = (
-                task is None or task.cancelling() == 0
-            )  # otherwise no poll waits for it, and it fails since it ends
+            is_wanted = not cancellations()  # otherwise no poll waits for it, and it fails since it ends
             if is_answer(exc) or (isinstance(exc, asyncio.CancelledError) and not is_wanted):
                 raise
             if is_wanted:

@@ -142,7 +142,8 @@ class Newcomers:
             self._older.pop(poll, None)
 
     def _call_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LISTEN_AFTER / 2, self._listen)
+        # In an empty context: the timer sets the next one, so that of the first poll would live on.
+        self._timer = asyncio.get_running_loop().call_later(LISTEN_AFTER / 2, self._listen, context=Context())
 
     def _listen(self) -> None:
         older, self._older, self._polls, self._timer = self._older, self._polls, {}, None

@@ -20,7 +20,7 @@ from .prefer import MAX_FIELD, Fields, K, PollRequest
 from .reader import Reader
 from .responder import Responder
 from .source import AsyncSource, Source
-from .streamed import States, Streamed
+from .streamed import States
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -309,13 +309,3 @@ def _require_purgatory(purgatory: object, source: object) -> None:
         raise TypeError(f"purgatory must come before source: LongPolling(purgatory, source), got source={source!r}")
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"purgatory must be a Purgatory, got {purgatory!r}")
-
-
-def responder_of(polling: LongPolling[K]) -> Responder[K]:
-    """Return the responder of *polling*, for its routes."""
-    return polling._responder
-
-
-def streamed_by(polling: LongPolling[K]) -> Streamed[K]:
-    """Return the source of the event streams of *polling*, for its routes."""
-    return polling._streamed

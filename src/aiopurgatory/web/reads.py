@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, Generic, final
 
@@ -37,8 +37,13 @@ class Call:
         self.check = 0
 
     def begin(self, done: Callable[[asyncio.Task[Any]], object]) -> None:
-        # Not create_task(): the app's own task factory may begin it at once.
-        self.task = asyncio.Task(self._call(), loop=asyncio.get_running_loop(), context=self._context)
+        call = self._call()
+        try:
+            # Not create_task(): the app's own task factory may begin it at once.
+            self.task = asyncio.Task(call, loop=asyncio.get_running_loop(), context=self._context)
+        except BaseException:
+            call.close()
+            raise
         self.task.add_done_callback(self._pass_on)
         self.task.add_done_callback(done)
 
@@ -89,11 +94,12 @@ class Line:
         call = self._begun.get(wanted)
         return call if call is not None and call.check >= check else self.waiting.get(wanted)
 
-    def begin(self) -> tuple[tuple[Any, ...], Call]:
-        """The oldest call begins: later polls need one that begins later, unless a check before this woke them."""
-        wanted, call = self.waiting.popitem(last=False)
+    def begin(self, done: Callable[[Line, tuple[Any, ...], Call, asyncio.Task[Any]], object]) -> None:
+        """Begin the oldest call: later polls need one that begins later, unless a check before this woke them."""
+        wanted, call = next(iter(self.waiting.items()))
+        call.begin(partial(done, self, wanted, call))
+        del self.waiting[wanted]
         self._begun[wanted] = call
-        return wanted, call
 
     def drop(self, wanted: tuple[Any, ...], call: Call) -> None:
         """Nobody is to join *call* any more."""
@@ -159,6 +165,7 @@ class Reads(Generic[K]):
         call = line.find(wanted, check)
         if call is None:
             call = line.waiting[wanted] = Call(read)
+        if call.task is None:
             self._begin_soon()
         if call.task is None and check != NO_CHECK:
             call.check = max(call.check, check)
@@ -179,16 +186,20 @@ class Reads(Generic[K]):
     def _begin_soon(self) -> None:
         """Begin calls on the next loop iteration: polls that are woken in this one share them."""
         if self._free > 0 and not self._is_beginning:
-            self._is_beginning = True
-            asyncio.get_running_loop().call_soon(self._begin)
+            # In an empty context: each call that ends begins the next, so that of the first poll would live on.
+            asyncio.get_running_loop().call_soon(self._begin, context=Context())
+            self._is_beginning = True  # now that it is true: a signal handler may raise in between
 
     def _begin(self) -> None:
         self._is_beginning = False
-        while self._free > 0 and (self._bodies.waiting or self._versions.waiting):
-            line = self._bodies if self._bodies.waiting else self._versions
-            wanted, call = line.begin()
-            self._free -= 1
-            call.begin(partial(self._end, line, wanted, call))
+        try:
+            while self._free > 0 and (self._bodies.waiting or self._versions.waiting):
+                line = self._bodies if self._bodies.waiting else self._versions
+                line.begin(self._end)
+                self._free -= 1
+        except BaseException:  # of a signal handler
+            self._begin_soon()
+            raise
 
     def _end(self, line: Line, wanted: tuple[Any, ...], call: Call, task: asyncio.Task[Any]) -> None:
         line.drop(wanted, call)

@@ -6,11 +6,11 @@ import asyncio
 from math import ceil
 from typing import Final, Generic, final
 
+from ..cancellations import cancellations
 from ..clock import running_loop
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import Rereads, read_until
 from .answer import NO_STORE, REFUSALS, VARY, Answer, RawHeader
-from .asgi import is_cancelled
 from .desk import Desk
 from .poll import LongPoll
 from .prefer import ANY, K, PollRequest, wait_in_query, wait_preference
@@ -34,6 +34,7 @@ class Responder(Generic[K]):
         if desk.loop is not running_loop():
             await desk.enter()
         poll: LongPoll[K] | None = None
+        before = cancellations()
         resource = request.resource
         nothing_new = 304 if request.since is None else 204
         try:
@@ -65,7 +66,7 @@ class Responder(Generic[K]):
         except asyncio.CancelledError as exc:
             if exc.args == SERVER_STOPS:
                 answer = desk.refusals.answer(PurgatoryClosedError("the server stops"))
-            elif poll is None or not poll.left or is_cancelled():
+            elif poll is None or not poll.left or cancellations() > before:
                 raise
             else:
                 answer = Answer(499, b"", [])  # nobody reads it

@@ -14,7 +14,7 @@ from .asgi import Receive, Scope, Send, deliver
 from .endpoint import Endpoint, joined
 from .logs import LogResponder
 from .policy import Policy
-from .polling import LongPolling, responder_of
+from .polling import LongPolling
 from .prefer import MAX_FIELD, PollRequest
 from .responder import Responder
 
@@ -59,7 +59,7 @@ class LongPollRoute(Endpoint):
         self._responder = LogResponder(log, policy)
 
     def _serve(self, polling: LongPolling[Any]) -> None:
-        self._responder = responder_of(polling)
+        self._responder = polling._responder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

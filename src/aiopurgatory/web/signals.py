@@ -8,6 +8,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable
+from contextvars import Context
 from types import FrameType
 from typing import Any
 
@@ -81,7 +82,7 @@ def _put_ahead(number: int, former: _Handler) -> _Ahead:
             if signal.getsignal(number) is ahead:
                 signal.signal(number, former)
 
-        main_task.add_done_callback(put_back)
+        main_task.add_done_callback(put_back, context=Context())  # not that of the request which opens a LongPolling
     return ahead
 
 
@@ -101,6 +102,7 @@ class _Ahead:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         for loop, callback in self._callbacks:
             if not loop.is_closed():
-                # Not at once: a signal can interrupt anything, the purgatory's own work included.
-                loop.call_soon_threadsafe(callback)
+                # Not at once: a signal can interrupt anything, the purgatory's own work included. In an empty context:
+                # it interrupts one request, and the callback ends all.
+                loop.call_soon_threadsafe(callback, context=Context())
         self._former(number, frame)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Protocol, final
 
-from ..core.kit import NO_CHECK, Undecided, is_due, loop_of, mark_retrieved, owner_of
+from ..core.kit import NO_CHECK, is_due, loop_of, mark_retrieved, owner_of
 from ..purgatory import Purgatory
 from .policy import Policy
 from .poll import LongPoll
@@ -72,7 +72,6 @@ class EventStream(LongPoll[K]):
     """
 
     __slots__ = (
-        "_calls",
         "_check",
         "_end",
         "_heartbeat",
@@ -104,27 +103,24 @@ class EventStream(LongPoll[K]):
         self._end = inf if age is None else loop_of(purgatory).time() + age
         #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
-        #: Checks with an effect that depends on the current read.
-        self._calls: Undecided | None = None
         self.is_reading = False
         #: The version that its task has read.
         self._seen = ""
 
     def try_complete(self) -> bool:
+        owner, woken = owner_of(self), self._woken
+        assert owner is not None
         self._is_checked = True
-        is_check, woken = not is_due(self), self._woken
-        if woken is None or woken.done():  # an event is being sent
-            if is_check:
-                self._call_for_read()
-            return False
-        if is_check:
+        is_waiting = woken is not None and not woken.done()  # else an event is being sent
+        if not is_due(self):
             if not self._has_news():
                 return False
-            self._call_for_read()
-        else:
+            self._check = max(self._check, owner.call_for_read(self))
+        elif is_waiting:
             self._check = NO_CHECK
-        self._purgatory.reschedule(self, self._stall)
-        woken.set_result(None)
+        if woken is not None and is_waiting:
+            self._purgatory.reschedule(self, self._stall)
+            woken.set_result(None)
         return False
 
     async def read(self, feed: EventFeed) -> bytes:
@@ -132,9 +128,13 @@ class EventStream(LongPoll[K]):
         # The read may miss later changes.
         self.is_reading, self._is_checked = True, False
         self.check, self._check = (self._check or NO_CHECK) if self._seen else NO_CHECK, 0
-        self._take_calls()
-        events = await feed.next(feed.version)
-        self._decide(bool(events))
+        events = b""
+        try:
+            events = await feed.next(feed.version)
+        finally:
+            owner = owner_of(self)
+            if self._is_async and self.check != NO_CHECK and owner is not None:
+                owner.count_read(bool(events))
         self.is_reading = False
         return events
 
@@ -154,36 +154,14 @@ class EventStream(LongPoll[K]):
             self._purgatory.reschedule(self, self._stall)
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
         else:
-            self.stop_counting()
             self._purgatory.reschedule(self, min(self._heartbeat, left))
             self._woken = woken = asyncio.get_running_loop().create_future()
             await woken
         return await self.read(feed) or HEARTBEAT
 
-    def stop_counting(self) -> None:
-        """Checks that it has not read for had no effect."""
-        self._decide(False)
-        self._take_calls()
-        self._decide(False)
-
     def _has_news(self) -> bool:
         """Whether to read: the version has changed, or a check may tell of that."""
         return self._is_checked if self._is_async else self._version(self.resource) != self._seen
-
-    def _call_for_read(self) -> None:
-        owner = owner_of(self)
-        if owner is not None:
-            self._check = max(self._check, owner.call_for_read(self))
-
-    def _take_calls(self) -> None:
-        owner = owner_of(self)
-        self._calls = None if owner is None else owner.take_calls(self)
-
-    def _decide(self, is_news: bool) -> None:
-        """The checks that led to a read had an effect if there *is_news*."""
-        if self._calls is not None:
-            self._calls.decide(is_news)
-            self._calls = None
 
 
 @final
@@ -249,6 +227,3 @@ class QuickStream(EventStream[K]):
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken
         return self._feed.take() or await self.read(feed) or HEARTBEAT
-
-    def stop_counting(self) -> None:
-        """There is nothing to count."""

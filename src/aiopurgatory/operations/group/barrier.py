@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
+from contextvars import Context
 from math import inf
 from typing import TypeVar
 
@@ -282,7 +283,7 @@ class JoinBarrier(Group[M]):
         except BaseException:
             self._barrier = None
             raise
-        barrier.add_done_callback(self._pass_on_failure)
+        barrier.add_done_callback(self._pass_on_failure, context=Context())  # not that of the first join
 
     def _replace(self, barrier: DelayedJoin, successor: DelayedJoin) -> None:
         if self._barrier is barrier:

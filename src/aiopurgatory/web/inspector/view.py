@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextvars import Context
 from dataclasses import asdict
 from math import inf
 from typing import Any, Final
@@ -136,7 +137,8 @@ class Views:
     async def version(self, number: int) -> str:
         following, loop = self._following, running_loop()
         if following is None or following.done() or following.get_loop() is not loop:
-            self._following = loop.create_task(self._follow(), name="aiopurgatory inspector")
+            # In an empty context: it outlives the request of the first page.
+            self._following = Context().run(loop.create_task, self._follow(), name="aiopurgatory inspector")
         view = self._views[number]
         if view.is_due():
             await view.look()

@@ -1,0 +1,137 @@
+"""An exception of a signal handler, at a bad moment, may end a call. It must not mute what comes after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import pytest
+
+from aiopurgatory import Observer
+from aiopurgatory.bus import Bus, Listeners, LocalBus
+from aiopurgatory.testing import MemoryBus, MemoryServer
+from aiopurgatory.testing.bus import MemoryEngine
+
+from .waits import Recorder, until
+
+Interrupt = Callable[[str, str], type[BaseException]]
+
+
+class Raising(Recorder, Observer):
+    """A target and an observer. Its next call raises *error*, if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: type[BaseException] | None = None
+
+    def fault(self) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+    def notify(self, key: Hashable) -> None:
+        super().notify(key)
+        self.fault()
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        self.fault()
+
+    def opened(self, what: object) -> None:
+        self.fault()
+
+
+@pytest.fixture
+async def reports() -> list[Any]:
+    """The exceptions that the loop has reported."""
+    found: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
+    return found
+
+
+async def test_listeners_interrupted_notify_mutes_no_other(interrupt: Interrupt) -> None:
+    listeners, called = Listeners(), list[Hashable]()
+    listeners.add(called.append, ["a", "b"])
+    with pytest.raises(interrupt("call_soon", "aiopurgatory.bus.listeners")):
+        listeners.notify("a")
+    listeners.notify("b")
+    await until(lambda: called == ["a", "b"], 1.0)
+
+
+async def test_listeners_interrupted_slice_mutes_no_notify(interrupt: Interrupt, reports: list[Any]) -> None:
+    listeners, called = Listeners(turn_budget=1e-6), list[Hashable]()
+    listeners.add(called.append, range(100))
+    listeners.notify_all()
+    interrupted = interrupt("call_soon", "aiopurgatory.bus.listeners")
+    await until(lambda: reports, 1.0)
+    assert [type(exc) for exc in reports] == [interrupted]
+    listeners.notify(0)
+    await until(lambda: called == [*range(100), 0] or called == [0, *range(100)], 1.0)
+
+
+async def test_start_interrupted_by_an_observer_can_be_repeated() -> None:
+    observer = Raising()
+    bus = MemoryBus(MemoryServer(), [], observers=[observer])
+    observer.error = asyncio.CancelledError
+    with pytest.raises(asyncio.CancelledError):
+        await bus.start()
+    async with asyncio.timeout(2.0), bus:
+        assert bus.statistics().connected
+
+
+async def test_start_interrupted_at_its_task_can_be_repeated(interrupt: Interrupt) -> None:
+    bus = MemoryBus(MemoryServer(), [])
+    with pytest.raises(interrupt("create_task", "aiopurgatory.bus.bus")):
+        await bus.start()
+    async with asyncio.timeout(2.0), bus:
+        assert bus.statistics().connected
+
+
+async def test_link_interrupted_at_its_timer_still_notices_a_gap(interrupt: Interrupt, reports: list[Any]) -> None:
+    async with MemoryBus(MemoryServer(), [], heartbeat=0.1, timeout=0.1) as bus:
+        interrupted = interrupt("call_at", "aiopurgatory.bus.drive")  # it is idle: the next timer is that of a probe
+        await until(lambda: reports, 2.0)
+        assert [type(exc) for exc in reports] == [interrupted]
+        bus.lose()
+        await until(lambda: bus.statistics().gaps == 1, 2.0)
+
+
+class Stopped(BaseException):
+    """As pytest's own exceptions."""
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.05])
+async def test_check_interrupted_is_repeated_by_the_next_link(spread: float, reports: list[Any]) -> None:
+    """With a spread, a timer makes it. Otherwise the link would have no timer any more, either."""
+    server, target = MemoryServer(), Raising()
+    engine = MemoryEngine(server)
+    async with Bus(engine, [target], heartbeat=0.1, timeout=0.1, spread=spread) as bus, MemoryBus(server, []) as other:
+        if spread:
+            engine.break_off()
+            await until(lambda: not bus.statistics().connected, 2.0)
+        target.error = Stopped
+        before = target.everything
+        if not spread:
+            other.publish("key")
+        await until(lambda: target.error is None, 2.0)
+        await until(lambda: target.everything > before + bool(spread), 2.0)
+        await until(lambda: bus.statistics().connected, 2.0)
+        engine.lose()
+        gaps = bus.statistics().gaps
+        await until(lambda: bus.statistics().gaps > gaps, 2.0)
+    assert [type(exc) for exc in reports] == [Stopped]
+
+
+async def test_local_start_interrupted_by_a_target_can_be_repeated() -> None:
+    target = Raising()
+    target.error = Stopped
+    async with LocalBus([]) as other:
+        bus = LocalBus([target])
+        with pytest.raises(Stopped):
+            await bus.start()
+        assert not bus.statistics().connected
+        async with bus:
+            assert target.everything == 2
+            other.publish("key")
+            await until(lambda: target.keys == ["key"], 2.0)

@@ -1,0 +1,114 @@
+"""What polls and pages share outlives the first of them, and has none of its context variables."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+from weakref import ref
+
+import pytest
+
+from aiopurgatory import DelayedOperation, Purgatory, PurgatoryClosedError
+from aiopurgatory.web import LongPolling, close_on_stop
+from aiopurgatory.web.inspector.names import Names
+from aiopurgatory.web.inspector.view import View, Views
+from aiopurgatory.web.signals import on_stop_signal
+
+from .polls import Counters
+from .test_longpoll_async import Database
+
+
+async def test_listening_goes_on_without_the_session_of_the_first_poll(
+    purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch, requests: Any
+) -> None:
+    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.02)
+    polling = LongPolling(purgatory, Counters(), stop_signals=False)
+    never = asyncio.Event().wait
+    sessions: list[ref[Any]] = []
+
+    async def poll() -> None:
+        sessions.append(ref(requests.session.get()))
+        await polling.answer("n", {"if-none-match": '"0"'}, receive=never)
+
+    polls = []
+    for _ in range(20):
+        polls.append(asyncio.create_task(requests.handle(poll)))
+        await asyncio.sleep(0.005)
+        if len(polls) > 3:
+            polls.pop(0).cancel()
+    assert requests.are_over(*sessions[:5])
+    assert not requests.are_over(*sessions)
+    polling.close()
+    await asyncio.wait(polls)
+
+
+async def test_read_that_hangs_does_not_keep_the_session_of_an_earlier_one(purgatory: Purgatory, requests: Any) -> None:
+    database = Database()
+    polling: LongPolling[str] = LongPolling(purgatory, database, max_reads=1, stop_signals=False)
+    database.gate.clear()
+    sessions: list[ref[Any]] = []
+
+    async def poll() -> None:
+        sessions.append(ref(requests.session.get()))
+        await polling.answer("first", {}, {"wait": "0"})
+
+    first = asyncio.create_task(requests.handle(poll))
+    await asyncio.sleep(0.01)
+    other = asyncio.create_task(polling.answer("other", {}))
+    await asyncio.sleep(0.01)
+    first.cancel()  # then the other call begins, and hangs
+    await asyncio.wait([first])
+    del first
+    await asyncio.sleep(0.01)
+    assert ("version", "other") in database.calls
+    assert requests.are_over(*sessions)
+    database.gate.set()
+    await other
+
+
+class Parked(DelayedOperation[None]):
+    def try_complete(self) -> bool:
+        return False
+
+
+async def test_live_page_goes_on_without_the_session_of_the_first(purgatory: Purgatory, requests: Any) -> None:
+    views = Views([View(purgatory, [], Names(True))], {}, purgatory)
+    purgatory.watch(Parked(None), ["a page"])
+    session = await requests.handle(lambda: views.version(0))
+    assert requests.are_over(session)
+
+
+async def test_stop_signal_ends_a_wait_outside_the_interrupted_request(requests: Any) -> None:
+    seen: list[object] = []
+
+    class Seeing(Parked):
+        def on_failure(self, exc: BaseException) -> None:
+            seen.append(requests.session.get())
+
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        async with Purgatory() as purgatory:
+            close_on_stop(purgatory)
+            op = purgatory.watch(Seeing(None), ["key"])
+
+            async def interrupted() -> None:
+                signal.raise_signal(signal.SIGTERM)
+
+            await requests.handle(interrupted)
+            with pytest.raises(PurgatoryClosedError):
+                await op
+        assert seen == [None]
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def test_handler_installed_in_a_request_does_not_keep_its_session(requests: Any) -> None:
+    async def main() -> None:
+        async def install() -> None:
+            on_stop_signal(list)
+
+        session = await requests.handle(install)
+        assert requests.are_over(session)
+
+    asyncio.run(main())
