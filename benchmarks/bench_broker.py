@@ -29,10 +29,8 @@ from typing import Any
 
 from brokers.processes import python_path, serving, started
 from buses.awake import cores_awake
-from options import chosen, parser_of
-from tables import brokers
+from rounds import chosen, parser_of, printing, turns
 from tables.machine import Printer
-from tables.results import Results
 
 Line = dict[str, Any]
 
@@ -142,10 +140,9 @@ MEASURES: dict[str, Callable[[str, Size], Iterator[Line]]] = {
 
 
 def measure(size: Size, chosen: Sequence[str], told: Printer) -> None:
-    """Run the brokers in turns, in alternating order, so that disturbances of the machine affect both alike."""
     for number in range(size.rounds):
         for what in chosen:
-            for broker in brokers.NAMES if number % 2 == 0 else reversed(brokers.NAMES):
+            for broker in turns(("ours", "event"), number):
                 told.lines({"round": number, **line} for line in MEASURES[what](broker, size))
 
 
@@ -160,12 +157,8 @@ def main() -> None:
     args = arguments()
     os.environ["PYTHONPATH"] = python_path(args.compiled)
     size = chosen(args, Size(), Size(rounds=1), SMOKE, "seconds")
-    with cores_awake(), Printer("brokers", args.json) as told:
-        told.machine(PACKAGES, [])
+    with cores_awake(), printing("brokers", args, PACKAGES) as told:
         measure(size, args.only or list(MEASURES), told)
-    if not args.lines:
-        found = Results(told.found).where(table="brokers")
-        print(brokers.section(found))
 
 
 if __name__ == "__main__":

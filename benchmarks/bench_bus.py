@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,12 +27,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from buses.awake import cores_awake
-from buses.processes import HERE, Fleet
+from buses.processes import Fleet
 from buses.servers import ENGINES, Server, about, installed
-from options import chosen, parser_of
-from tables import buses, targets
+from rounds import child, chosen, parser_of, printing
 from tables.machine import Printer
-from tables.results import Results, markdown_table
 
 Line = dict[str, Any]
 
@@ -145,9 +142,7 @@ def reads(size: Size) -> Iterator[Line]:
 
 def alone(what: str, settings: Line) -> Line:
     """Measure in a process of its own."""
-    command = [sys.executable, "-m", "buses.alone", what, json.dumps(settings)]
-    child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=HERE)
-    found: Line = json.loads(child.stdout)
+    found: Line = child(["-m", "buses.alone", what, json.dumps(settings)])
     return found
 
 
@@ -188,13 +183,8 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.path.abspath(args.compiled)
     size = chosen(args, Size(), QUICK, SMOKE, "batch", "ahead")
     engines = installed(args.engine)
-    with cores_awake(), Printer("buses", args.json) as told:
-        told.machine(*about(engines))
+    with cores_awake(), printing("buses", args, *about(engines)) as told:
         measure(engines, size, args.only or [*ON_SERVERS, *BY_THEMSELVES], told)
-    if not args.lines:
-        found = Results(told.found)
-        print(markdown_table(targets.HEAD, targets.rows(found, buses.TARGETS)))
-        print(markdown_table(buses.HEAD, buses.detail_rows(found)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from itertools import count
 from statistics import median
 from time import process_time
-from typing import Any
 
 OTHERS = 100_000
 BATCH = 1_000
@@ -123,51 +122,6 @@ async def measure_purgatory() -> dict[str, float]:
             purgatory.watch(Plain(3000.0), each)
         found["bytes per pending operation, 1 key"] = (tracemalloc.get_traced_memory()[0] - before) / len(parked)
         tracemalloc.stop()
-        found |= measure_conditions(purgatory)
-    return found
-
-
-def measure_conditions(purgatory: Any) -> dict[str, float]:
-    """Measure a compiled condition relative to its twin in Python, if the build has one."""
-    from aiopurgatory import DelayedOperation
-
-    try:
-        from aiopurgatory.operations import Watermark, WatermarkWait
-    except ImportError:
-        return {}
-
-    class Twin(DelayedOperation[int]):
-        __slots__ = ("target", "watermark")
-
-        def __init__(self, watermark: Watermark, target: int, timeout: float) -> None:
-            super().__init__(timeout)
-            self.watermark = watermark
-            self.target = target
-
-        def try_complete(self) -> bool:
-            return self.watermark.value >= self.target and self.force_complete()
-
-        def on_complete(self) -> int:
-            return self.watermark.value
-
-        def on_expiration(self) -> None:
-            raise TimeoutError
-
-    def answer(wait: Any, watched: list[tuple[str, ...]]) -> float:
-        watermark, watch, check = Watermark(), purgatory.watch, purgatory.check_and_complete
-        begin = process_time()
-        for keys in watched:
-            watch(wait(watermark, 1, 30.0), keys)
-        watermark.value = 1
-        for keys in watched:
-            check(keys[0])
-        return process_time() - begin
-
-    found = {}
-    for keys_each in (1, 3):
-        watched = [tuple(f"{i} {k}" for k in range(keys_each)) for i in range(BATCH)]
-        shares = [answer(WatermarkWait, watched) / answer(Twin, watched) for _ in range(BATCHES)]
-        found[f"compiled condition / Python twin, {keys_each} key{'s' * (keys_each > 1)}"] = median(shares)
     return found
 
 

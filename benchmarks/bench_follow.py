@@ -17,22 +17,16 @@ import argparse
 import asyncio
 import gc
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from time import process_time
 from typing import Any
 
-from tables import waits
-from tables.machine import Printer
-from tables.results import Results
+from buses.member import FORM, loop_factory
+from rounds import child, parser_of, printing, turns
 
-import aiopurgatory
 from aiopurgatory import Purgatory
 
-FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
+ROUNDS = 7
 WHATS = {"single": 1, "crowd": 1_000, "at hand": 0}
 
 
@@ -146,54 +140,32 @@ async def take(kind: Callable[[Purgatory, int], Any], values: int) -> float:
 
 
 def measured_here(what: str, competitor: str, loop: str, values: int) -> float:
-    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    if loop == "uvloop":
-        import uvloop
-
-        factory = uvloop.new_event_loop
     kind, consumers = COMPETITORS[competitor], WHATS[what]
     run: Coroutine[Any, Any, float] = wake(kind, consumers, values) if consumers else take(kind, values)
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
         return runner.run(run)
 
 
-def child(args: argparse.Namespace, what: str, competitor: str) -> float:
-    environment = dict(os.environ)
-    if args.compiled is not None:
-        environment["PYTHONPATH"] = str(args.compiled.resolve())
-    command = [sys.executable, __file__, "--one", what, competitor, "--loop", args.loop, "--values", str(args.values)]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
-    seconds, form = json.loads(printed)
-    args.form = form
-    return float(seconds) * 1e6
-
-
 def lines(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    for number in range(args.rounds):
+    for number in range(args.rounds or ROUNDS):
         for what in WHATS:
-            for name in list(COMPETITORS)[:: 1 if number % 2 == 0 else -1]:
-                value = child(args, what, name)
-                line = {"round": number, "what": what, "competitor": name, "loop": args.loop, "form": args.form}
-                yield {**line, "cpu_us": value}
+            for name in turns(list(COMPETITORS), number):
+                settings = json.dumps([what, name, args.loop, args.values])
+                seconds, form = child([__file__, "--one", settings], args.compiled)
+                line = {"round": number, "what": what, "competitor": name, "loop": args.loop, "form": form}
+                yield {**line, "cpu_us": seconds * 1e6}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compiled", type=Path, metavar="DIR", help="folder of the compiled library")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = parser_of(__doc__, ROUNDS)
     parser.add_argument("--values", type=int, default=100_000)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
-    parser.add_argument("--json", help="write the lines to this file, too")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        what, competitor = args.one
-        print(json.dumps([measured_here(what, competitor, args.loop, args.values), FORM]))
+        print(json.dumps([measured_here(*args.one), FORM]))
         return
-    with Printer("follow", args.json) as printer:
-        printer.machine(["aiopurgatory", "uvloop"], [])
-        printer.lines(lines(args))
-    print(waits.follow(Results(printer.found[1:])))
+    with printing("follow", args, ["aiopurgatory", "uvloop"]) as told:
+        told.lines(lines(args))
 
 
 if __name__ == "__main__":

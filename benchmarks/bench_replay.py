@@ -10,7 +10,6 @@ Requires redis and redis-py.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Iterator
@@ -19,13 +18,13 @@ from typing import Any
 from buses.awake import cores_awake
 from buses.servers import ENGINES, Server, cpu
 from private_servers import program
-from tables import waits
-from tables.machine import Printer
-from tables.results import Results
+from rounds import parser_of, printing, turns
 
 from aiopurgatory.bus.redis import RedisBus
 
 Figures = dict[str, float]
+
+ROUNDS = 9
 
 
 async def measure(server: Server, keys: int, batch: int, replay: int | None) -> Figures:
@@ -45,24 +44,21 @@ async def measure(server: Server, keys: int, batch: int, replay: int | None) -> 
 
 def lines(server: Server, rounds: int, keys: int, batch: int, replay: int) -> Iterator[dict[str, Any]]:
     for number in range(rounds + 1):
-        for way in (None, replay) if number % 2 else (replay, None):
+        for way in turns((replay, None), number):
             figures = asyncio.run(measure(server, keys, batch, way))
             if number:  # not the first: it warms up
-                yield {"round": number, "batch": batch, "replay": way is not None, **figures}
+                yield {"round": number, "batch": batch, "replay": "without" if way is None else "with", **figures}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser = parser_of(__doc__, ROUNDS)
     parser.add_argument("--keys", type=int, default=2_000, help="keys per round; default: 2000")
     parser.add_argument("--replay", type=int, default=10_000, help="messages that the server keeps; default: 10000")
-    parser.add_argument("--json", help="write the lines to this file, too")
     args = parser.parse_args()
-    with Printer("replay", args.json) as printer, cores_awake(), ENGINES["redis"]() as server:
-        printer.machine(["aiopurgatory", "redis", "hiredis"], [program("redis-server", "valkey-server")])
+    about = ["aiopurgatory", "redis", "hiredis"], [program("redis-server", "valkey-server")]
+    with printing("replay", args, *about) as told, cores_awake(), ENGINES["redis"]() as server:
         for batch in (1, 100):
-            printer.lines(lines(server, args.rounds, args.keys * min(batch, 10), batch, args.replay))
-    print(waits.replay(Results(printer.found[1:])))
+            told.lines(lines(server, args.rounds or ROUNDS, args.keys * min(batch, 10), batch, args.replay))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Prints a line of JSON for each, then medians with their ranges. arq and taskiq r
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -21,14 +20,14 @@ from typing import Any
 
 from buses.servers import ENGINES
 from private_servers import program
-from tables import waits
-from tables.machine import Printer
-from tables.results import Results
+from rounds import parser_of, printing, turns
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples" / "servers"
 
 Line = dict[str, Any]
+
+ROUNDS = 3
 
 
 def measure(python: str, package: str, wait: str) -> Line:
@@ -42,24 +41,19 @@ def measure(python: str, package: str, wait: str) -> Line:
 
 
 def lines(pythons: dict[str, str], rounds: int) -> Iterator[Line]:
-    """Run them in turns, in alternating order, so that disturbances of the machine affect both alike."""
     for number in range(rounds):
         for package, python in pythons.items():
-            for wait in ("theirs", "ours") if number % 2 == 0 else ("ours", "theirs"):
+            for wait in turns(("theirs", "ours"), number):
                 yield {"round": number, **measure(python, package, wait)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = parser_of(__doc__, ROUNDS)
     parser.add_argument("--arq", default=".venv-arq/bin/python", help="the Python with arq")
     parser.add_argument("--taskiq", default=".venv-servers/bin/python", help="the Python with taskiq")
-    parser.add_argument("--json", help="write the lines to this file, too")
     args = parser.parse_args()
-    with Printer("servers", args.json) as printer:
-        printer.machine(["aiopurgatory"], [program("redis-server", "valkey-server")])
-        printer.lines(lines({"arq": args.arq, "taskiq": args.taskiq}, args.rounds))
-    print(waits.servers(Results(printer.found[1:])))
+    with printing("servers", args, ["aiopurgatory"], [program("redis-server", "valkey-server")]) as told:
+        told.lines(lines({"arq": args.arq, "taskiq": args.taskiq}, args.rounds or ROUNDS))
 
 
 if __name__ == "__main__":

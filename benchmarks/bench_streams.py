@@ -31,14 +31,12 @@ from typing import Any
 from brokers.processes import python_path, started
 from buses.awake import cores_awake
 from buses.servers import ENGINES, Server, about, installed
-from options import chosen, parser_of
-from tables import streams
-from tables.machine import Printer
-from tables.results import Results
+from rounds import chosen, parser_of, printing, turns
 
 Line = dict[str, Any]
 
 PACKAGES = ["aiopurgatory", "hiredis", "httptools", "redis", "sse-starlette", "starlette", "uvicorn", "uvloop"]
+NAMES = ("RedisLog", "XREAD", "MemoryLog", "Queue")
 ON_REDIS = ("RedisLog", "XREAD")
 
 
@@ -142,12 +140,11 @@ def measure_one(redis: Server | None, competitor: str, runs: int, each: int, siz
 
 
 def lines(size: Size, chosen: Sequence[str], producers: Sequence[str]) -> Iterator[Line]:
-    """Run the competitors in turns, in alternating order, so that disturbances of the machine affect all alike."""
     for number in range(size.rounds):
         for runs, each in size.cases:
             for where in producers:
                 names = [name for name in chosen if where == "here" or name in ON_REDIS]
-                for name in names if number % 2 == 0 else reversed(names):
+                for name in turns(names, number):
                     with ENGINES["redis"]() if name in ON_REDIS else nullcontext() as redis:
                         found = measure_one(redis, name, runs, each, size, where == "apart")
                     what = f"{runs} x {each}" + ", apart" * (where == "apart")
@@ -156,7 +153,7 @@ def lines(size: Size, chosen: Sequence[str], producers: Sequence[str]) -> Iterat
 
 def arguments() -> argparse.Namespace:
     parser = parser_of(__doc__, Size.rounds)
-    parser.add_argument("--only", choices=streams.NAMES, action="append", help="only this competitor; may be repeated")
+    parser.add_argument("--only", choices=NAMES, action="append", help="only this competitor; may be repeated")
     parser.add_argument("--case", action="append", metavar="RxL", help="only these runs and listeners; may be repeated")
     parser.add_argument("--producers", choices=["here", "apart", "both"], default="both", help="default: both")
     parser.add_argument("--seconds", type=float, help="duration of a measurement; default: 6")
@@ -172,12 +169,9 @@ def main() -> None:
         size = replace(size, cases=tuple((int(runs), int(listeners)) for runs, listeners in pairs))
     producers = ["here", "apart"] if args.producers == "both" else [args.producers]
     engines = installed("redis")
-    names = [name for name in args.only or streams.NAMES if engines or name not in ON_REDIS]
-    with cores_awake(), Printer("streams", args.json) as told:
-        told.machine(PACKAGES, about(engines)[1])
+    names = [name for name in args.only or NAMES if engines or name not in ON_REDIS]
+    with cores_awake(), printing("streams", args, PACKAGES, about(engines)[1]) as told:
         told.lines(lines(size, names, producers))
-    if not args.lines:
-        print(streams.section(Results(told.found).where(table="streams")))
 
 
 if __name__ == "__main__":

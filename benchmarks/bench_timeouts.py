@@ -13,16 +13,11 @@ side. A cost is the median of 100 batches.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
-import os
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,13 +25,10 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from buses import member
-from options import chosen, parser_of
-from tables import timeouts
+from buses.member import FORM, calm_the_collector, loop_factory, memory
+from rounds import child, chosen, parser_of, printing, turns
 from tables.machine import Printer
-from tables.results import Results
 
-import aiopurgatory
 from aiopurgatory import Purgatory
 
 Line = dict[str, Any]
@@ -141,7 +133,7 @@ async def cost(competitor: Any, size: Size) -> float:
     async with Purgatory() as purgatory:
         await competitor.enter(purgatory)
         await asyncio.sleep(0)
-        member.calm_the_collector()
+        calm_the_collector()
         for _ in range(size.batches):
             begin = process_time()
             await competitor.enter(purgatory)
@@ -161,7 +153,7 @@ async def traced(competitor: Any, size: Size) -> float:
 
 async def rss(competitor: Any, size: Size) -> float:
     """The same, of the process."""
-    return await bytes_for_each(competitor, size, member.memory)
+    return await bytes_for_each(competitor, size, memory)
 
 
 async def bytes_for_each(competitor: Any, size: Size, memory: Callable[[], int]) -> float:
@@ -184,34 +176,27 @@ MEASURES: dict[str, Callable[[Any, Size], Coroutine[Any, Any, float]]] = {"cost"
 
 
 def measured_here(what: str, competitor: str, loop: str, size: Size) -> Line:
-    factory = member.loop_factory() if loop == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
         value = runner.run(MEASURES[what](COMPETITORS[competitor](), size))
-    return {"value": value, "form": "compiled" if aiopurgatory.COMPILED else "interpreted"}
+    return {"value": value, "form": FORM}
 
 
 # in the parent
 
 
-def child(library: Path | None, what: str, competitor: str, loop: str, size: Size) -> Line:
-    environment = dict(os.environ) if library is None else {**os.environ, "PYTHONPATH": str(library)}
-    settings = json.dumps([what, competitor, loop, asdict(size)])
-    command = [sys.executable, __file__, "--one", settings]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
-    found: Line = json.loads(printed)
+def apart(library: Path | None, what: str, competitor: str, loop: str, size: Size) -> Line:
+    found: Line = child([__file__, "--one", json.dumps([what, competitor, loop, asdict(size)])], library)
     return found
 
 
 def measure(size: Size, libraries: Sequence[Path | None], told: Printer) -> None:
-    """Take turns, in alternating order, so that disturbances of the machine affect all alike."""
     modules = {"async-timeout": "async_timeout", "anyio": "anyio"}
     names = [name for name in COMPETITORS if name not in modules or find_spec(modules[name])]
     for number in range(size.rounds):
-        order = names if number % 2 == 0 else names[::-1]
         for library in libraries:
             for loop in filter(find_spec, size.loops):
                 for what in MEASURES:
-                    found = {name: child(library, what, name, loop, size) for name in order}
+                    found = {name: apart(library, what, name, loop, size) for name in turns(names, number)}
                     told.lines({"round": number, **line} for line in lines_of(what, loop, found))
 
 
@@ -223,25 +208,15 @@ def lines_of(what: str, loop: str, found: dict[str, Line]) -> Iterator[Line]:
             yield {"what": what, "competitor": name, "loop": loop, **line, "value": line["value"] - without}
 
 
-def arguments() -> argparse.Namespace:
-    parser = parser_of(__doc__, Size.rounds)
-    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
 def main() -> None:
-    args = arguments()
+    args = parser_of(__doc__, Size.rounds).parse_args()
     if args.one:
         what, competitor, loop, size = args.one
         print(json.dumps(measured_here(what, competitor, loop, Size(**size))))
         return
-    size = chosen(args, Size(), Size(rounds=1), SMOKE)
-    libraries = [Path(args.compiled).resolve(), SOURCES] if args.compiled else [None]
-    with Printer("timeouts", args.json) as told, suppress(KeyboardInterrupt):
-        told.machine(PACKAGES, [])
-        measure(size, libraries, told)
-    if not args.lines:
-        print(timeouts.section(Results(told.found).where(table="timeouts")))
+    libraries = [Path(args.compiled), SOURCES] if args.compiled else [None]
+    with printing("timeouts", args, PACKAGES) as told:
+        measure(chosen(args, Size(), Size(rounds=1), SMOKE), libraries, told)
 
 
 if __name__ == "__main__":

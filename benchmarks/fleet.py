@@ -22,7 +22,7 @@ from buses.awake import cores_awake
 from buses.model import Assumptions
 from buses.processes import Fleet
 from buses.servers import ENGINES, Server, about, installed
-from options import chosen, parser_of
+from rounds import chosen, parser_of
 from tables import fleets
 from tables.machine import Printer
 from tables.results import Results

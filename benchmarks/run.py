@@ -24,9 +24,9 @@ import pyperf  # type: ignore[import-untyped]
 from jobs import Job
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tables import writer
+from tables import plots, sections
 from tables.machine import machine
-from tables.results import is_sustained
+from tables.results import is_sustained, read
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent / "src"
@@ -137,11 +137,15 @@ def main() -> None:
             else:
                 run_all(bench, chosen, args.rounds, how.patience)
         except KeyboardInterrupt:
-            sys.exit(f"Stopped. The measurements are in {path}; write_results.py makes tables of it.")
-    text = writer.write([path], args.output)
+            sys.exit(f"Stopped. The measurements are in {path}; write_results.py makes tables of them.")
+    found, page = read([path]), HERE / "RESULTS.md"
+    text = sections.measured(page.read_text(), found)
+    (args.output / page.name).write_text(text)
+    plots.draw(found, args.output)
     console.print("Everything runs." if args.smoke else text, markup=False)
     if not (args.smoke or args.only):
-        writer.publish(args.output, HERE)
+        page.write_text(text)
+        plots.draw(found, HERE)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""python benchmarks/write_results.py build/benchmarks/results.jsonl ...: write RESULTS.md and the plots beside it.
+"""python benchmarks/write_results.py build/bus.json build/fleet.json: write the tables of what these files measured.
 
-``--into benchmarks/RESULTS.md build/bus.json build/fleet.json`` replaces only the sections that these files measured.
+They replace those in benchmarks/RESULTS.md, of which nothing else changes.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tables import writer
+from tables import sections
 from tables.results import read
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--into", type=Path, metavar="FILE", help="replace sections of this RESULTS.md")
+    parser.add_argument("--into", type=Path, metavar="FILE", default=Path(__file__).with_name("RESULTS.md"))
     args = parser.parse_args()
-    if args.into is None:
-        writer.write(args.results, args.results[0].parent)
-    else:
-        args.into.write_text(writer.replace_sections(args.into.read_text(), read(args.results)))
+    args.into.write_text(sections.measured(args.into.read_text(), read(args.results)))
 
 
 if __name__ == "__main__":

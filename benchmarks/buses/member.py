@@ -22,6 +22,8 @@ import aiopurgatory
 
 from .events import Events, random_key, writer
 
+FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
+
 
 class Member(ABC):
     """Args: config: its ``number`` of ``workers``, the ``table`` of events, its ``keys``, and the server's ``url``."""
@@ -73,8 +75,7 @@ class Member(ABC):
         """The figures since the last report. Latencies are in us; CPU time is that of the process so far."""
         told = {name: [round(each * 1e6, 1) for each in getattr(self, name)] for name in ("local", "remote")}
         del self.local[:], self.remote[:]
-        form = "compiled" if aiopurgatory.COMPILED else "interpreted"
-        return {**told, "cpu": time.process_time(), "published": self.published, "form": form, **self.more()}
+        return {**told, "cpu": time.process_time(), "published": self.published, "form": FORM, **self.more()}
 
     # for subclasses
 
@@ -107,11 +108,13 @@ def calm_the_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    with suppress(ImportError):
-        import uvloop
+def loop_factory(name: str = "uvloop") -> Callable[[], asyncio.AbstractEventLoop]:
+    """That of uvloop, if it is wanted and installed."""
+    if name == "uvloop":
+        with suppress(ImportError):
+            import uvloop
 
-        return uvloop.new_event_loop
+            return uvloop.new_event_loop
     return asyncio.new_event_loop
 
 

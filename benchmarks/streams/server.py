@@ -21,8 +21,6 @@ from buses import member
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-import aiopurgatory
-
 from .apps import COMPETITORS
 from .load import more_files
 
@@ -78,8 +76,12 @@ class Service:
 
     async def do_report(self) -> dict[str, Any]:
         times = os.times()
-        form = "compiled" if aiopurgatory.COMPILED else "interpreted"
-        return {"cpu": times.user + times.system, "rss": member.memory(), "appended": self.appended, "form": form}
+        return {
+            "cpu": times.user + times.system,
+            "rss": member.memory(),
+            "appended": self.appended,
+            "form": member.FORM,
+        }
 
     async def append(self, topic: str) -> None:
         self.appended += 1

@@ -24,13 +24,6 @@ OF_ENGINE = {
     "connections_per_server": {"postgres": 1_000, "redis": 10_000},
 }
 
-SPLIT = """\
-Where one channel saturates, split the topics, not the polls of a topic: several buses, each with a ``name=`` of its
-own, and a group of workers on each; the proxy in front sends a topic's polls and publishes to its group, by a hash of
-the URI. nginx: ``split_clients $uri $group { 50% a; 50% b; }`` or ``upstream { hash $uri consistent; ... }``; HAProxy:
-``balance uri path-only`` with ``hash-type consistent``. An event then reaches the workers of one group alone.
-"""
-
 
 def markdown(found: Results, given: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Args: given: assumptions other than the defaults."""
@@ -47,7 +40,7 @@ def markdown(found: Results, given: Mapping[str, Any] = MappingProxyType({})) ->
         assumed = Assumptions(**{**{name: each[engine] for name, each in OF_ENGINE.items()}, **given})
         text += f"\n### {engine}: fleets\n\n{assumptions(assumed)}\n"
         text += markdown_table(PLANNED, map(plan_row, plans(costs, assumed))) + "\n" + saturates(costs, assumed)
-    return f"{text}\n{SPLIT}"
+    return text
 
 
 def runs(found: Results, least: int, most: int) -> list[Run]:

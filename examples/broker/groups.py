@@ -1,7 +1,7 @@
 """Consumer groups: members wait for each other, then for the leader's plan, and send heartbeats.
 
 JoinGroup -> ("join", group)              JoinBarrier: until all members have joined
-SyncGroup -> ("sync", group)              WatermarkWait: until the leader has sent the assignments
+SyncGroup -> ("sync", group)              wait_for(): until the leader has sent the assignments
 Heartbeat -> (("session", ...), member)   Heartbeats: a member that misses one is removed, and the others rejoin
 
 A member has a name from the broker. A static member has an instance id of its own, too (KIP-345): when it restarts, its
@@ -25,8 +25,6 @@ from aiopurgatory.operations import (
     Heartbeats,
     JoinBarrier,
     JoinError,
-    Watermark,
-    WatermarkWait,
 )
 
 from .errors import KafkaError
@@ -109,7 +107,7 @@ class Group:
             max_members=settings.max_members,
         )
         self._sync_key = ("sync", name)
-        self._synced = Watermark()  # the latest generation that has a plan
+        self._synced = 0  # the latest generation that has a plan
         full = ErrorCode.group_max_size_reached
         self._plan = Kept[str, bytes](budget, bytes_of, full)
         self._members = Kept[str, Member](budget, lambda _, member: member.size, full)
@@ -139,7 +137,7 @@ class Group:
             return "PreparingRebalance"
         if not self._barrier.generation.members:  # there may be members that have only a name
             return "Empty"
-        return "Stable" if self._synced.value == self.generation else "CompletingRebalance"
+        return "Stable" if self._synced == self.generation else "CompletingRebalance"
 
     @property
     def protocol(self) -> str:
@@ -220,11 +218,11 @@ class Group:
         name = self.check(sender, generation)
         if self._barrier.is_closed:
             raise KafkaError(ErrorCode.rebalance_in_progress)
-        if name == self._leader(self._barrier.generation) and self._synced.value < generation:
+        if name == self._leader(self._barrier.generation) and self._synced < generation:
             members = set(self._barrier.generation.members)
             self._plan.clear()
             self._plan.put({each: part for each, part in plan.items() if each in members})
-            self._synced.value = generation
+            self._synced = generation
             self._purgatory.check_and_complete(self._sync_key)
 
     async def sync(self, sender: Sender, generation: int) -> bytes:
@@ -234,10 +232,10 @@ class Group:
         """
         name = self.check(sender, generation)
         self._sessions[name].beat(name)
-        wait = WatermarkWait(self._synced, generation, self._barrier.rebalance_timeout)
+        timeout = self._barrier.rebalance_timeout
         self._syncing.add(name)
         try:
-            await self._purgatory.watch(wait, [self._sync_key])
+            await self._purgatory.wait_for(lambda: self._synced >= generation, [self._sync_key], timeout=timeout)
         except TimeoutError:  # the leader is alive, but has sent no plan
             self._remove(self._leader(self._barrier.generation))
             raise KafkaError(ErrorCode.rebalance_in_progress) from None

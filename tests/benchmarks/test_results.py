@@ -1,30 +1,35 @@
-"""RESULTS.md: sections that were measured again replace those of the same title, and no others."""
+"""RESULTS.md: what was measured again replaces the tables between its marks, and nothing else changes."""
 
 from __future__ import annotations
 
-from tables import writer
+import re
+from pathlib import Path
+
+import pytest
+from tables import sections, targets
 from tables.results import Results
 
+ROOT = Path(__file__).parents[2]
 OLD = """\
 # Results
 
-A machine.
-
 ## Timers alone
+
+<!-- timers -->
 
 kept
 
-### ns
-
-| 1 |
+<!-- end -->
 
 ## Buses
 
+How they are measured.
+
+<!-- buses -->
+
 old
 
-## Operations
-
-kept, too
+<!-- end -->
 """
 FOUND = Results(
     [
@@ -35,31 +40,52 @@ FOUND = Results(
 )
 
 
-def test_replace_sections_known_title_replaces_its_section_alone() -> None:
-    text = writer.replace_sections(OLD, FOUND)
-    assert "old" not in text
-    assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## Timers alone",
-        "## Buses",
-        "## Operations",
-    ]
-    assert "\n\n## Timers alone\n\nkept\n\n### ns\n\n| 1 |\n\n## Buses\n\n`python benchmarks/bench_bus.py" in text
-    assert "| redis: gap noticed, slowest, s | 2.5 | 2 | 1.9 | aim |" in text
-    assert "P, 2 cores, S; redis 8; D." in text
+def test_measured_replaces_the_tables_of_its_section_alone() -> None:
+    text = sections.measured(OLD, FOUND)
+    before, after = OLD.split("\nold\n")
+    assert text.startswith(before)
+    assert text.endswith(after)
+    new = text.removeprefix(before).removesuffix(after)
+    assert "P, 2 cores, S; redis 8; D." in new
+    assert "| redis: gap noticed, slowest, s | 2.5 | 2 | 1.9 | aim |" in new
+    assert "| gap | redis | slowest s | 1.8 (1.7 to 1.9) |" in new
 
 
-def test_replace_sections_new_title_goes_to_the_end() -> None:
-    text = writer.replace_sections("# Results\n\n## Operations\n\nkept\n", FOUND)
-    assert text.startswith("# Results\n\n## Operations\n\nkept\n\n## Buses\n\n")
+def test_measured_twice_changes_nothing_more() -> None:
+    once = sections.measured(OLD, FOUND)
+    assert sections.measured(once, FOUND) == once
 
 
-def test_replace_sections_twice_changes_nothing_more() -> None:
-    once = writer.replace_sections(OLD, FOUND)
-    assert writer.replace_sections(once, FOUND) == once
+def test_measured_page_without_the_marks_is_refused() -> None:
+    with pytest.raises(LookupError, match="<!-- buses --> and <!-- end --> once"):
+        sections.measured(OLD.replace("buses -->", "-->"), FOUND)
 
 
-def test_keep_sections_keeps_only_sections_with_a_command() -> None:
-    text = writer.keep_sections("# Results\n\n## Timers alone\n\nnew\n", OLD)
-    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Timers alone", "## Buses"]
-    assert "new" in text
-    assert "old" in text
+def test_page_has_the_marks_of_every_section() -> None:
+    marks = re.findall(r"<!-- (\w+) -->", (ROOT / "benchmarks/RESULTS.md").read_text())
+    assert sorted(marks[::2]) == sorted([*sections.SECTIONS, "targets", "losses"])
+    assert set(marks[1::2]) == {"end"}
+
+
+def test_section_compares_columns_within_the_rounds() -> None:
+    waits = [("theirs", 4.0), ("ours", 1.0)], [("ours", 6.0), ("theirs", 6.0)], [("theirs", 4.0), ("ours", 2.0)]
+    found = Results(
+        {"table": "servers", "package": "arq", "round": number, "wait": wait, "p50_ms": value}
+        for number, each in enumerate(waits)
+        for wait, value in each
+    )
+    text = sections.section("servers", found)
+    assert "| arq: p50, ours / theirs | 0.05 | 0.01 | 0.5 | missed |" in text
+    assert "|  |  | theirs | ours | ours / theirs |" in text
+    assert "| arq | p50 ms | 4 (4 to 6) | 2 (1 to 6) | 0.50 (0.25 to 1.00) |" in text
+
+
+def test_losses_compare_tasks_with_tasks_and_need_a_clear_difference() -> None:
+    values = {"ours": 100, "ours, awaited": 300, "old": 95, "futures": 250}
+    found = Results(
+        {"table": "operations", "what": "watch", "series": "1 key", "competitor": name, "value": value}
+        for name, value in values.items()
+    )
+    assert targets.losses(found) == "- operations, watch, 1 key: futures, 250 against 300\n"
+    found.lines[2]["value"] = 80
+    assert "- operations, watch, 1 key: old, 80 against 100\n" in targets.losses(found)

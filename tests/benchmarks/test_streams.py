@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from private_servers import program
-from tables import streams
+from tables import sections
 from tables.results import Results
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/bench_streams.py"
@@ -28,7 +28,7 @@ def test_bench_streams_smoke_delivers_to_every_listener() -> None:
     first, *lines = map(json.loads, run.stdout.splitlines())
     assert first["versions"].keys() >= {"aiopurgatory", "redis", "redis-server", "sse-starlette", "uvicorn"}
     assert {line["what"] for line in lines} == {"2 x 3", "2 x 3, apart"}
-    assert {line["competitor"] for line in lines} == set(streams.NAMES)
+    assert {line["competitor"] for line in lines} == {"RedisLog", "XREAD", "MemoryLog", "Queue"}
     for line in lines:
         assert 0 < line["least_delivered"] <= line["most_delivered"]
         assert 0.0 < line["p50_ms"] <= line["p99_ms"]
@@ -41,10 +41,10 @@ def test_bench_streams_smoke_delivers_to_every_listener() -> None:
 def test_section_compares_each_of_ours_with_its_peer() -> None:
     values = {"RedisLog": [20.0, 30.0, 90.0], "XREAD": [100.0, 100.0, 300.0], "Queue": [50.0, 50.0, 50.0]}
     found = Results(
-        {"what": "2 x 100", "competitor": name, "round": number, "cpu_us_per_event": value}
+        {"table": "streams", "what": "2 x 100", "competitor": name, "round": number, "cpu_us_per_event": value}
         for name, each in values.items()
         for number, value in enumerate(each)
     )
-    text = streams.section(found)
+    text = sections.section("streams", found)
     assert "| CPU per event, RedisLog / XREAD, 2 x 100 | 0.2 | 0.1 | 0.3 | missed |" in text
     assert "| cpu us per event | 30 (20 to 90) | 100 (100 to 300) | 50 | 0.30 (0.20 to 0.30) |" in text

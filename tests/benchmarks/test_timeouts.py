@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tables import timeouts
+from tables import sections
 from tables.results import Results
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/bench_timeouts.py"
@@ -28,12 +28,12 @@ def test_bench_timeouts_smoke_measures_every_competitor() -> None:
 
 def test_section_ratio_is_the_median_of_the_rounds_ratios() -> None:
     values = {"ours": [10.0, 30.0, 20.0], "asyncio": [100.0, 100.0, 400.0]}
-    labels = {"what": "cost", "loop": "asyncio", "form": "compiled"}
+    labels = {"table": "timeouts", "what": "cost", "loop": "asyncio", "form": "compiled"}
     found = Results(
         {**labels, "competitor": name, "round": number, "value": value}
         for name, each in values.items()
         for number, value in enumerate(each)
     )
-    text = timeouts.section(found)
+    text = sections.section("timeouts", found)
     assert "| asyncio: CPU, ours / `asyncio.timeout()` | 0.3 | 0.15 | 0.1 | aim |" in text
-    assert "| ours / asyncio | 0.10 (0.05 to 0.30) |" in text
+    assert "| asyncio | compiled | 20 (10 to 30) | 100 (100 to 400) | 0.10 (0.05 to 0.30) |" in text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiopurgatory import DelayedOperation, Outcome, Purgatory
-from aiopurgatory.operations import Watermark, WatermarkWait
+from aiopurgatory.operations import DelayedAll
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .parts import Boom, Interrupt, Op, raising
@@ -139,7 +139,7 @@ class Mixin:
         self.ends.append((outcome, self.outcome))
 
 
-class Mixed(Mixin, WatermarkWait):
+class Mixed(Mixin, DelayedAll[str, int]):
     ends: list[Any]
 
 
@@ -158,9 +158,9 @@ async def test_on_end_of_any_subclass_is_called_once(purgatory: Purgatory, kind:
 
 
 async def test_on_end_of_a_mixin_and_a_ready_made_operation(purgatory: Purgatory) -> None:
-    op = Mixed(Watermark(1), 1, 5.0)
+    op = Mixed({"key": lambda: 1}, 5.0, default=0)
     op.ends = []
-    assert await purgatory.watch(op, ["key"]) == 1
+    assert await purgatory.watch(op, ["key"]) == {"key": 1}
     assert op.ends == [(Outcome.COMPLETED, Outcome.COMPLETED)]
 
 

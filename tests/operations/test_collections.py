@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory
-from aiopurgatory.operations import Feed, Heartbeats, JoinBarrier, Replicas, Thresholds, Watermark
+from aiopurgatory.operations import Feed, Heartbeats, JoinBarrier, Replicas, Thresholds
 
 MAKERS: dict[str, Callable[[Purgatory], Any]] = {
-    "Feed": lambda purgatory: Feed(purgatory, "key", Nothing(), end=Watermark()),
+    "Feed": lambda purgatory: Feed(purgatory, "key", Nothing()),
     "Heartbeats": lambda purgatory: Heartbeats(purgatory, "key", timeout=3.0, on_missed=print),
     "JoinBarrier": lambda purgatory: JoinBarrier[str](purgatory, "key", rebalance_timeout=3.0, expected=["bob"]),
     "Replicas": lambda purgatory: Replicas(purgatory, "key", ["leader"]),
@@ -27,6 +27,9 @@ BEGIN: dict[str, Callable[[Any], Any]] = {
 
 
 class Nothing:
+    def readable(self, offset: int) -> int:
+        return 0
+
     def read(self, offset: int, max_bytes: int) -> bytes:
         return b""
 

@@ -39,7 +39,6 @@ def test_every_front_has_an_example() -> None:
         "Thresholds",
         "Feed",
         "fetch",
-        "Watermark",
         "produce",
     }
     assert EXAMPLES.keys() == fronts

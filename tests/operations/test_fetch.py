@@ -10,27 +10,17 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Purgatory, PurgatoryClosedError
-from aiopurgatory.operations import Feed, SourceError, Watermark, fetch
+from aiopurgatory.operations import Feed, SourceError, fetch
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
 class Log:
-    """Bytes from *first* on, and where they end."""
+    """Bytes from *first* on."""
 
     def __init__(self, data: bytes = b"") -> None:
-        self.end = Watermark()
         self.data = data
         self.first = 0
         self.error: Exception | None = None
-
-    @property
-    def data(self) -> bytes:
-        return self._data
-
-    @data.setter
-    def data(self, data: bytes) -> None:
-        self._data = data
-        self.end.value = len(data)
 
     def readable(self, offset: int) -> int:
         if self.error is not None:
@@ -49,12 +39,9 @@ def log() -> Log:
     return Log()
 
 
-@pytest.fixture(params=["counted", "to a watermark"])
-def feed(request: pytest.FixtureRequest, purgatory: Purgatory, log: Log) -> Feed[str, bytes]:
-    """A feed with a source that counts its readable data, and a feed with a Watermark."""
-    if request.param == "counted":
-        return Feed(purgatory, "orders", log)
-    return Feed(purgatory, "orders", log, end=log.end)
+@pytest.fixture
+def feed(purgatory: Purgatory, log: Log) -> Feed[str, bytes]:
+    return Feed(purgatory, "orders", log)
 
 
 # one source
@@ -219,12 +206,15 @@ async def test_fetch_past_the_end_waits_if_the_source_lets_it(purgatory: Purgato
     """A reader may ask for an offset past the end, unless the source raises SourceError."""
 
     class Lenient(Log):
+        def readable(self, offset: int) -> int:
+            return len(self.data) - offset
+
         def read(self, offset: int, max_bytes: int) -> bytes:
             assert max_bytes <= max(len(self.data) - offset, 0)  # 0 past the end
             return self.data[offset : offset + max_bytes]
 
     log = Lenient(b"ab")
-    feed = Feed(purgatory, "orders", log, end=log.end)
+    feed = Feed(purgatory, "orders", log)
     task = asyncio.create_task(feed.fetch(3, timeout=30.0))
     await asyncio.sleep(0)
     for data, ended in ((b"abc", 0), (b"a", 0), (b"abcd", 1)):
@@ -234,34 +224,9 @@ async def test_fetch_past_the_end_waits_if_the_source_lets_it(purgatory: Purgato
     assert await feed.fetch(9, timeout=0) == b""
 
 
-async def test_fetch_to_a_watermark_needs_no_readable(purgatory: Purgatory) -> None:
-    class Letters:
-        def read(self, position: int, size: int) -> str:  # the names are the source's own
-            return "abcdefgh"[position : position + size]
-
-    end = Watermark(2)
-    feed = Feed(purgatory, "letters", Letters(), end=end)
-    assert await feed.fetch(0, timeout=30.0) == "ab"
-    task = asyncio.create_task(feed.fetch(2, min_bytes=3, timeout=30.0))
-    await asyncio.sleep(0)
-    end.value = 4
-    assert feed.check_and_complete() == 0
-    end.value = 7
-    assert feed.check_and_complete() == 1
-    assert await task == "cdefg"
-
-
-async def test_feed_with_end_of_another_type_is_refused(purgatory: Purgatory, log: Log) -> None:
-    with pytest.raises(TypeError, match="end must be a Watermark, got 7"):
-        Feed(purgatory, "orders", log, end=7)  # type: ignore[call-overload]
-    feed = Feed(purgatory, "orders", log, end=log.end)
-    with pytest.raises(TypeError, match="offset must be an int, got '1'"):
-        await feed.fetch("1", timeout=1.0)  # type: ignore[arg-type]
-
-
 async def test_feed_with_unhashable_key_is_refused(purgatory: Purgatory, log: Log) -> None:
     with pytest.raises(TypeError, match="unhashable"):
-        Feed(purgatory, [], log)  # type: ignore[call-overload]
+        Feed(purgatory, [], log)  # type: ignore[type-var]
 
 
 # several sources
@@ -359,12 +324,9 @@ async def test_feed_counts_its_fetches(purgatory: Purgatory, feed: Feed[str, byt
     assert len(feed) == 0
 
 
-@pytest.mark.parametrize("ended", [False, True])
-async def test_follow_yields_what_is_new_from_the_offset_on(
-    purgatory: Purgatory, clock: ManualClock, ended: bool
-) -> None:
+async def test_follow_yields_what_is_new_from_the_offset_on(purgatory: Purgatory, clock: ManualClock) -> None:
     log = Log(b"abc")
-    feed = Feed(purgatory, "log", log, end=log.end) if ended else Feed(purgatory, "log", log)
+    feed = Feed(purgatory, "log", log)
     got: list[bytes | None] = []
     changes = feed.follow(1, idle=5.0)
 
@@ -389,13 +351,12 @@ async def test_follow_yields_what_is_new_from_the_offset_on(
 
 
 async def test_follow_from_past_the_end_waits_for_it(purgatory: Purgatory) -> None:
-    log = Log(b"abc")
+    class Lenient(Log):
+        def readable(self, offset: int) -> int:
+            return len(self.data) - offset
 
-    class Ended:
-        def read(self, offset: int, max_bytes: int) -> bytes:
-            return log.data[offset : offset + max_bytes]
-
-    changes = Feed(purgatory, "log", Ended(), end=log.end).follow(5)
+    log = Lenient(b"abc")
+    changes = Feed(purgatory, "log", log).follow(5)
     task = asyncio.create_task(anext(changes))
     await asyncio.sleep(0)
     log.data += b"defg"
@@ -404,10 +365,9 @@ async def test_follow_from_past_the_end_waits_for_it(purgatory: Purgatory) -> No
     await changes.aclose()
 
 
-@pytest.mark.parametrize("ended", [False, True])
-async def test_follow_raises_the_error_of_its_source(purgatory: Purgatory, ended: bool) -> None:
+async def test_follow_raises_the_error_of_its_source(purgatory: Purgatory) -> None:
     log = Log(b"abc")
-    feed = Feed(purgatory, "log", log, end=log.end) if ended else Feed(purgatory, "log", log)
+    feed = Feed(purgatory, "log", log)
     changes = feed.follow(0)
     assert await anext(changes) == b"abc"
     log.data = b"a"  # truncated

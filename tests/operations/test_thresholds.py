@@ -192,11 +192,11 @@ async def test_random_steps_agree_with_a_list(log: Thresholds, clock: ManualCloc
         step = random_.choices(["watch", "advance", "cancel", "time", "complete_all"], [60, 8, 30, 2, 1])[0]
         if step == "watch":
             op = log.watch(log.value + random_.randint(-2, 60), timeout=random_.choice([None, 1.0, 5.0]))
-            assert op.done() == (op.target <= log.value)
+            assert op.done() == (op.offset <= log.value)
             waiting += [] if op.done() else [op]
         elif step == "advance":
             value = log.value + random_.randint(-3, 10)
-            assert log.advance(value) == sum(op.target <= value for op in waiting)
+            assert log.advance(value) == sum(op.offset <= value for op in waiting)
         elif step == "cancel" and waiting:
             random_.choice(waiting).cancel()
         elif step == "complete_all":
@@ -208,6 +208,6 @@ async def test_random_steps_agree_with_a_list(log: Thresholds, clock: ManualCloc
             if op.done() and not op.cancelled():
                 op.exception()
         waiting = [op for op in waiting if not op.done()]
-        assert all(op.target > log.value for op in waiting)
+        assert all(op.offset > log.value for op in waiting)
         assert len(log) == len(waiting)
         check_waiting(log)

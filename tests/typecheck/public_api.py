@@ -24,8 +24,6 @@ from aiopurgatory.operations import (
     Replicas,
     SourceError,
     Thresholds,
-    Watermark,
-    WatermarkWait,
     fetch,
     produce,
 )
@@ -125,18 +123,8 @@ class Log:
         return b""
 
 
-class EndedLog:
-    def read(self, position: int, size: int) -> list[str]:
-        return []
-
-
 def a_number() -> int | None:
     return 7
-
-
-class Reading(WatermarkWait):
-    def on_expiration(self) -> None:
-        print(self.watermark.value, self.target)
 
 
 async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
@@ -145,18 +133,9 @@ async def ready_made(purgatory: Purgatory, key: tuple[str, int]) -> None:
     assert_type(await feed.fetch(0, min_bytes=1, timeout=30.0), bytes)
     assert_type(feed.follow(0), Following[bytes])
     assert_type(feed.follow(0, idle=1.0), Following[bytes | None])
-    end = Watermark(7)
-    end.value += 1
-    assert_type(end.value, int)
-    ended = Feed(purgatory, "orders", EndedLog(), end=end)
-    assert_type(ended, Feed[str, list[str]])
-    assert_type(await ended.fetch(0, timeout=None), list[str])
     assert_type(feed.key, tuple[str, int])
     positions = {"orders": (Log(), 0)}
     assert_type(await fetch(purgatory, positions, timeout=30.0, max_bytes=None), dict[str, bytes | SourceError])
-    reading = purgatory.watch(Reading(end, 9, timeout=1.0), ["orders"])
-    assert_type(reading, Reading)
-    assert_type(await reading, int)
 
     replicas = Replicas(purgatory, "orders", ["leader", "follower"], min_in_sync=2)
     assert_type(replicas, Replicas[str])

@@ -1,11 +1,10 @@
 """Ready-made operations: long-poll fetch, acks=all produce, join-group barrier, heartbeats, waits for several."""
 
+from ._replication import NotEnoughReplicasError
 from .all import DelayedAll
-from .compiled.replication import NotEnoughReplicasError
-from .compiled.watermark import Watermark, WatermarkWait
 from .feed import Feed, fetch
 from .group import Generation, GroupFullError, JoinBarrier, JoinError
-from .heartbeat import Heartbeats
+from .heartbeats import Heartbeats
 from .readable import Readable, SourceError
 from .replication import Replicas, produce
 from .thresholds import Thresholds
@@ -23,8 +22,6 @@ __all__ = [
     "Replicas",
     "SourceError",
     "Thresholds",
-    "Watermark",
-    "WatermarkWait",
     "fetch",
     "produce",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..arguments import described, require_not_coroutine, require_plain_function
-from .compiled.all import NO_ANSWER, SyncAll
+from ._all import NO_ANSWER, SyncAll
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, overload
 
 from ..arguments import described, require_int
 from ..following import Following
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
-from .compiled.feed import FeedFetch
-from .compiled.watermark import Watermark, as_watermark
-from .readable import PlainReadable, Readable, SourceError
+from .readable import Readable, SourceError
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -146,35 +144,25 @@ class Feed(Generic[K, T]):
             assert await poll == b"hello"
             assert await orders.fetch(5, timeout=0.01) == b""
 
-    If the source keeps the offset of its end in a Watermark, pass that as *end*. The source then needs no readable():
-    the readable size is *end* minus the offset. No Python code runs to try a fetch, and a check of many takes a fifth
-    of the time. ``len()`` counts the waiting fetches.
+    A check tries every fetch that waits. With thousands of them on one log, let them wait for its end instead, with
+    ``Thresholds.reached(offset + min_bytes)``, and read then: an advance touches only those that it satisfies.
+    ``len()`` counts the waiting fetches.
 
     Args:
         purgatory: holds the fetches.
         key: their watch key.
         source: the source they read.
-        end: the Watermark at the source's end. None (default): call ``source.readable()``.
 
-    Raises: TypeError: *key* is not hashable, or *end* is not a Watermark.
+    Raises: TypeError: *key* is not hashable.
     """
 
-    __slots__ = ("_end", "_key", "_purgatory", "_source")
+    __slots__ = ("_key", "_purgatory", "_source")
 
-    @overload
-    def __init__(self, purgatory: Purgatory, key: K, source: Readable[T]) -> None: ...
-
-    @overload
-    def __init__(self, purgatory: Purgatory, key: K, source: PlainReadable[T], *, end: Watermark) -> None: ...
-
-    def __init__(
-        self, purgatory: Purgatory, key: K, source: Readable[T] | PlainReadable[T], *, end: Watermark | None = None
-    ) -> None:
+    def __init__(self, purgatory: Purgatory, key: K, source: Readable[T]) -> None:
         hash(key)
         self._purgatory = purgatory
         self._key = key
         self._source = source
-        self._end = None if end is None else as_watermark("end", end)
 
     def __repr__(self) -> str:
         return f"<Feed {described(self._key)} waiting={len(self)}>"
@@ -209,17 +197,10 @@ class Feed(Generic[K, T]):
             ValueError: a size is negative, or *timeout* is NaN.
             Exception: raised by the source or by watch() of the purgatory.
         """
-        answer: T | SourceError
         # No variable holds the operation: an exception keeps this frame, and the operation keeps the exception.
-        if self._end is None:
-            positions = {self._key: (cast("Readable[T]", self._source), offset)}
-            answers = await self._purgatory.watch(DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,))
-            answer = answers.pop(self._key)
-        else:
-            least, most = checked_sizes(min_bytes, max_bytes)
-            answer = await self._purgatory.watch(
-                FeedFetch(self._source, self._end, offset, least, most, timeout), (self._key,)
-            )
+        positions = {self._key: (self._source, offset)}
+        answers = await self._purgatory.watch(DelayedFetch(positions, timeout, min_bytes, max_bytes), (self._key,))
+        answer = answers.pop(self._key)
         if not isinstance(answer, SourceError):
             return answer
         try:
@@ -255,16 +236,12 @@ class Feed(Generic[K, T]):
             Exception: while iterating: raised by the source or by watch() of the purgatory.
         """
         require_int("offset", offset)
-        source, end = self._source, self._end
+        source = self._source
 
         async def read(since: int | None) -> tuple[int, T] | None:
             assert since is not None
-            size = cast("Readable[T]", source).readable(since) if end is None else end.value - since
-            if size > 0:
-                return since + size, source.read(since, size)
-            if size < 0 and end is not None:
-                source.read(since, 0)  # it may be truncated: that raises SourceError
-            return None
+            size = source.readable(since)
+            return (since + size, source.read(since, size)) if size > 0 else None
 
         if idle is None:
             return self._purgatory.follow((self._key,), read, offset)

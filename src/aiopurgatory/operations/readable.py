@@ -34,11 +34,3 @@ class Readable(Protocol[T_co]):
         Raises: SourceError: it cannot be read there.
         """
         ...
-
-
-class PlainReadable(Protocol[T_co]):
-    """A source with a Watermark as its end: it needs no readable()."""
-
-    def read(self, offset: int, max_bytes: int, /) -> T_co:
-        """As in Readable. While *offset* is past the end, called with *max_bytes* 0: it may raise SourceError."""
-        ...

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
 from ..purgatory import Purgatory
-from .compiled.replication import DelayedProduce, SyncReplicas
+from ._replication import DelayedProduce, SyncReplicas
 from .thresholds import Thresholds
 
 K = TypeVar("K", bound=Hashable)

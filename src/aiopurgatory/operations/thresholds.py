@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .compiled.thresholds import SyncThresholds
+from ._thresholds import SyncThresholds
 
 
 class Thresholds(SyncThresholds):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, Final, SupportsFloat, SupportsIndex, final
+from collections.abc import Generator, Hashable
+from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import described, require_methods
-from ...core.kit import Failure, expire_only_try, is_pending, loop_of, require_error
-from ...errors import DeadlineError
-from ...purgatory import Purgatory
-from .offset_queue import OffsetQueue
-from .watermark import Watermark, WatermarkWait, as_int
+from ..arguments import described, require_int, require_methods
+from ..core.kit import AwaitableOperation, Failure, expire_only_try, is_pending, loop_of, require_error
+from ..errors import DeadlineError
+from ..operation import wait
+from ..purgatory import Purgatory
+from ._offset_queue import OffsetQueue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -24,14 +24,14 @@ class SyncThresholds:
     looked up by name at each call.
     """
 
-    __slots__ = ("_failure", "_key", "_obstacle", "_purgatory", "_queue", "_reached", "_round")
+    __slots__ = ("_failure", "_key", "_obstacle", "_purgatory", "_queue", "_round", "_value")
 
     def __init__(self, purgatory: Purgatory, key: Hashable, *, start: SupportsIndex = 0) -> None:
         require_methods("purgatory", purgatory, ("watch",), "Purgatory")
         hash(key)
         self._purgatory: Final = purgatory
         self._key: Final = key
-        self._reached: Final = Watermark(as_int("start", start))
+        self._value = as_int("start", start)
         # _failure ends every wait, for good. _obstacle, while set, ends every wait for an offset above the value.
         self._failure: Failure | None = None
         self._obstacle: Failure | None = None
@@ -58,7 +58,7 @@ class SyncThresholds:
     @property
     def value(self) -> int:
         """The value now."""
-        return self._reached.value
+        return self._value
 
     def error_for(self, offset: SupportsIndex) -> Exception | None:
         """Return the error that a wait for *offset* would raise now, DeadlineError aside; None if there is none."""
@@ -70,7 +70,7 @@ class SyncThresholds:
         Arguments and errors are those of reached(); an await of the operation raises the DeadlineError.
         """
         op = ThresholdWait(self, as_int("offset", offset), timeout)
-        self._purgatory.watch(op, (key_of(self, op.target),))
+        self._purgatory.watch(op, (key_of(self, op.offset),))
         op.enter()
         return op
 
@@ -119,39 +119,44 @@ class SyncThresholds:
 
 
 @final
-class ThresholdWait(WatermarkWait):
+class ThresholdWait(AwaitableOperation):
     """One wait for one offset; see SyncThresholds.watch(). A timeout of 0 means one try."""
 
-    __slots__ = ("_entered", "_round", "_thresholds")
+    __slots__ = ("_entered", "_round", "_thresholds", "offset")
 
     def __init__(self, thresholds: SyncThresholds, offset: int, timeout: Any) -> None:
-        super().__init__(thresholds._reached, offset, timeout)
+        super().__init__(timeout)
+        self.offset: Final = offset
         self._thresholds: Final = thresholds
         self._round: Final = thresholds._round
         self._entered = False
 
+    def __await__(self) -> Generator[Any, None, int]:
+        """Wait for the value. Raises: DeadlineError at the deadline; otherwise as DelayedOperation."""
+        return wait(self)
+
     def enter(self) -> None:
         """Register it with the thresholds, so that advance() completes it, if it is still pending."""
         if is_pending(self):
-            enter(self._thresholds, self.target)
+            enter(self._thresholds, self.offset)
             self._entered = True
 
     def try_complete(self) -> bool:
         if self._thresholds._obstacle is not None:
-            error = error_at(self._thresholds, self.target)
+            error = error_at(self._thresholds, self.offset)
             if error is not None:
                 return self.fail(error)
-        if self._round != self._thresholds._round or self._thresholds._reached._value >= self.target:
+        if self._round != self._thresholds._round or self._thresholds._value >= self.offset:
             return self.force_complete()
         return expire_only_try(self)
 
     def on_complete(self) -> int:
         self._leave()
-        return self.watermark.value
+        return self._thresholds._value
 
     def on_expiration(self) -> None:
         raise DeadlineError(
-            f"{described(self._thresholds._key)} had not reached offset {self.target} after {self.timeout} s"
+            f"{described(self._thresholds._key)} had not reached offset {self.offset} after {self.timeout} s"
         )
 
     def on_cancel(self) -> None:
@@ -163,7 +168,7 @@ class ThresholdWait(WatermarkWait):
     def _leave(self) -> None:
         if self._entered:
             self._entered = False
-            leave(self._thresholds, self.target)
+            leave(self._thresholds, self.offset)
 
 
 def key_of(thresholds: SyncThresholds, offset: int) -> tuple[str, Hashable, int]:
@@ -178,13 +183,13 @@ def enter(thresholds: SyncThresholds, offset: int) -> None:
 
 def leave(thresholds: SyncThresholds, offset: int) -> None:
     """Uncount an operation that has ended. (A reached offset was already popped as a whole.)"""
-    if offset > thresholds._reached.value:
+    if offset > thresholds._value:
         thresholds._queue.discard(offset)
 
 
 def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
     failure = thresholds._failure
-    if failure is None and offset > thresholds._reached.value:
+    if failure is None and offset > thresholds._value:
         failure = thresholds._obstacle
     if failure is None:
         return None
@@ -208,17 +213,17 @@ def refuse_other_thread(thresholds: SyncThresholds) -> None:
 
 def raise_value(thresholds: SyncThresholds, value: int) -> int:
     """Raise the value, and complete the waits it satisfies. Returns: how many ended."""
-    queue, reached = thresholds._queue, thresholds._reached
+    queue = thresholds._queue
     if queue.may_pop(value):
         refuse_other_thread(thresholds)  # before anything is changed
-    if value > reached.value:
-        reached._value = value
+    if value > thresholds._value:
+        thresholds._value = value
     ended = 0
     try:
-        while (offset := queue.pop(reached.value)) is not None:
+        while (offset := queue.pop(thresholds._value)) is not None:
             ended += thresholds._purgatory.check_and_complete(key_of(thresholds, offset))
     except BaseException:  # a hook raised: the rest is checked soon
-        while (offset := queue.pop(reached.value)) is not None:
+        while (offset := queue.pop(thresholds._value)) is not None:
             thresholds._purgatory.notify(key_of(thresholds, offset))
         raise
     return ended
@@ -236,3 +241,10 @@ def check_every_offset(thresholds: SyncThresholds) -> int:
             thresholds._purgatory.notify(key)
         raise
     return ended
+
+
+def as_int(parameter: str, value: object) -> int:
+    """Return *value*, the argument for *parameter*. Raises: TypeError: it is not an int."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        require_int(parameter, value)
+    return cast(int, value)

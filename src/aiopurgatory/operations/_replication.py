@@ -7,13 +7,14 @@ from typing import Any, Final, SupportsIndex, final
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import described, require_int
-from ...core.kit import expire_only_try, is_pending
-from ...errors import DeadlineError, PurgatoryError
-from ...purgatory import Purgatory
-from .all import NO_ANSWER, SyncAll
-from .thresholds import (
+from ..arguments import described, require_int
+from ..core.kit import expire_only_try, is_pending
+from ..errors import DeadlineError, PurgatoryError
+from ..purgatory import Purgatory
+from ._all import NO_ANSWER, SyncAll
+from ._thresholds import (
     SyncThresholds,
+    as_int,
     enter,
     error_at,
     key_of,
@@ -22,7 +23,6 @@ from .thresholds import (
     refuse_other_thread,
     set_obstacle,
 )
-from .watermark import as_int
 
 
 class NotEnoughReplicasError(PurgatoryError):
@@ -226,7 +226,7 @@ class DelayedProduce(SyncAll):
         need: tuple[SyncThresholds, int] = condition
         thresholds, offset = need
         error = error_at(thresholds, offset)
-        return error if error is not None or thresholds._reached._value >= offset else NO_ANSWER
+        return error if error is not None or thresholds._value >= offset else NO_ANSWER
 
     def on_cancel(self) -> None:
         self._leave()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..purgatory import Purgatory
-from .compiled.heartbeat import SyncHeartbeats
+from ._heartbeats import SyncHeartbeats
 
 M = TypeVar("M", bound=Hashable)
 

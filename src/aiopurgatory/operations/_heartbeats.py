@@ -7,10 +7,10 @@ from typing import Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
-from ...arguments import described, require_plain_function, require_seconds
-from ...core.kit import AwaitableOperation, is_due, is_pending, parking_of, require_plain
-from ...operation import wait
-from ...purgatory import Purgatory
+from ..arguments import described, require_plain_function, require_seconds
+from ..core.kit import AwaitableOperation, is_due, is_pending, parking_of, require_plain
+from ..operation import wait
+from ..purgatory import Purgatory
 
 
 @final

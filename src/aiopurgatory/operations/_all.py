@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
-from ...core.kit import AwaitableOperation
-from ...operation import wait
+from ..core.kit import AwaitableOperation
+from ..operation import wait
 
 #: Returned by _answer_to() while the condition does not hold. (None may be an answer.)
 NO_ANSWER: Final = object()
