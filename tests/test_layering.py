@@ -23,7 +23,7 @@ CORE = GROUND | TIMER | {"core"}
 FACE = CORE | {"clock_task", "compiled", "following", "handover", "operation", "purgatory", "waits"}
 LAYERS = {
     "arguments": set(),
-    "cancellations": set(),
+    "cancellations": {"clock"},
     "clock": set(),
     "errors": set(),
     "statistics": set(),

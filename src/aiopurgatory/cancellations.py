@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from .clock import running_loop
+
 
 def cancellations() -> int:
     """Return how often the running task was cancelled. It may go on nevertheless, as in a shielded clean-up.
@@ -12,5 +14,5 @@ def cancellations() -> int:
 
     A function of its own: a frame that keeps its task, and is kept by that task's exception, is a cycle.
     """
-    task = asyncio.current_task()
+    task = asyncio.current_task(running_loop())
     return 0 if task is None else task.cancelling()

@@ -46,6 +46,7 @@ class Interruption:
     @contextmanager
     def armed(self) -> Iterator[None]:
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for one such frame when tracing begins
         sys.settrace(self._enter)
         try:
             yield
@@ -55,6 +56,7 @@ class Interruption:
     def _enter(self, frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename != module.__file__ or self.has_come():
             return None
+        frame.f_trace = self._instruction  # Python 3.13 needs it before the next line
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._instruction
 
@@ -115,6 +117,7 @@ def test_threadsafe_interrupted_by_an_exception_is_not_mute() -> None:
         number = 0
         while True:
             flag: list[int] = []
+            asyncio.run_coroutine_threadsafe(turns(5), loop).result(10)  # what came before is through
             interruption = Interruption(number, fail)
             try:
                 with interruption.armed():
