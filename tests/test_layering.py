@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,19 +21,16 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 GROUND = {"arguments", "cancellations", "clock", "errors", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
-FACE = CORE | {"clock_task", "compiled", "following", "handover", "operation", "purgatory", "waits"}
+FACE = CORE | {"clock_task", "compiled", "following", "handover", "misuse", "operation", "purgatory", "waits"}
 LAYERS = {
-    "arguments": set(),
-    "cancellations": {"clock"},
-    "clock": set(),
-    "errors": set(),
-    "statistics": set(),
+    **dict.fromkeys(GROUND, GROUND),
     "timer": TIMER,
     "core": CORE,
     "clock_task": FACE,
     "compiled": FACE,
     "following": FACE,
     "handover": FACE,
+    "misuse": FACE,
     "operation": FACE,
     "purgatory": FACE,
     "waits": FACE,
@@ -82,9 +80,9 @@ ADAPTERS = {
 #: Floors of the core: a module imports from lower floors alone, or from its own.
 FLOORS = [
     {"nanoseconds", "outcome", "loop", "faults"},
-    {"observer", "operation"},
+    {"operation"},
     {"endings", "watchers", "unawaited"},
-    {"awaiter", "deadlines", "misses", "purging"},
+    {"awaiter", "deadlines", "observer", "purging"},
     {"checks"},
     {"follower", "iteration", "parking"},
     {"timeouts"},
@@ -148,6 +146,46 @@ def test_imports_run_in_no_circle() -> None:
     names = {f"aiopurgatory.{path[:-3].replace('/', '.').removesuffix('.__init__')}": path for path in TREES}
     graph = {path: {names[name] for name in imports_of(path) if name in names} for path in TREES}
     TopologicalSorter(graph).prepare()  # CycleError names the circle
+
+
+PAGE = ROOT.parent.parent / "docs" / "developing.md"
+GROUPS = {
+    "the ground floor": GROUND,
+    "the timer": TIMER,
+    "the core": CORE,
+    "the face": FACE,
+    "nothing else": set[str](),
+}
+
+
+def rows_of_the_page() -> Iterator[tuple[set[str], str, set[str]]]:
+    """The layers of each row of the page's table, their contents, and what they may import."""
+    for line in PAGE.read_text().split("## Layers")[1].split("The law:")[0].splitlines()[4:]:
+        if line:
+            layers, contents, imports = line.strip("| ").split(" | ")
+            allowed = [GROUPS[each] if each in GROUPS else {each.strip("`")} for each in imports.split(", ")]
+            yield set(re.findall(r"`(\w+)`", layers)), contents, set().union(*allowed)
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="installed without the pages")
+def test_page_for_developers_has_the_table_of_the_layers() -> None:
+    shown = {layer: allowed for layers, _, allowed in rows_of_the_page() for layer in layers}
+    assert shown.keys() == LAYERS.keys()
+    for layer, allowed in LAYERS.items():
+        assert shown[layer] | {layer} == allowed | {layer}, f"{PAGE.name}, {layer}"
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="installed without the pages")
+def test_page_for_developers_names_modules_that_exist() -> None:
+    for layers, contents, _ in rows_of_the_page():
+        for name in re.findall(r"`([a-z_/]+)`", contents):
+            places = [ROOT / name, *(ROOT / layer / name for layer in layers)]
+            assert any(place.with_suffix(".py").exists() or place.is_dir() for place in places), f"{layers}: {name}"
+        if layers == {"core"}:
+            floors = [
+                set(names.split()) for names in re.findall(r"`([a-z_ /]+ / [a-z_ /]+)`", contents)[0].split(" / ")
+            ]
+            assert floors == FLOORS
 
 
 def test_core_imports_from_lower_floors_only() -> None:

@@ -36,6 +36,7 @@ from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .errors import DeadlineError
 from .following import Following
 from .handover import Handover
+from .misuse import Misuse
 from .waits import (
     USE_WAIT_UNTIL,
     PredicateWait,
@@ -129,7 +130,16 @@ class Purgatory(SyncPurgatory):
             require_methods("clock", clock, ("time", "call_at"), "Clock")
         tick_ns = round(tick * NS)
         super().__init__(
-            Parts(name, tick_ns, wheel_size, purge_interval, max_pending, turn_budget, told, logger.warning, _is_debug)
+            Parts(
+                name,
+                tick_ns,
+                wheel_size,
+                purge_interval,
+                max_pending,
+                turn_budget,
+                told,
+                Misuse(logger.warning, _is_debug),
+            )
         )
         self._given_clock = clock
         self._clock_task: ClockTask | None = None
@@ -452,7 +462,7 @@ class Purgatory(SyncPurgatory):
         if self.is_open:
             self._handover.put(key, self._parts.loop.running, self.notify)
         elif self._parts.loop.running is None:  # never started, and not only closed before its worker threads ended
-            self._misses.examine(key)
+            self._checks.miss(key)
 
     # the clock task
 

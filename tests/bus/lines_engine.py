@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import Iterable
 
-from aiopurgatory.bus import Bus, Target
+from aiopurgatory.bus import Target
 from aiopurgatory.bus.engine import EchoLostError, Hear, Lost
+from aiopurgatory.bus.server import ServerBus
 
 
-class LinesBus(Bus):
+class LinesBus(ServerBus):
     """Args: host, port: of the server."""
 
     def __init__(self, host: str, port: int, targets: Iterable[Target], *, heartbeat: float = 5.0) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from aiopurgatory.bus import Bus
 from aiopurgatory.bus.engine import Hear, Lost
+from aiopurgatory.bus.server import ServerBus
 
 T = TypeVar("T")
 
@@ -178,7 +178,7 @@ class Process:
 
     def __init__(self, network: Network, heartbeat: float, timeout: float) -> None:
         self.loop = asyncio.get_running_loop()
-        self.bus = Bus(Engine(network), [self], heartbeat=heartbeat, timeout=timeout)
+        self.bus = ServerBus(Engine(network), [self], heartbeat=heartbeat, timeout=timeout)
         self.checks: list[tuple[Hashable, float]] = []
 
     def notify(self, key: Hashable) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.bus import Bus, BusClosedError, BusConnectError, Link
+from aiopurgatory.bus import BusClosedError, BusConnectError, Link
 from aiopurgatory.bus.engine import Hear, Lost
+from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.testing.bus import MemoryEngine
 
@@ -195,7 +196,7 @@ class Silent:
 @pytest.mark.parametrize("place", ["open", "echo"])
 @pytest.mark.parametrize("turns", range(5))
 async def test_aclose_during_start_ends_it(place: str, turns: int) -> None:
-    bus = Bus(Silent(place), [], timeout=30.0)
+    bus = ServerBus(Silent(place), [], timeout=30.0)
     starts = [asyncio.create_task(bus.start()) for _ in range(3)]
     for _ in range(turns + 1):
         await asyncio.sleep(0)
@@ -207,7 +208,7 @@ async def test_aclose_during_start_ends_it(place: str, turns: int) -> None:
 
 
 async def test_start_three_at_once_share_their_failure() -> None:
-    bus = Bus(Silent("echo"), [], timeout=0.05)
+    bus = ServerBus(Silent("echo"), [], timeout=0.05)
     raised = await asyncio.gather(*(bus.start() for _ in range(3)), return_exceptions=True)
     assert [type(exc) for exc in raised] == [BusConnectError] * 3
     assert "what is wrong: NeverEchoed" in str(raised[2])
@@ -223,7 +224,7 @@ async def test_start_three_at_once_return_when_up(server: MemoryServer) -> None:
 
 
 async def test_start_first_one_cancelled_ends_the_others() -> None:
-    bus = Bus(Silent(), [], timeout=30.0)
+    bus = ServerBus(Silent(), [], timeout=30.0)
     first, second = (asyncio.create_task(bus.start()) for _ in range(2))
     await asyncio.sleep(0.01)
     first.cancel()
@@ -315,7 +316,7 @@ async def test_task_ended_by_an_exception_fails_start() -> None:
         async def open(self, hear: Hear, lost: Lost) -> Link:
             raise GeneratorExit
 
-    bus = Bus(Ends(), [])
+    bus = ServerBus(Ends(), [])
     with pytest.raises(BusClosedError):
         await asyncio.wait_for(bus.start(), 5.0)
     with pytest.raises(GeneratorExit):
@@ -419,4 +420,4 @@ async def test_observers_are_told_once_of_each_life(server: MemoryServer) -> Non
 @pytest.mark.parametrize("name", ["", "x" * 64, "\ud800", "\u00e4", 7])
 def test_bus_refuses_a_name_that_is_no_channel(name: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="name must be"):
-        Bus(MemoryEngine(MemoryServer()), [], name=name)
+        ServerBus(MemoryEngine(MemoryServer()), [], name=name)

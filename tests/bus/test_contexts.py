@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.bus import Bus, Listeners
+from aiopurgatory.bus import Listeners
+from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.testing.bus import MemoryEngine
 
@@ -46,7 +47,7 @@ async def test_bus_started_in_a_request_does_not_keep_its_session(requests: Any)
 async def test_targets_see_no_session_of_the_request_that_started_the_bus(requests: Any) -> None:
     server, target = MemoryServer(), Seeing(requests)
     engine = MemoryEngine(server)
-    bus = Bus(engine, [target], heartbeat=0.05, spread=0.01)
+    bus = ServerBus(engine, [target], heartbeat=0.05, spread=0.01)
     await requests.handle(bus.start)
     async with MemoryBus(server, []) as other:
         other.publish("key")

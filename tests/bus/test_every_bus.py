@@ -17,7 +17,7 @@ from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .waits import Recorder, Told, until
 
-Maker: TypeAlias = Callable[..., Bus | LocalBus]
+Maker: TypeAlias = Callable[..., Bus]
 
 
 @pytest.fixture(params=["server", "local"])
@@ -117,10 +117,10 @@ async def test_publish_threadsafe_key_lost_by_close_is_reported(make_bus: Maker)
 
 
 def test_publish_other_loop_is_refused(make_bus: Maker) -> None:
-    async def publish(bus: Bus | LocalBus) -> None:
+    async def publish(bus: Bus) -> None:
         bus.publish("key")
 
-    async def start(bus: Bus | LocalBus) -> None:
+    async def start(bus: Bus) -> None:
         await bus.start()
 
     with asyncio.Runner() as first:
@@ -154,7 +154,7 @@ async def test_publish_after_a_fork_is_refused(make_bus: Maker) -> None:
 
 
 def test_loop_ending_closes_the_bus(make_bus: Maker) -> None:
-    async def forget() -> Bus | LocalBus:
+    async def forget() -> Bus:
         bus = make_bus([])
         await bus.start()
         return bus

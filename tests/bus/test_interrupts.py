@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from aiopurgatory import Observer
-from aiopurgatory.bus import Bus, Listeners, LocalBus
+from aiopurgatory.bus import Listeners, LocalBus
+from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.testing.bus import MemoryEngine
 
@@ -82,7 +83,7 @@ async def test_start_interrupted_by_an_observer_can_be_repeated() -> None:
 
 async def test_start_interrupted_at_its_task_can_be_repeated(interrupt: Interrupt) -> None:
     bus = MemoryBus(MemoryServer(), [])
-    with pytest.raises(interrupt("create_task", "aiopurgatory.bus.bus")):
+    with pytest.raises(interrupt("create_task", "aiopurgatory.bus.server")):
         await bus.start()
     async with asyncio.timeout(2.0), bus:
         assert bus.statistics().connected
@@ -106,7 +107,10 @@ async def test_check_interrupted_is_repeated_by_the_next_link(spread: float, rep
     """With a spread, a timer makes it. Otherwise the link would have no timer any more, either."""
     server, target = MemoryServer(), Raising()
     engine = MemoryEngine(server)
-    async with Bus(engine, [target], heartbeat=0.1, timeout=0.1, spread=spread) as bus, MemoryBus(server, []) as other:
+    async with (
+        ServerBus(engine, [target], heartbeat=0.1, timeout=0.1, spread=spread) as bus,
+        MemoryBus(server, []) as other,
+    ):
         if spread:
             engine.break_off()
             await until(lambda: not bus.statistics().connected, 2.0)

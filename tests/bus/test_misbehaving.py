@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.bus import Bus, BusConnectError, drive
+from aiopurgatory.bus import BusConnectError, drive
 from aiopurgatory.bus.engine import Hear, Link, Lost
 from aiopurgatory.bus.rules import Rules
+from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .waits import Recorder, until
@@ -55,7 +56,7 @@ class Stubborn:
 @pytest.mark.parametrize("swallows", [False, True])
 async def test_start_engine_hangs_ends_within_the_timeout(swallows: bool) -> None:
     start = time.monotonic()
-    bus = Bus(Stubborn("open", swallows), [], timeout=0.2)
+    bus = ServerBus(Stubborn("open", swallows), [], timeout=0.2)
     if swallows:  # then it has come up, though late
         await bus.start()
     else:
@@ -68,7 +69,7 @@ async def test_start_engine_hangs_ends_within_the_timeout(swallows: bool) -> Non
 @pytest.mark.parametrize("swallows", [False, True])
 async def test_aclose_engine_hangs_ends_within_a_bound(swallows: bool) -> None:
     engine = Stubborn("send", swallows)
-    bus = Bus(engine, [], timeout=0.3)
+    bus = ServerBus(engine, [], timeout=0.3)
     await bus.start()
     bus.publish("key")
     await asyncio.sleep(0.01)
@@ -122,7 +123,7 @@ async def test_loop_blocked_answers_come_late_is_no_gap(iterations: int) -> None
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     engine = Late(iterations)
-    async with Bus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
+    async with ServerBus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
         engine.is_slow = True
         bus.publish("key")
         await until(lambda: bus.statistics().outbox == 0)
@@ -136,7 +137,7 @@ async def test_control_without_grace_it_is_a_gap(monkeypatch: pytest.MonkeyPatch
     """The gap is false, and harmless."""
     monkeypatch.setattr(drive, "GRACE", 0)
     engine = Late(1)
-    async with Bus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
+    async with ServerBus(engine, [], heartbeat=30.0, timeout=0.02) as bus:
         engine.is_slow = True
         bus.publish("key")
         await until(lambda: bus.statistics().gaps == 1)
@@ -176,7 +177,7 @@ class Forgetful:
 
 async def test_send_lost_cancellation_is_no_acknowledgement() -> None:
     engine = Forgetful()
-    async with Bus(engine, []) as bus:
+    async with ServerBus(engine, []) as bus:
         engine.sent.clear()
         bus.publish("key")
         await asyncio.wait_for(bus.flush(), 5.0)

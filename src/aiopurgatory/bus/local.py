@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable
-from types import TracebackType
-from typing import Final, Self, final
+from collections.abc import Hashable, Iterable
+from typing import Final, final
 
 from ..clock import running_loop
-from ..core.kit import Observer, checked_observers
+from ..core.kit import Observer
 from ..handover import Handover
-from .bus import BusStatistics
-from .engine import CHANNEL, NOT_STARTED, BusClosedError, require_channel
+from .bus import TURN_BUDGET, Bus, BusStatistics
+from .engine import CHANNEL
 from .keys import EVERY_KEY, encode
 from .targets import Target, Targets
 
-#: Seconds per loop iteration for keys from other threads.
-_TURN_BUDGET: Final = 0.005
 #: Keys that wait for a loop that does not run. More are replaced by "check everything".
 _MAX_KEYS: Final = 10_000
 
@@ -27,18 +24,14 @@ _MAX_KEYS: Final = 10_000
 class _Member:
     """One life of a LocalBus, on one event loop. Other threads call only put()."""
 
-    __slots__ = ("_inbox", "_targets", "is_open", "loop", "pid", "published", "received")
+    __slots__ = ("_inbox", "_targets", "is_open", "loop", "published", "received")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, targets: Targets) -> None:
         self.loop: Final = loop
-        self.pid: Final = os.getpid()
         self.published = self.received = 0
         self.is_open = True
         self._targets = targets
-        self._inbox = Handover(_TURN_BUDGET)
-
-    def is_alive(self) -> bool:
-        return self.is_open and not self.loop.is_closed()
+        self._inbox = Handover(TURN_BUDGET)
 
     def put(self, key: Hashable) -> None:
         """Check *key* in the member's loop, soon. From any thread."""
@@ -101,7 +94,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_members.forget)
 
 
-class LocalBus:
+@final
+class LocalBus(Bus):
     """Checks keys in every event loop of this process that uses a LocalBus of the same *name*.
 
     For threads that each run a loop of their own, with purgatories of their own:
@@ -116,7 +110,7 @@ class LocalBus:
     Each publish leads in every other loop with an open bus to a check of that key begun after it. There is no server,
     so nothing can be lost: when publish() returns, it has told every loop.
 
-    A bus belongs to the event loop that started it. Buses may be closed in any order. A loop that was closed without
+    Buses may be closed in any order. A loop that was closed without
     its bus, or that stands still, does not affect the others. Beyond 10,000 keys that wait for a loop, it checks
     everything instead.
 
@@ -131,21 +125,13 @@ class LocalBus:
     """
 
     def __init__(
-        self,
-        targets: Iterable[Target] | None = None,
-        *,
-        observers: Iterable[Observer] = (),
-        name: str = CHANNEL,
+        self, targets: Iterable[Target] | None = None, *, observers: Iterable[Observer] = (), name: str = CHANNEL
     ) -> None:
-        self.name: Final = require_channel(name, "name")
-        self._listens = targets is not None
-        self._targets = Targets(() if targets is None else targets, self._report)
-        self._observers = checked_observers(observers)
+        super().__init__(targets, observers=observers, name=name)
         self._member: _Member | None = None
-        self._handover = Handover(_TURN_BUDGET)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} {'open' if self._why_closed() is None else 'closed'}>"
+        return f"<{type(self).__name__} {self.name!r} {'open' if self._why_not_open() is None else 'closed'}>"
 
     async def start(self) -> None:
         """Open the bus in the running loop, and check everything once. While it is open there, a call does nothing.
@@ -153,15 +139,11 @@ class LocalBus:
         Raises: RuntimeError: the bus is open in another loop, or was started before a fork.
         """
         loop = running_loop()
-        member = self._member
-        if member is not None and member.is_alive():
-            if member.loop is not loop or member.pid != os.getpid():
-                raise RuntimeError(_why_not_here(member))
+        if self._is_open_in(loop):
             return
-        self._shut()
-        # A new one, and a new handover: keys may still be under way to an earlier loop.
+        self._begin(loop)
         self._member = member = _Member(loop, self._targets)
-        self._handover = Handover(_TURN_BUDGET)
+        self._count_as_open()
         try:
             _members.join(self.name, member)
             self._tell(lambda observer: observer.opened(self))
@@ -174,46 +156,19 @@ class LocalBus:
         """Close the bus. It notifies its targets no more. A second call does nothing."""
         self._shut()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     def publish(self, key: Hashable) -> None:
         """Check *key* here, and soon in every other loop. Call it once the change is visible to the others.
 
-        Args: key: as for the other buses: a str, int, float, bool, None, bytes, UUID, or a tuple of these.
-
-        Raises:
-            TypeError, ValueError: *key* is of another type, or too long.
-            BusClosedError: the bus is closed, or was never started.
-            RuntimeError: called in another thread, event loop or process.
-
+        Args: key: as for Bus.
+        Raises: as for Bus.
         Cost: 3 us, plus the check, plus 2 us and a wake-up for each other loop.
         """
-        member = self._here()
+        self._check_here()
         encode(key)
-        member.published += 1
+        assert self._member is not None
+        self._member.published += 1
         self._targets.check((key,))
-        _members.put(self.name, key, member)
-
-    def publish_threadsafe(self, key: Hashable) -> None:
-        """Same as publish(), from any thread. Many calls are merged into few wake-ups of the loop.
-
-        Raises:
-            TypeError, ValueError: as publish().
-            BusClosedError: the bus is closed, or was never started. If it closes before the loop takes the key, the
-                error goes to the event loop's exception handler.
-        """
-        encode(key)
-        member, why = self._member, self._why_closed()
-        if member is None or why is not None:
-            raise BusClosedError(why)
-        self._handover.put(key, member.loop, self.publish)
+        _members.put(self.name, key, self._member)
 
     async def flush(self) -> None:
         """Return at once: publish() has told every loop already. For code that also runs on the other buses.
@@ -222,24 +177,7 @@ class LocalBus:
             BusClosedError: the bus is closed, or was never started.
             RuntimeError: called in another thread, event loop or process.
         """
-        self._here()
-
-    def add(self, target: Target) -> None:
-        """Notify *target*, too, from now on. A target that is there already is not added again.
-
-        What was published before is not repeated: a new target that may have missed something must check everything.
-
-        Raises:
-            TypeError: *target* lacks notify() or notify_all().
-            RuntimeError: the bus only publishes.
-        """
-        if not self._listens:
-            raise RuntimeError("the bus only publishes: make it with targets, such as [] to add them later")
-        self._targets.add(target)
-
-    def remove(self, target: Target) -> None:
-        """Notify *target* no more. It need not be there."""
-        self._targets.remove(target)
+        self._check_here()
 
     def statistics(self) -> BusStatistics:
         """Return a snapshot of the bus. May be called at any time, in any thread.
@@ -247,7 +185,7 @@ class LocalBus:
         It is connected while it is open, its news is of now, and it has neither gaps nor an outbox. A key that was
         published again before the loop took it counts as received once.
         """
-        member, why = self._member, self._why_closed()
+        member, why = self._member, self._why_not_open()
         return BusStatistics(
             name=self.name,
             connected=why is None,
@@ -259,55 +197,16 @@ class LocalBus:
             received=0 if member is None else member.received,
             replayed=0,
             malformed=0,
-            error=why if member is not None and member.is_open else None,
+            error=why if self._is_open else None,
         )
 
-    def _here(self) -> _Member:
-        """Return the member. Raises: BusClosedError, RuntimeError: it is closed, or of another loop or process."""
-        member = self._member
-        if member is None or not member.is_alive():
-            raise BusClosedError(self._why_closed())
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-        if loop is not member.loop or member.pid != os.getpid():
-            raise RuntimeError(_why_not_here(member))
-        return member
-
-    def _why_closed(self) -> str | None:
-        member = self._member
-        if member is None:
-            return NOT_STARTED
-        if not member.is_open:
-            return "the bus is closed"
-        if member.pid != os.getpid():
-            return _why_not_here(member)
-        return "the bus' event loop was closed without aclose() of the bus" if member.loop.is_closed() else None
+    def _why_not_open(self) -> str | None:
+        if not self._is_open or self._loop is None or self._loop.is_closed():
+            return self._why_closed()
+        return self._why_not_here() if self._pid != os.getpid() else None
 
     def _shut(self) -> None:
-        """Idempotent. In a forked child, the bus is the parent's, and observers are not told."""
-        member = self._member
-        if member is not None and member.is_open:
-            member.is_open = False
-            _members.leave(self.name, member)
-            if member.pid == os.getpid():
-                self._tell(lambda observer: observer.closed(self))
-
-    def _tell(self, tell: Callable[[Observer], object]) -> None:
-        for observer in self._observers:
-            try:
-                tell(observer)
-            except Exception as exc:
-                self._report(exc)
-
-    def _report(self, exc: BaseException) -> None:
-        if self._member is not None:
-            message = f"aiopurgatory: a target or an observer of {self!r} raised"
-            self._member.loop.call_exception_handler({"message": message, "exception": exc})
-
-
-def _why_not_here(member: _Member) -> str:
-    if member.pid != os.getpid():
-        return "the bus was started before a fork: make and start another one in the child process"
-    return "the bus belongs to another event loop; make one in each loop, or from here use publish_threadsafe(key)"
+        if self._member is not None and self._member.is_open:
+            self._member.is_open = False
+            _members.leave(self.name, self._member)
+        super()._shut()

@@ -16,9 +16,9 @@ except ImportError as exc:
 from ..arguments import require_seconds
 from ..core.kit import Observer
 from .addresses import HostNames, NamesLoop, parse
-from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import MAX_MESSAGE
+from .server import ServerBus
 from .targets import Target
 
 #: For the current transaction only, so that a pooler does not pass them on to other clients. Commits do not wait for
@@ -49,7 +49,7 @@ _POOLER: Final = (
 _QUOTE: Final = "$aiopurgatory$"
 
 
-class PostgresBus(Bus):
+class PostgresBus(ServerBus):
     """A Bus on PostgreSQL. It keeps two connections open, or one if it only publishes, and no transaction.
 
     Calling ``publish()`` after the commit does not slow down writers. A trigger (see trigger_sql()) is atomic with the

@@ -16,11 +16,11 @@ except ImportError as exc:
 
 from ..arguments import require_int
 from ..core.kit import Observer
-from .bus import Bus
 from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
 from .keys import EVERY_KEY, milliseconds
 from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
 from .redis_wire import Wire
+from .server import ServerBus
 from .targets import Target
 
 #: The least seconds between two questions for the server's role. Each is sent with a message, in one round trip.
@@ -50,7 +50,7 @@ return last"""
 _KEEP_SHA: Final = sha1(_KEEP.encode()).hexdigest()
 
 
-class RedisBus(Bus):
+class RedisBus(ServerBus):
     """A Bus on Redis or Valkey. It keeps two connections open, or one if it only publishes.
 
     Args:

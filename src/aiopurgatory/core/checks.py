@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from .deadlines import ClockAlarm
 from .endings import attempt
 from .loop import Loop
-from .misses import Misses
+from .observer import Finder
 from .operation import COMPLETED, FAILED, PENDING, Operation
 from .watchers import Watchers, listed, oldest
 
@@ -40,9 +40,9 @@ class KeyChecks:
         "_budget",
         "_coming",
         "_drops_stale",
+        "_finder",
         "_loop",
         "_met",
-        "_misses",
         "_nested",
         "_newest",
         "_number",
@@ -56,7 +56,7 @@ class KeyChecks:
         "_soon_ops",
         "_tried",
         "_uncounted",
-        "_until_examined",
+        "_until_told",
         "_walking",
         "_watchers",
         "_woke",
@@ -65,19 +65,19 @@ class KeyChecks:
     )
 
     def __init__(
-        self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, misses: Misses, drops_stale: bool, budget: float
+        self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, finder: Finder, drops_stale: bool, budget: float
     ) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
         self._watchers: Final = watchers
-        self._misses: Final = misses
+        self._finder: Final = finder
         self._drops_stale: Final = drops_stale
         self._budget: Final = budget
         #: Checks of a watched key, and those of them that neither ended nor woke anything.
         self.checks = 0
         self.without_effect = 0
-        # Marks of unwatched keys until the next one to be examined.
-        self._until_examined: i64 = 1
+        # Checks of unwatched keys until the finder is told of one.
+        self._until_told: i64 = 1
         self._walking = False
         # The operation that the running check tries; and whether that check has woken an awaited one.
         self._tried: Operation | None = None
@@ -151,9 +151,13 @@ class KeyChecks:
         if self._watchers.entry_of(key) is not None:
             self._mark(key, limit)
         else:
-            self._until_examined -= 1
-            if self._until_examined <= 0:
-                self._until_examined = self._misses.examine(key)
+            self.miss(key)
+
+    def miss(self, key: Hashable) -> None:
+        """Nothing watches *key*, which is checked. That may be a mistake."""
+        self._until_told -= 1
+        if self._until_told <= 0:
+            self._until_told = self._finder.unwatched(key)
 
     def mark_all(self) -> None:
         """Check every key on the next iterations."""
@@ -249,7 +253,7 @@ class KeyChecks:
             elif stop == 0.0:
                 stop = self._loop.turn_time() + self._budget
             elif self._nested and self._loop.turn_time() >= stop:
-                self._misses.endless_checks(key, entry)
+                self._finder.endless(key, entry)
                 self._postpone_nested()
 
     def _postpone_nested(self) -> None:

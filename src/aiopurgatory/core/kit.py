@@ -15,7 +15,7 @@ from .endings import complete
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
 from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
-from .observer import Observer, Observers, checked_observers
+from .observer import Finder, Observer, Observers, checked_observers
 from .operation import EXPIRED, MISSED, NOT_DUE, PENDING, UNPARKED, Operation, Owner, deadline_seconds
 from .outcome import Outcome
 from .parking import Parking, checked_keys
@@ -31,6 +31,7 @@ __all__ = [
     "RANGE",
     "AwaitableOperation",
     "Failure",
+    "Finder",
     "KeyChecks",
     "Observer",
     "Operation",

@@ -1,9 +1,10 @@
-"""Observers: the one hook for code that only observes, such as metrics and the journal, and the calls of it."""
+"""Hooks for code that only observes: Observer for metrics and the journal, Finder for mistakes. And their calls."""
 
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from sys import maxsize
 from typing import Any, Final, final
 from weakref import ref
 
@@ -13,6 +14,7 @@ from ..arguments import described
 from .loop import Loop
 from .operation import EXPIRED, OUTCOMES, Awaiters, Operation, lateness, waited
 from .outcome import Outcome
+from .watchers import Watchers
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -53,6 +55,31 @@ class Observer:
 
         A purgatory has reported the end of every operation by then, except one that closes it by its own hook.
         """
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Finder:
+    """The hook for the code that finds mistakes. This one finds none; see misuse. None of its methods may raise."""
+
+    def attach(self, loop: Loop, watchers: Watchers) -> None:
+        """Called once, with the parts of the purgatory to examine."""
+
+    def unwatched(self, key: Hashable) -> int:
+        """The *key* was checked, and nothing watches it.
+
+        Returns: how many such checks from now on to be told of the next one: most of them need no call.
+        """
+        return maxsize
+
+    def missed(self, op: Operation) -> None:
+        """The operation *op* missed its trigger; see Observer.missed()."""
+
+    def twin_keys(self) -> int:
+        """Return how many of the unwatched keys had a twin that was watched."""
+        return 0
+
+    def endless(self, key: Hashable, entry: object) -> None:
+        """Checks without effect lead to each other. The newest was of *key*, with *entry*."""
 
 
 def checked_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:

@@ -15,8 +15,7 @@ from .deadlines import Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
 from .faults import COROUTINE, require_error
 from .loop import Loop
-from .misses import Misses
-from .observer import Observers
+from .observer import Finder, Observers
 from .operation import (
     CANCELLED,
     COMPLETED,
@@ -47,8 +46,8 @@ class Parking(Owner):
 
     __slots__ = (
         "_checks",
+        "_finder",
         "_max_pending",
-        "_misses",
         "_observers",
         "_purging",
         "_unawaited",
@@ -73,7 +72,7 @@ class Parking(Owner):
         deadlines: Deadlines,
         checks: KeyChecks,
         purging: Purging,
-        misses: Misses,
+        finder: Finder,
         unawaited: Unawaited,
         observers: Observers,
         max_pending: int | None,
@@ -83,7 +82,7 @@ class Parking(Owner):
         self.deadlines: Final = deadlines
         self._checks: Final = checks
         self._purging: Final = purging
-        self._misses: Final = misses
+        self._finder: Final = finder
         self._unawaited: Final = unawaited
         self._observers: Final = observers
         self._max_pending: Final = max_pending
@@ -280,7 +279,7 @@ class Parking(Owner):
             if op._op_due != NOT_DUE and self.is_unchecked(op):
                 self.missed += 1
                 op._op_due = MISSED
-                self._misses.missed_trigger(op)
+                self._finder.missed(op)
                 self._observers.missed(op)
         elif outcome == EXPIRED:
             self.expired += 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import mypyc_attr
 
 from ..arguments import described, unhashable
 from ..statistics import Statistics
@@ -13,9 +13,8 @@ from .checks import ALL, KeyChecks
 from .deadlines import AWAKE, ClockAlarm, Deadlines
 from .iteration import Iteration
 from .loop import Loop
-from .misses import Misses
 from .nanoseconds import timeout_seconds
-from .observer import Observer, Observers
+from .observer import Finder, Observer, Observers
 from .outcome import AnyOperation
 from .parking import OPEN, Parking
 from .purging import Purging
@@ -34,9 +33,9 @@ class Parts:
         "alarm",
         "checks",
         "deadlines",
+        "finder",
         "iteration",
         "loop",
-        "misses",
         "observers",
         "parking",
         "purging",
@@ -52,8 +51,7 @@ class Parts:
         max_pending: int | None,
         turn_budget: float,
         observers: tuple[Observer, ...],
-        warn: Callable[[str], object],
-        is_debug: Callable[[], bool],
+        finder: Finder,
     ) -> None:
         self.loop: Final = Loop(name)
         self.alarm: Final = ClockAlarm()
@@ -61,10 +59,9 @@ class Parts:
         self.observers: Final = Observers(self.loop, observers)
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)
         self.purging: Final = Purging(purge_interval, self.loop, self.alarm, self.watchers)
-        self.misses: Final = Misses(self.loop, self.watchers, warn, is_debug)
-        self.checks: Final = KeyChecks(
-            self.loop, self.alarm, self.watchers, self.misses, purge_interval > 0, turn_budget
-        )
+        self.finder: Final = finder
+        finder.attach(self.loop, self.watchers)
+        self.checks: Final = KeyChecks(self.loop, self.alarm, self.watchers, finder, purge_interval > 0, turn_budget)
         self.iteration: Final = Iteration(turn_budget, self.loop, self.deadlines, self.checks, self.purging)
         unawaited = Unawaited(self.loop, turn_budget)
         self.parking: Final = Parking(
@@ -73,7 +70,7 @@ class Parts:
             self.deadlines,
             self.checks,
             self.purging,
-            self.misses,
+            finder,
             unawaited,
             self.observers,
             max_pending,
@@ -97,7 +94,7 @@ class Parts:
             checks_without_effect=checks.without_effect,
             reads=parking.reads,
             reads_in_vain=parking.reads_in_vain,
-            twin_keys=self.misses.twin_keys,
+            twin_keys=self.finder.twin_keys(),
             cascaded=timer.cascaded,
             wakeups=self.alarm.wakeups,
             purges=purging.purges,
@@ -128,16 +125,13 @@ class SyncPurgatory:
     """
 
     # Without a __dict__ to search first, Python 3.13 calls the entry points faster: a check by a fifth.
-    __slots__ = ("_by_key", "_checks", "_misses", "_parking", "_parts", "_until_examined")
+    __slots__ = ("_by_key", "_checks", "_parking", "_parts")
 
     def __init__(self, parts: Parts) -> None:
         self._parts: Final = parts
         self._by_key: Final = parts.watchers.by_key
         self._checks: Final = parts.checks
-        self._misses: Final = parts.misses
         self._parking: Final = parts.parking
-        #: Checks of unwatched keys until the next one to be examined.
-        self._until_examined: i64 = 1
 
     @property
     def name(self) -> str:
@@ -235,9 +229,7 @@ class SyncPurgatory:
             return self._checks.check(key, entry, ALL if limit is None else checked_limit(limit))
         if limit is not None:
             checked_limit(limit)
-        self._until_examined -= 1
-        if self._until_examined <= 0:
-            self._until_examined = self._misses.examine(key)
+        self._checks.miss(key)
         return 0
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:

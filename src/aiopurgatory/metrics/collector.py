@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from ..bus import Bus, LocalBus
+from ..bus import Bus
 from ..purgatory import Purgatory
 from ..statistics import Statistics
 from .families import (
@@ -98,7 +98,7 @@ class Metrics(HistogramObserver):
         super().__init__(self._new_kind)
         self._kinds: set[str] = set()
         self._retired: dict[str, tuple[Statistics, list[KindHistograms]]] = {}
-        self._buses: dict[Bus | LocalBus, None] = {}
+        self._buses: dict[Bus, None] = {}
         self._logs: dict[Log, None] = {}
         self._pollings: dict[Polling, None] = {}
         #: The counts of closed LongPollings: by family, the sum, and by LongPolling, since it may open again.

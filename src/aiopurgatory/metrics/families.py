@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
-from ..bus import Bus, BusStatistics, LocalBus
+from ..bus import Bus, BusStatistics
 from ..purgatory import Purgatory
 from ..statistics import Statistics
 from .histograms import OUTCOMES, Histogram
@@ -60,7 +60,7 @@ class Log(Protocol):
 
 
 #: The objects with metrics, and their snapshots.
-Subject = Purgatory | Bus | LocalBus | Polling | Log
+Subject = Purgatory | Bus | Polling | Log
 Snapshot = Statistics | BusStatistics | PollStatistics | LogFigures
 
 
@@ -222,7 +222,7 @@ def families_of(what: object) -> tuple[Family, ...]:
     """The metrics of this object."""
     if isinstance(what, Purgatory):
         return PURGATORY
-    if isinstance(what, Bus | LocalBus):
+    if isinstance(what, Bus):
         return BUS
     # Not by isinstance(): aiopurgatory.web and aiopurgatory.streams would have to be imported for that.
     statistics = getattr(what, "statistics", None)

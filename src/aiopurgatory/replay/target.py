@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import warnings
 from collections.abc import Callable
 from itertools import chain
 from math import inf
 from sys import getsizeof
 
-from aiopurgatory.core.kit import NS, Parts, SyncPurgatory, listed, number_of
+from aiopurgatory.core.kit import NS, Finder, Parts, SyncPurgatory, listed, number_of
 
 from .settings import Setting
 
@@ -80,8 +79,7 @@ class ReplayTarget:
             None,
             inf,
             (),
-            warnings.warn,
-            bool,
+            Finder(),
         )
         self.watch = SyncPurgatory(self._parts).watch
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ..bus import Bus, Target
+from ..bus import Target
 from ..bus.engine import Hear, Lost
+from ..bus.server import ServerBus
 from ..core.kit import Observer
 
 
@@ -46,7 +47,7 @@ class MemoryServer:
                 link.deliver(message)
 
 
-class MemoryBus(Bus):
+class MemoryBus(ServerBus):
     """A Bus that reaches the other MemoryBuses of the same *server*, in the same event loop.
 
         server = MemoryServer()

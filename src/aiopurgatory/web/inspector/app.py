@@ -38,7 +38,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...bus import Bus, LocalBus
+from ...bus import Bus
 from ...clock import running_loop
 from ...purgatory import Purgatory
 from ...streams import EventLog
@@ -101,7 +101,7 @@ class Inspector:
         self,
         purgatories: Iterable[Purgatory | LongPolling[Any] | EventLog],
         *,
-        buses: Iterable[Bus | LocalBus] = (),
+        buses: Iterable[Bus] = (),
         show_keys: bool = False,
         allowed_hosts: Iterable[str] = Hosts.LOOPBACK,
     ) -> None:
@@ -112,7 +112,7 @@ class Inspector:
         if not shown:
             raise ValueError("purgatories must name at least one purgatory, got none")
         for bus in beside:
-            if not isinstance(bus, Bus | LocalBus):
+            if not isinstance(bus, Bus):
                 raise TypeError(f"buses must be instances of Bus, got {bus!r}")
         self._hosts = Hosts(allowed_hosts)
         self._names = Names(show_keys)

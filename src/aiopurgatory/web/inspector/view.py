@@ -14,7 +14,7 @@ from dataclasses import asdict
 from math import inf
 from typing import Any, Final
 
-from ...bus import Bus, LocalBus
+from ...bus import Bus
 from ...clock import running_loop
 from ...core.kit import loop_of
 from ...purgatory import Purgatory
@@ -40,9 +40,7 @@ class View:
     It follows the purgatory through closing and starting again, in this event loop or the next.
     """
 
-    def __init__(
-        self, shown: Purgatory | LongPolling[Any] | EventLog, buses: Sequence[Bus | LocalBus], names: Names
-    ) -> None:
+    def __init__(self, shown: Purgatory | LongPolling[Any] | EventLog, buses: Sequence[Bus], names: Names) -> None:
         self.polling = shown if isinstance(shown, LongPolling) else None
         self.log = shown if isinstance(shown, EventLog) else None
         self.purgatory = shown if isinstance(shown, Purgatory) else shown.purgatory

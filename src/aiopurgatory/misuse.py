@@ -1,6 +1,6 @@
-"""Misses: checks that no operation waits for, and operations that no check came for.
+"""Mistakes that nothing else would show: checks that no operation waits for, operations that no check came for.
 
-Most are normal. Some are a mistake that nothing else would show.
+Most of these misses are normal. Some are due to a key of the wrong type, a wrong thread, or a purgatory not started.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Hashable
 from typing import Any, Final, final
 
-from ..arguments import described
-from .loop import Loop
-from .operation import Operation
-from .watchers import Watchers, oldest
+from .arguments import described
+from .core.kit import keys_of
+from .core.loop import Loop
+from .core.observer import Finder
+from .core.operation import Operation
+from .core.watchers import Watchers, oldest
 
 #: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
 FIRST: Final = 1_000
 EVERY: Final = 512
 #: The same while nothing waits: then there is little to examine.
-EVERY_IDLE: Final = 64
+EVERY_IDLE: Final = 256
 #: The most warnings of a purgatory. The first text of a key is part of its shape, and may be anything.
 MAX_WARNINGS: Final = 20
 #: Longer keys, and tuples of more items, are not examined: that would take too long.
@@ -30,8 +32,8 @@ MAX_PARSED: Final = 36
 
 
 @final
-class Misses:
-    """Finds the mistakes behind misses: a key of the wrong type, a call from a wrong thread, or before the start.
+class Misuse(Finder):
+    """Finds the mistakes, and logs each kind once.
 
     The first misses are all examined, later ones at random distances, so that no rhythm of the keys hides one. In
     asyncio's debug mode, all are, and a key that is never checked is reported, too.
@@ -42,10 +44,12 @@ class Misses:
     """
 
     __slots__ = (
+        "_examined",
         "_idle",
         "_is_debug",
         "_loop",
         "_random",
+        "_twins",
         "_warn",
         "_warned",
         "_warned_of_checks",
@@ -53,20 +57,17 @@ class Misses:
         "_warned_of_thread",
         "_warned_of_trigger",
         "_watchers",
-        "examined",
-        "twin_keys",
     )
 
-    def __init__(
-        self, loop: Loop, watchers: Watchers, warn: Callable[[str], object], is_debug: Callable[[], bool]
-    ) -> None:
-        self._loop: Final = loop
-        self._watchers: Final = watchers
+    def __init__(self, warn: Callable[[str], object], is_debug: Callable[[], bool]) -> None:
+        super().__init__()
+        self._loop: Loop
+        self._watchers: Watchers
         self._warn: Final = warn
         self._is_debug: Final = is_debug
         #: Misses examined while something waited, and those of them that had a twin.
-        self.examined = 0
-        self.twin_keys = 0
+        self._examined = 0
+        self._twins = 0
         self._idle = 0
         self._random = 1
         self._warned: set[Any] = set()
@@ -75,11 +76,11 @@ class Misses:
         self._warned_of_thread = False
         self._warned_of_trigger: set[Any] = set()
 
-    def examine(self, key: Hashable) -> int:
-        """Look for a mistake behind the check of *key*, which nothing watches. Never raises.
+    def attach(self, loop: Loop, watchers: Watchers) -> None:
+        self._loop, self._watchers = loop, watchers
 
-        Returns: which miss from now on is to be examined next. A caller that counts them spares most calls.
-        """
+    def unwatched(self, key: Hashable) -> int:
+        """Look for a mistake behind the check of *key*, which nothing watches."""
         try:
             if self._loop.is_left:
                 self._idle += 1
@@ -94,7 +95,7 @@ class Misses:
                     "use notify_threadsafe(key)"
                 )
             if self._watchers.by_key:
-                self.examined += 1
+                self._examined += 1
                 self._examine_key(key)
             else:
                 self._idle += 1
@@ -102,11 +103,11 @@ class Misses:
             pass  # of the key's own methods: they must not break a check
         return self._distance()
 
-    def missed_trigger(self, op: Operation) -> None:
+    def missed(self, op: Operation) -> None:
         """Warn that the keys of *op* are never checked, in asyncio's debug mode; once per kind of key."""
         if not self._loop.debug:
             return
-        key = op._op_keys[0]
+        key = keys_of(op)[0]
         kind = kind_of(key)
         if kind not in self._warned_of_trigger:
             self._warned_of_trigger.add(kind)
@@ -115,8 +116,11 @@ class Misses:
                 f"checked; call check_and_complete({described(key)}) when the state behind it changes"
             )
 
-    def endless_checks(self, key: Hashable, entry: object) -> None:
-        """Warn, once, that checks without effect lead to each other. The newest was of *key*, with *entry*."""
+    def twin_keys(self) -> int:
+        return self._twins
+
+    def endless(self, key: Hashable, entry: object) -> None:
+        """Warn, once, that checks without effect lead to each other."""
         ops = oldest(entry, 1)
         if self._warned_of_checks or not ops:
             return
@@ -133,7 +137,7 @@ class Misses:
             return 1
         if not self._watchers.by_key:
             return 1 if self._idle <= FIRST else EVERY_IDLE
-        if self.examined < FIRST:
+        if self._examined < FIRST:
             return 1
         self._random = (self._random * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         return 1 + (self._random >> 16) % (2 * EVERY)
@@ -150,7 +154,7 @@ class Misses:
         by_key = self._watchers.by_key
         for twin in twins_of(key):
             if twin in by_key:
-                self.twin_keys += 1
+                self._twins += 1
                 self._warn_of(
                     (kind_of(key), kind_of(twin)),
                     f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
@@ -159,7 +163,7 @@ class Misses:
                 )
                 return
         if isinstance(key, tuple) and self._is_watched_in_parts(key):
-            self.twin_keys += 1
+            self._twins += 1
             self._warn_of(
                 (kind_of(key), None),
                 f"purgatory {self._loop.name!r}: the key {shown(key)} was checked and nothing waits for it, but "
@@ -172,7 +176,7 @@ class Misses:
         if len(key) < 2:
             return False
         first = oldest(self._watchers.by_key.get(key[0]), 1)
-        return bool(first) and first[0]._op_keys == key
+        return bool(first) and keys_of(first[0]) == key
 
     def _warn_of(self, shape: Any, text: str) -> None:
         if shape not in self._warned and len(self._warned) < MAX_WARNINGS:
