@@ -11,22 +11,20 @@ import asyncio
 import gc
 import json
 import os
-import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 from statistics import median
 from time import process_time
 from typing import Any
 
-import aiopurgatory
+from buses.member import FORM, calm_the_collector, loop_factory
+from rounds import child
+from tables.machine import machine, versions
+
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.operations import Thresholds
 
 TIMEOUT = 30.0
-FORM = "compiled" if aiopurgatory.COMPILED else "interpreted"
 
 
 class KeyedWatermark:
@@ -103,11 +101,9 @@ async def advance_past_tasks(watermark: Any, waiters: int) -> None:
 
 def measure(args: argparse.Namespace, waiters: int, repeats: int) -> dict[str, Any]:
     """Run one process per round, so that none inherits a heap or the collector's thresholds."""
-    child = [sys.executable, __file__, "--way", args.way, "--loop", args.loop, "--gc", args.gc]
-    child += ["--awaited"] * args.awaited + ["--one", str(waiters), str(repeats)]
-    seconds = [
-        float(subprocess.run(child, capture_output=True, text=True, check=True).stdout) for _ in range(args.rounds)
-    ]
+    command = [__file__, "--way", args.way, "--loop", args.loop, "--gc", args.gc]
+    command += ["--awaited"] * args.awaited + ["--one", str(waiters), str(repeats)]
+    seconds = [child(command) for _ in range(args.rounds)]
     each = [value / (waiters * repeats) * 1e6 for value in seconds]
     line = {"way": args.way, "awaited": args.awaited, "gc": args.gc, "waiters": waiters, "repeats": repeats}
     line |= {"cpu_us_each": median(each), "least_us": min(each), "most_us": max(each), "rounds": args.rounds}
@@ -116,16 +112,11 @@ def measure(args: argparse.Namespace, waiters: int, repeats: int) -> dict[str, A
 
 
 def one(args: argparse.Namespace) -> None:
-    loop = asyncio.new_event_loop()
-    if args.loop == "uvloop":
-        import uvloop
-
-        loop = uvloop.new_event_loop()
+    loop = loop_factory(args.loop)()
     if args.gc == "off":
         gc.disable()
     elif args.gc == "raised":
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
+        calm_the_collector()
     waiters, repeats = args.one
     print(loop.run_until_complete(play(args.way, waiters, repeats, args.awaited)), flush=True)
     os._exit(0)
@@ -140,10 +131,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument(
-        "--gc",
-        choices=["default", "raised", "off"],
-        default="default",
-        help="garbage collector; raised: as the README advises",
+        "--gc", choices=["default", "raised", "off"], default="default", help="raised: as the README says"
     )
     parser.add_argument("--one", nargs=2, type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -152,13 +140,8 @@ def main() -> None:
         return
     few = measure(args, args.few, args.many // args.few)
     many = measure(args, args.many, 1)
-    versions = {"Python": platform.python_version(), "aiopurgatory": aiopurgatory.__version__}
-    if args.loop == "uvloop":
-        versions["uvloop"] = version("uvloop")
-    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    print(
-        json.dumps({"ratio": many["cpu_us_each"] / few["cpu_us_each"], "form": FORM, **machine, "versions": versions})
-    )
+    found = {**machine(), "versions": versions(["aiopurgatory", "uvloop"]), "form": FORM}
+    print(json.dumps({"ratio": many["cpu_us_each"] / few["cpu_us_each"], **found}))
 
 
 if __name__ == "__main__":

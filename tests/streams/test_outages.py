@@ -19,6 +19,7 @@ from aiopurgatory.streams import (
     GoneError,
     NotFoundError,
     Page,
+    Run,
     StoreDownError,
     StoreError,
     TopicExistsError,
@@ -589,13 +590,21 @@ async def test_living_run_survives_any_outage(world: World) -> None:
     assert await listener == ["a", "b", "done"]
 
 
+async def begun(world: World) -> tuple[Run, Callable[[], object]]:
+    """Begin a run of another log. Returns: it, and a function that kills all of its tasks, as a crash does."""
+    before = asyncio.all_tasks()
+    run = await world.another().run("x", lease=LEASE).__aenter__()
+    tasks = asyncio.all_tasks() - before
+    assert tasks
+    return run, lambda: [task.cancel() for task in tasks]
+
+
 @in_virtual_time()
 async def test_dead_run_is_abandoned_after_the_lease_and_a_third(world: World) -> None:
-    run = await world.another().run("x", lease=LEASE).__aenter__()
+    run, kill = await begun(world)
     await run.append("a")
     began, listener = world.now(), world.listen()
-    assert run._renewing is not None
-    run._renewing.cancel()
+    kill()
     assert await listener == ["a", "abandoned"]
     assert LEASE * 4 / 3 <= world.now() - began + 0.1 < LEASE * 1.5
     assert world.log.statistics().abandoned == 1
@@ -604,11 +613,10 @@ async def test_dead_run_is_abandoned_after_the_lease_and_a_third(world: World) -
 @in_virtual_time()
 async def test_dead_run_is_abandoned_once_by_many_readers(world: World) -> None:
     logs = [world.another() for _ in range(5)]
-    run = await world.another().run("x", lease=LEASE).__aenter__()
+    _, kill = await begun(world)
     listeners = [world.listen(log=log) for log in logs]
     await asyncio.sleep(LEASE)
-    assert run._renewing is not None
-    run._renewing.cancel()
+    kill()
     assert [await listener for listener in listeners] == [["abandoned"]] * 5
     assert sum(log.statistics().abandoned for log in logs) == 1
 
@@ -808,11 +816,14 @@ async def test_last_try_of_a_job_ends_it(world: World) -> None:
 def test_run_ended_by_another_stops_renewing() -> None:
     @in_virtual_time()
     async def test(world: World) -> None:
+        before = asyncio.all_tasks()
         async with world.log.run("x", lease=LEASE) as run:
+            tasks = asyncio.all_tasks() - before
+            await asyncio.sleep(LEASE)
+            assert not any(task.done() for task in tasks)
             await world.another().end("x", "stopped")
             await asyncio.sleep(LEASE)
-            assert run._renewing is not None
-            assert run._renewing.done()
+            assert any(task.done() for task in tasks)
             with pytest.raises(EndedError):
                 await run.append("a")
 
