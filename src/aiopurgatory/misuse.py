@@ -19,7 +19,7 @@ from .core.watchers import Watchers, oldest
 
 #: Misses that are all examined, while something waits; after them, one in EVERY is, on average.
 FIRST: Final = 1_000
-EVERY: Final = 512
+EVERY: Final = 4096
 #: The same while nothing waits: then there is little to examine.
 EVERY_IDLE: Final = 256
 #: The most warnings of a purgatory. The first text of a key is part of its shape, and may be anything.
