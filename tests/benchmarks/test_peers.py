@@ -117,12 +117,14 @@ async def test_check_leaves_who_is_not_ready(name: str) -> None:
     peer = PEERS[name]()
     await peer.start()
     now = monotonic()
-    peer.request(("a", "b"), 0.05, now + 0.05, now + 60.0, b"")
+    peer.request(("a", "b"), 0.2, now + 0.2, now + 60.0, b"")
     await asyncio.sleep(0.01)
     peer.check("a")
     await asyncio.sleep(0.01)
     assert (peer.tally.completed, peer.pending()) == (0, 1)
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(10):
+        while peer.pending():
+            await asyncio.sleep(0.01)
     assert (len(peer.tally.lateness), peer.pending()) == (1, 0)
     await peer.stop()
 
