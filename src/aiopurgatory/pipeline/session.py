@@ -1,0 +1,306 @@
+"""Makes every Spark session: local by default, or on a cluster, under spark-submit, on Spark Connect, or on Sail."""
+
+from __future__ import annotations
+
+import argparse
+import locale
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from pyspark.errors import PySparkException
+
+import aiopurgatory
+from aiopurgatory.errors import PurgatoryError
+
+from .failures import plain_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Set in every session, on any engine.
+SQL: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # Over a long CASE of reasons, it takes minutes to plan.
+    "spark.sql.constraintPropagation.enabled": "false",
+    # By default, the last stage of a sum runs on one core.
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
+    "spark.sql.parquet.compression.codec": "lz4_raw",
+    "spark.sql.pyspark.jvmStacktrace.enabled": "true",
+}
+_HERE: Final = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+#: Seconds to wait for a connection to a master.
+_PATIENCE: Final = 5.0
+_CONNECT_PORT: Final = 15002
+# Of a call of a Connect server, within 17 s. By default it is ten minutes, but a server that died has lost the session.
+_RETRIES: Final = 5
+#: A local journal of more bytes than this is worth Java's second compiler.
+_LARGE: Final = 100_000_000
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command line that concern Spark."""
+    spark = parser.add_argument_group("Spark (ignored under spark-submit, which has options of its own)")
+    about = "Spark's master, as spark://HOST:7077, sc://HOST for Spark Connect, or sail (default: all cores here)"
+    spark.add_argument("--master", default="local[*]", help=about)
+    spark.add_argument("--memory", default="1g", help="heap of the driver's JVM (default: 1g)")
+    about = "a setting of Spark, as spark.jars.packages=org.apache.hadoop:hadoop-aws:3.4.2; may be repeated"
+    spark.add_argument("--conf", action="append", type=_setting, default=[], metavar="NAME=VALUE", help=about)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"a setting must be NAME=VALUE, got {text!r}")
+    return name, value
+
+
+def session_of(args: argparse.Namespace, *folders: str) -> AbstractContextManager[SparkSession]:
+    """Return session() with the options of the command line. It reads *folders*."""
+    return session(args.master, memory=args.memory, settings=dict(args.conf), large=any(map(_is_large, folders)))
+
+
+def _is_large(folder: str) -> bool:
+    """Estimate the size of a folder on this machine. It only chooses the compiler: what cannot be seen is small."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                size += os.stat(os.path.join(place, name)).st_size
+        if size > _LARGE:
+            return True
+    return False
+
+
+@contextmanager
+def session(
+    master: str = "local[*]",
+    *,
+    memory: str = "1g",
+    settings: Mapping[str, str] | None = None,
+    large: bool = False,
+) -> Iterator[SparkSession]:
+    """Make a Spark session for the block, or use the existing one, as under ``spark-submit``. Its times are in UTC.
+
+    A local session does not depend on the variables and files with which a shell configures another Spark. A process
+    has one JVM: later local sessions share the memory of the first. A signal to stop ends the JVM at once.
+
+    Args:
+        master: Spark's master, ``sc://HOST`` for Spark Connect, or ``sail`` (default: all cores of this machine).
+        memory: heap of the driver's JVM, in Java's notation (default: 1g).
+        settings: further settings of Spark (default: none).
+        large: let Java compile twice, which pays from about 10 million rows (default: no).
+
+    Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached. JobFailedError: a
+        job in the block failed.
+    """
+    with plain_errors():
+        if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
+            made = _made(settings)
+        elif master == "sail":
+            made = _on_sail(settings)
+        elif master.startswith("sc://"):
+            made = _connected(master, settings)
+        else:
+            made = _launched(master, memory, large, settings)
+        with made as spark:
+            yield spark
+
+
+@contextmanager
+def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
+    """Start a JVM here, for a local master or a cluster."""
+    from . import java
+
+    _require_master(master)
+    local = master.startswith("local")
+    known = {
+        "spark.master": master,
+        "spark.app.name": "aiopurgatory",
+        "spark.local.dir": str(java.scratch()),
+        "spark.sql.warehouse.dir": str(java.scratch() / "warehouse"),
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+    }
+    known |= (_HERE if local else {}) | SQL | dict(settings or {})
+    options = [f"-Xmx{memory}", *(() if large else java.SMALL)]
+    with _environment(_for_java(local)):
+        jvm = java.start(known, options, os.environ)
+        with _ended_by_signals(jvm.process) as watch:
+            os.environ |= {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
+            with _made({}, known=known, send=not local) as spark:
+                watch()  # Spark has installed a handler of its own, which calls Java in the middle of another call
+                yield spark
+
+
+@contextmanager
+def _made(
+    settings: Mapping[str, str] | None, *, known: Mapping[str, str] = SQL, send: bool = True
+) -> Iterator[SparkSession]:
+    """Make the session on a JVM that runs: spark-submit's, or ours."""
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("py4j").addHandler(logging.NullHandler())  # or it prints a traceback when a call is interrupted
+    spark = SparkSession.builder.config(map=dict(known) | dict(settings or {})).getOrCreate()
+    with _stopped(spark):
+        if send:
+            _send_package(spark)
+        yield spark
+
+
+@contextmanager
+def _connected(server: str, settings: Mapping[str, str] | None, *, send: bool = True) -> Iterator[SparkSession]:
+    """Make a session on a Spark Connect server."""
+    _require_master(server)
+    try:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession as Session
+    except ImportError as error:
+        raise PurgatoryError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from None
+    # Functions of pyspark.sql ask this variable for which kind of session they are.
+    with _environment(_without_spark() | {"SPARK_CONNECT_MODE_ENABLED": "1"}):
+        spark = cast("SparkSession", Session.builder.remote(server).create())
+        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # an error says it
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+        with _stopped(spark):
+            for name, value in (SQL | dict(settings or {})).items():
+                with suppress(PySparkException):  # of another engine, or fixed by the server
+                    spark.conf.set(name, value)
+            if send:
+                _send_package(spark)
+            yield spark
+
+
+@contextmanager
+def _on_sail(settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
+    """Make a session on Sail, an engine in this process that speaks Spark Connect."""
+    try:
+        from pysail.spark import SparkConnectServer
+    except ImportError as error:
+        raise PurgatoryError(f'Sail needs more packages: pip install "aiopurgatory[sail]" ({error})') from None
+    server = SparkConnectServer(ip="127.0.0.1", port=0)
+    server.start(background=True)
+    try:
+        with _connected(f"sc://127.0.0.1:{server.listening_address[1]}", settings, send=False) as spark:
+            yield spark
+    finally:
+        server.stop()
+
+
+def _require_master(master: str) -> None:
+    """Raises: PurgatoryError: none of the addresses of *master* can be reached. Spark tries for minutes."""
+    if not master.startswith(("spark://", "sc://")):
+        return
+    why: Exception | None = None
+    for each in master.partition("://")[2].partition("/")[0].split(","):
+        host, colon, port = each.rpartition(":")
+        try:
+            address = host if colon else each, int(port if colon else _CONNECT_PORT)
+            socket.create_connection(address, timeout=_PATIENCE).close()
+        except (OSError, ValueError) as error:
+            why = error
+        else:
+            return
+    raise PurgatoryError(f"master {master} cannot be reached: {why}")
+
+
+def _send_package(spark: SparkSession) -> None:
+    """Give this library to the session's workers: they may have none, or another version."""
+    home = Path(aiopurgatory.__file__).parents[1]
+    with tempfile.TemporaryDirectory() as folder:
+        package = str(home)
+        if home.is_dir():  # else it is the archive that spark-submit got
+            package = shutil.make_archive(f"{folder}/aiopurgatory", "zip", home, "aiopurgatory")
+        spark.addArtifacts(package, pyfile=True)
+
+
+@contextmanager
+def _stopped(spark: SparkSession) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception), warnings.catch_warnings():  # the first error counts, and the JVM may be gone
+            warnings.simplefilter("ignore")
+            spark.stop()
+        raise
+    spark.stop()
+
+
+@contextmanager
+def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[Callable[[], None]]:
+    """End the JVM *process* when a signal to stop arrives: a call of Java would go on, and so would all later ones."""
+    received: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        received.append(number)
+        process.kill()
+        raise _reason(number)
+
+    def watch() -> None:
+        for number in stops:
+            signal.signal(number, end)
+
+    main = threading.current_thread() is threading.main_thread()
+    stops = [signal.SIGINT, signal.SIGTERM] if main else []
+    before = {number: signal.getsignal(number) for number in stops}
+    watch()
+    try:
+        yield watch
+    except BaseException:
+        if received:  # what failed since is a consequence
+            raise _reason(received[0]) from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _reason(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def _without_spark() -> dict[str, str]:
+    """The environment without the variables of another Spark."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+
+
+def _for_java(local: bool) -> dict[str, str]:
+    """The environment of a JVM. Its workers run this Python."""
+    found = {"PYSPARK_PYTHON": sys.executable} | (_without_spark() if local else dict(os.environ))
+    if local:
+        found["SPARK_LOCAL_IP"] = "127.0.0.1"  # the name of this machine may not resolve
+    if locale.getencoding().lower() != "utf-8":  # else Java only knows ASCII in file names
+        found["LC_ALL"] = "C.UTF-8"
+    return found
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Replace the environment for the block: PySpark reads it at many places, and passes it on."""
+    before = dict(os.environ)
+    _replace(wanted)
+    try:
+        yield
+    finally:
+        _replace(before)
+
+
+def _replace(environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
