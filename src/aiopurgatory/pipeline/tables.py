@@ -1,0 +1,121 @@
+"""The tables of the pipeline: their names, columns, and units.
+
+**The journal**, as Spark reads it: JOURNAL. Whole numbers are 64 bits wide, so that files with narrower ones are read.
+
+**Sums** (SUMS) hold no row of the journal, but sums over its good rows. Those of two batches add up to those of both
+(sums.total). Every count is a sum of ``weight``: a sampled row stands for many operations.
+
+| table     | one row per                                                     | its counts                          |
+| --------- | --------------------------------------------------------------- | ----------------------------------- |
+| activity  | minute, KEYS, outcome, missed_trigger, waited, lateness         | operations, squares, logs           |
+| daily     | date, and the same                                              | the same                            |
+| hours     | hour, KEYS, timeout, key_count                                  | operations, squares, total, spans   |
+| waiting   | date, second, KEYS                                              | change                              |
+| ends      | second, KEYS, outcome (only of batches of less than an hour)    | operations                          |
+| keys      | purgatory, key_hash                                             | operations, watched                 |
+| names     | purgatory, key_hash (only if the journal keeps keys)            | key, one of its names               |
+| snapshots | row of the journal's statistics                                 |                                     |
+| seen      | instance, word                                                  | bits                                |
+| files     | file of the journal that was read                               | rows_in, bad, duplicates            |
+| touched   | date whose tables the batch changes                             |                                     |
+
+``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
+``lateness`` are numbers of buckets: bucket b holds microseconds over GROWTH ** (b - 1) up to GROWTH ** b, bucket -1
+holds 0. ``squares`` sums weight ** 2, ``logs`` sums weight * ln(microseconds waited, at least 1), ``total`` sums
+weight * microseconds of the timeout. ``timeout`` is a bin: floor(ln(microseconds + 1) * BINS); null without a timeout.
+``key_count`` is at most MOST_KEYS. ``first_us`` and ``last_us`` are the first and the last end in that hour,
+in microseconds since 1970. ``change`` is the change in the number of waiting operations that a whole second sees first. An
+operation that waits over midnight leaves the day before and enters the next, so the changes of each date sum to 0.
+``watched`` sums weight * key_count. A word is ``sequence div 64``; its bits tell which of its 64 numbers have been
+counted. A file of the same path, length and ``modified`` is read once; ``problem`` says why its rows are not counted.
+
+**Tables of the report** (REPORT) are for people, the page, and other tools. ``covered_s`` is how many seconds of the
+minute or day the purgatory's journal covers. Percentiles are within 2 %, null where nothing ended. ``pending`` is the
+number of waiting operations. ``change`` is (now - before) / the larger of both, from -1 (gone) to 1 (new). ``lost``
+counts rows that are in no sum, by their reason; ``minute`` is null where it is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from aiopurgatory import Outcome
+from aiopurgatory.journal import schema
+
+SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
+KEYS: Final = ("purgatory", "kind")
+#: The largest relative error of a percentile, and the factor between two buckets that follows from it.
+#: Source: DDSketch (Masson, Rim, Lee, VLDB 2019).
+ERROR: Final = 0.02
+GROWTH: Final = (1 + ERROR) / (1 - ERROR)
+#: Bins of timeouts, per factor of e.
+BINS: Final = 64
+#: An operation with more keys counts as one with this many.
+MOST_KEYS: Final = 64
+#: The name of all purgatories and kinds of a day beyond the busiest MOST_SERIES.
+OTHERS: Final = "(others)"
+MOST_SERIES: Final = 8_191
+
+ARROW: Final = {"operations": schema.OPERATIONS, "statistics": schema.STATISTICS}
+_TYPES: Final = {pa.string(): T.StringType(), pa.bool_(): T.BooleanType(), pa.float64(): T.DoubleType()}
+
+
+def _as_read(table: pa.Schema) -> T.StructType:
+    types = [
+        T.TimestampType() if pa.types.is_timestamp(each.type) else _TYPES.get(each.type, T.LongType()) for each in table
+    ]
+    fields = [T.StructField(each.name, kind) for each, kind in zip(table, types, strict=True)]
+    # Folders are strings: one that is no date must break a rule, not the query.
+    return T.StructType([*fields, T.StructField("date", T.StringType()), T.StructField("hour", T.StringType())])
+
+
+JOURNAL: Final = {name: _as_read(table) for name, table in ARROW.items()}
+
+_BY: Final = "purgatory STRING, kind STRING"
+_HISTOGRAM: Final = (
+    f"{_BY}, outcome STRING, missed_trigger BOOLEAN, waited SMALLINT, lateness SMALLINT, "
+    "operations DOUBLE, squares DOUBLE, logs DOUBLE"
+)
+SUMS: Final = {
+    "activity": f"minute INT, {_HISTOGRAM}",
+    "daily": f"date DATE, {_HISTOGRAM}",
+    "hours": f"hour INT, {_BY}, timeout INT, key_count INT, operations DOUBLE, squares DOUBLE, total DOUBLE, "
+    "first_us BIGINT, last_us BIGINT",
+    "waiting": f"date DATE, second BIGINT, {_BY}, change DOUBLE",
+    "ends": f"second BIGINT, {_BY}, outcome STRING, operations DOUBLE",
+    "keys": "purgatory STRING, key_hash BIGINT, operations DOUBLE, watched DOUBLE",
+    "names": "purgatory STRING, key_hash BIGINT, key STRING",
+    "snapshots": ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in JOURNAL["statistics"][:-2]),
+    "seen": "instance STRING, word BIGINT, bits BIGINT",
+    "files": "table STRING, path STRING, length BIGINT, modified TIMESTAMP, problem STRING, "
+    "rows_in BIGINT, bad BIGINT, duplicates BIGINT",
+    "touched": "date DATE",
+}
+
+_SHARES: Final = ", ".join(f"{name}_share DOUBLE" for name in OUTCOMES)
+_MEASURES: Final = (
+    "covered_s DOUBLE, operations DOUBLE, " + ", ".join(f"{name} DOUBLE" for name in OUTCOMES) + ", "
+    f"missed_triggers DOUBLE, {_SHARES}, "
+    "waited_p50_us DOUBLE, waited_p90_us DOUBLE, waited_p99_us DOUBLE, waited_p999_us DOUBLE, "
+    "lateness_p50_us DOUBLE, lateness_p99_us DOUBLE, lateness_max_us DOUBLE, pending_mean DOUBLE, pending_peak DOUBLE"
+)
+#: Counters of the journal's statistics whose growth is the work of a purgatory.
+WORK: Final = ("checks", "checks_without_effect", "purges", "purged", "cascaded", "wakeups", "undelivered", "refused")
+REPORT: Final = {
+    "minutes": f"date DATE, {_BY}, minute TIMESTAMP, {_MEASURES}",
+    "days": f"date DATE, {_BY}, {_MEASURES}",
+    "changes": f"date DATE, {_BY}, measure STRING, before DOUBLE, now DOUBLE, change DOUBLE",
+    "hot_keys": "purgatory STRING, place INT, key_hash BIGINT, key STRING, operations DOUBLE, share DOUBLE, "
+    "keys_each DOUBLE",
+    "work": "purgatory STRING, minute TIMESTAMP, " + ", ".join(f"{name} BIGINT" for name in WORK),
+    "lost": "date DATE, minute TIMESTAMP, what STRING, rows BIGINT",
+    "settings": "purgatory STRING, instances BIGINT, tick_s DOUBLE, wheel_size BIGINT, purge_interval BIGINT",
+    "seconds": f"date DATE, {_BY}, second TIMESTAMP, " + ", ".join(f"{name} DOUBLE" for name in OUTCOMES) + ", pending DOUBLE",
+}
