@@ -1,4 +1,4 @@
-"""Simulations -> the settings to use, and the cost of each alternative, in OUT/advice.md.
+"""Simulations -> the settings to use, and the cost of each alternative, in advice.md.
 
 The advice is the setting with the least CPU time of those that expire operations on time, or the defaults, if nobody
 would notice the gain: less than 1 % of a core at the load of the trace, and less than 10 MB. A setting that changes the
@@ -11,21 +11,23 @@ Lateness is the rounding of timeouts up to the tick, on an idle machine. A busy 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
+from . import documents
+from .model import Workload, read_model
 from .page.wording import Markup, duration, share, text
 from .page.wording import table as table_of
-from .spark.folders import write_bytes
-from .workload import simulations
-from .workload.model import Workload, read_model
+from .session import session_of
+from .simulate import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: ns of CPU time per step, compiled. For Kafka's two workloads at 100,000 requests per second they agree with
 #: benchmarks/RESULTS.md, less the share of the driver, to about a fifth.
@@ -45,6 +47,7 @@ NEAR: Final = 1.03
 #: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
 #: probability of 95 %, as 0.99 ** 300 = 0.05.
 ENOUGH_EXPIRED: Final = 300
+_WORDS: Final = {"tick_ms": "tick", "wheel_size": "wheel size", "purge_interval": "purge interval"}
 
 
 class AdviceError(PurgatoryError):
@@ -53,82 +56,101 @@ class AdviceError(PurgatoryError):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("simulations", help="folder written by simulate")
-    parser.add_argument("out", help="folder for the advice")
-    about = "99 %% of expirations must be at most this late (default: 20)"
-    parser.add_argument("--max-lateness-ms", type=float, default=20.0, metavar="MS", help=about)
+    parser.add_argument("out", help="folder in which simulate has written")
+    limit(parser)
     about = "model.json, written by fit: the advice then says what was recorded"
     parser.add_argument("--model", type=Path, metavar="FILE", help=about)
+    documents.argument(parser, documents.ADVICE)
+
+
+def limit(parser: argparse.ArgumentParser) -> None:
+    about = "99 %% of expirations must be at most this late (default: 20)"
+    parser.add_argument("--max-lateness-ms", type=float, default=20.0, metavar="MS", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the advice, and print it. Raises: AdviceError, SimulationsError: no advice can be given."""
+    """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
     workloads = read_model(args.model) if args.model else []
-    found = simulations.read(args.simulations)
-    advice = advise(found, args.max_lateness_ms, workloads=workloads).markdown()
-    write_bytes(f"{args.out}/advice.md", advice.encode())
+    with session_of(args) as spark:
+        advice = advise(simulated(spark, args.out), args.max_lateness_ms, workloads=workloads).markdown()
+    documents.write(documents.folder(args.documents, args.out) / documents.ADVICE, advice)
     print(advice)
 
 
+def simulated(spark: SparkSession, out: str) -> list[dict[str, Any]]:
+    """Return the rows of the simulations in *out*, one per setting."""
+    return spark.read.schema(SCHEMA).parquet(f"{out}/simulations").toArrow().to_pylist()
+
+
 def advise(
-    table: pa.Table, max_lateness_ms: float = 20.0, fewest: int = 1_000, *, workloads: Sequence[Workload] = ()
+    simulations: Sequence[Mapping[str, Any]],
+    max_lateness_ms: float = 20.0,
+    fewest: int = 1_000,
+    *,
+    workloads: Sequence[Workload] = (),
 ) -> Advice:
     """Choose the settings to use.
 
     Args:
-        table: as simulations.read() returns it.
+        simulations: rows of simulate.SCHEMA.
         max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
         fewest: give no advice from a trace of fewer operations (default: 1,000).
         workloads: the model that the trace was made from, which knows what was recorded (default: unknown).
 
     Raises: AdviceError: no setting can be chosen; the message has the remedy.
     """
-    options = options_of(table)
+    options = options_of(simulations)
     best = choose(options, max_lateness_ms, fewest)
     ordered = sorted(options, key=lambda each: (each.cpu_seconds, each.name))
     sentences = (*_recorded(workloads), *_sentences(best, options, max_lateness_ms))
-    return Advice(best, sentences, tuple(_cells(best, each) for each in ordered))
+    reason = _reason(best, [each for each in _candidates(options) if each.late_ms <= max_lateness_ms])
+    return Advice(best, reason, sentences, tuple(_cells(best, each) for each in ordered))
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The setting to use, the reasons, and a table with a row per setting: its cells by column, the name first."""
+    """The setting to use, why, more about it, and a table with a row per setting: its cells by column."""
 
     best: Option
+    reason: str
     sentences: tuple[str, ...]
     rows: tuple[dict[str, str], ...]
+
+    @property
+    def headline(self) -> str:
+        """The setting to use and the reason, in one line."""
+        return f"{self._use} `{self.call}`: {self.reason}."
 
     @property
     def call(self) -> str:
         """The setting to use, as code."""
         setting = self.best.setting
-        if self.best.is_default:
-            return "Purgatory()"
         given = f"tick={setting.tick:g}, wheel_size={setting.wheel_size}, purge_interval={setting.purge_interval}"
-        return f"Purgatory({given})"
+        return "Purgatory()" if self.best.is_default else f"Purgatory({given})"
 
     @property
     def _use(self) -> str:
-        return "Keep the defaults:" if self.best.is_default else "Use"
+        return "Keep the defaults," if self.best.is_default else "Use"
 
-    def html(self) -> tuple[Markup, Markup]:
-        """The text, and the table."""
+    def html(self) -> Markup:
         items = "".join(f"<li>{text(sentence)}</li>" for sentence in self.sentences)
-        rows = [
-            (Markup(f"<b>{name}</b>") if name == self.best.name else name, *cells)
-            for name, *cells in map(dict.values, self.rows)
-        ]
-        words = Markup(f"<p>{self._use} <code>{text(self.call)}</code>.</p><ul>{items}</ul>")
-        return words, table_of([*self.rows[0]], rows)
+        use = f"<p><b>{self._use} <code>{text(self.call)}</code>: {text(self.reason)}.</b></p>"
+        return Markup(f"{use}<ul>{items}</ul>")
+
+    def html_table(self) -> Markup:
+        return table_of([*self.rows[0]], self._marked(lambda name: Markup(f"<b>{text(name)}</b>")))
 
     def markdown(self) -> str:
         items = "\n".join(f"- {sentence}" for sentence in self.sentences)
-        rows = [
-            (f"**{name}**" if name == self.best.name else name, *cells) for name, *cells in map(dict.values, self.rows)
-        ]
-        lines = [self.rows[0], ["---"] * len(self.rows[0]), *rows]
+        lines = [self.rows[0], ["---"] * len(self.rows[0]), *self._marked(lambda name: f"**{name}**")]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        return f"# Advice\n\n{self._use} `{self.call}`.\n\n{items}\n\n{table}\n"
+        return f"# Advice\n\n{self.headline}\n\n{items}\n\n{table}\n"
+
+    def _marked(self, mark: Callable[[str], str]) -> list[tuple[str, ...]]:
+        """The cells of the table, with the name of the advised setting marked."""
+        return [
+            (mark(name) if name == self.best.name else name, *cells) for name, *cells in map(dict.values, self.rows)
+        ]
 
 
 @dataclass(frozen=True)
@@ -183,11 +205,15 @@ class Option:
     def is_default(self) -> bool:
         return self.from_defaults() == 0
 
+    @property
+    def cores(self) -> float:
+        """The share of a core that it takes at the load of the trace."""
+        per_second = self.totals["operations"] / max(self.totals["span_us"] / 1e6, 1e-6)
+        return self.cpu_seconds * per_second / 1e6
+
     def saves(self, other: Option) -> bool:
         """Whether anybody would notice that *other* costs more."""
-        per_second = other.totals["operations"] / max(other.totals["span_us"] / 1e6, 1e-6)
-        cores = (other.cpu_seconds - self.cpu_seconds) * per_second / 1e6
-        return cores >= NOTICED_CORES or other.peak_mb - self.peak_mb >= NOTICED_MB
+        return other.cores - self.cores >= NOTICED_CORES or other.peak_mb - self.peak_mb >= NOTICED_MB
 
     def from_defaults(self) -> int:
         """How many settings are not the default."""
@@ -195,18 +221,25 @@ class Option:
         return sum(getattr(default, name) != getattr(own, name) for name in Setting.__dataclass_fields__)
 
 
-def options_of(table: pa.Table) -> list[Option]:
-    """Return the settings. Raises: AdviceError: *table* has a setting that the library refuses."""
+def options_of(simulations: Sequence[Mapping[str, Any]]) -> list[Option]:
+    """Return the settings. Raises: AdviceError: one is refused by the library, or there are none."""
     names = Setting.__dataclass_fields__
+    if not simulations:
+        raise AdviceError("no advice without simulations: generate a trace with rows, and simulate it")
     try:
-        return [Option(Setting(**{name: row.pop(name) for name in names}), row) for row in table.to_pylist()]
+        return [Option(Setting(**{name: row[name] for name in names}), row) for row in simulations]
     except (TypeError, ValueError) as error:
         raise AdviceError(f"{error}: simulate again") from None
 
 
+def _candidates(options: Sequence[Option]) -> list[Option]:
+    """Those of *options* that leave the operations their timeouts."""
+    return [each for each in options if each.setting.timeout_ms is None]
+
+
 def choose(options: Sequence[Option], max_lateness_ms: float, fewest: int) -> Option:
     """The best of *options*. Raises: AdviceError: too few operations, or no setting is on time."""
-    candidates = [each for each in options if each.setting.timeout_ms is None]
+    candidates = _candidates(options)
     if not candidates:
         raise AdviceError("simulations must have a setting with each operation's own timeout, got none")
     seen = min(each.totals["operations"] for each in candidates)
@@ -231,9 +264,32 @@ def choose(options: Sequence[Option], max_lateness_ms: float, fewest: int) -> Op
 # In words
 
 
+def _reason(best: Option, on_time: Sequence[Option]) -> str:
+    """Why *best* is advised: what another setting would save, or what it saves itself."""
+    default = next((each for each in on_time if each.is_default), None)
+    if not best.is_default:
+        if default is None:
+            return "the defaults would be too late"
+        return _saving(default, best, "it saves")
+    least = min(on_time, key=lambda each: each.cpu_seconds)
+    if least.cpu_seconds * NEAR > best.cpu_seconds:
+        return "no other setting takes less CPU time"
+    names = Setting.__dataclass_fields__
+    differing = [name for name in names if getattr(least.setting, name) != getattr(best.setting, name)]
+    what = f"another {_WORDS[differing[0]]}" if len(differing) == 1 else "other settings"
+    return _saving(best, least, f"{what} would save")
+
+
+def _saving(dear: Option, cheap: Option, verb: str) -> str:
+    if dear.cpu_seconds > cheap.cpu_seconds:
+        little = "" if cheap.saves(dear) else ", too little to notice"
+        return f"{verb} {1 - cheap.cpu_seconds / dear.cpu_seconds:.0%} of {share(dear.cores)} of a core{little}"
+    return f"{verb} {_bytes(dear.totals['peak_bytes'] - cheap.totals['peak_bytes'])}"
+
+
 def _sentences(best: Option, options: Sequence[Option], max_lateness_ms: float) -> Iterator[str]:
     yield from _about(best)
-    for name, what in (("tick_ms", "tick"), ("wheel_size", "wheel size"), ("purge_interval", "purge interval")):
+    for name, what in _WORDS.items():
         for other in _differing(best, options, name):
             yield f"Another {what}, {other.name}: {_compared(best, other, max_lateness_ms)}."
     for other in _differing(best, options, "timeout_ms"):
@@ -260,8 +316,8 @@ def _about(best: Option) -> Iterator[str]:
         f"{share(best.expired)} of them expire."
     )
     yield (
-        f"It takes about {best.cpu_seconds:.1f} s of CPU time per million operations and "
-        f"{_number(best.wakeups_per_second)} wake-ups a second. At most {totals['peak_pending']:,} operations are "
+        f"It takes about {best.cpu_seconds:.1f} s of CPU time per million operations, {share(best.cores)} of a core, "
+        f"and {_number(best.wakeups_per_second)} wake-ups a second. At most {totals['peak_pending']:,} operations are "
         f"pending, in {_bytes(best.totals['peak_bytes'])}."
     )
     if best.lateness_is_measured:

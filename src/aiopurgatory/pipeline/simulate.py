@@ -4,38 +4,43 @@ Each combination of the values given is one setting.
 
     aiopurgatory pipeline simulate --ticks 1,10 --wheel-sizes 20,64 OUT/trace OUT
 
-The results are in OUT/simulations/simulations.parquet, which is replaced as a whole.
+The results are in OUT/simulations, a row per setting. Replays are the one part of the pipeline that runs Python on
+Spark's workers: a replay is the library itself.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
+from dataclasses import astuple
 from itertools import product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
-from .lists import counts, milliseconds
-from .spark.folders import absolute
-from .spark.session import stage_session
-from .spark.tasks import Spark, spread
-from .workload import simulations
-from .workload.trace import read_trace
+from .generate import SCHEMA as TRACE
+from .generate import TraceError
+from .session import session_of
 
-#: Up to so many operations, over all settings, are replayed in this process: it takes about as long as Spark's start.
-AT_HOME: Final = 500_000
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-
-class SimulationError(PurgatoryError):
-    """A setting is refused."""
+_SETTING: Final = "tick_ms DOUBLE, wheel_size BIGINT, purge_interval BIGINT, timeout_ms DOUBLE"
+_STEPS: Final = ("cascades", "wakeups", "heap_operations", "purges", "purge_visits")
+_COUNTS: Final = (
+    *("operations", "expired", "left", "span_us", *_STEPS),
+    *("wakeups_in_trace", "late_p99_us", "peak_pending", "peak_bytes"),
+)
+#: A setting, and the counts of its replay. Operations *left* have no deadline, or one over a day after the trace.
+SCHEMA: Final = ", ".join([_SETTING, *(f"{name} BIGINT" for name in _COUNTS)])
+_COLUMNS: Final = [each.split()[0] for each in TRACE.split(", ")]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,51 +57,80 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=kind, default=default, metavar=unit, help=about)
 
 
+def milliseconds(text: str) -> tuple[float, ...]:  # argparse names the function in its error
+    return tuple(float(each) for each in text.split(","))
+
+
+def counts(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(","))
+
+
 def run(args: argparse.Namespace) -> None:
     """Simulate, and print where the results are.
 
-    Raises: SimulationError: a setting is refused. TraceError: the trace is not valid.
+    Raises: PurgatoryError: a setting is refused. TraceError: the trace is not valid.
     """
-    try:
-        settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
-    except (TypeError, ValueError) as error:
-        raise SimulationError(str(error)) from None
-    with stage_session("simulate", args) as spark:
-        folder = simulate_folder(spark, args.trace, args.out, settings)
-    print(f"{len(settings)} settings: {folder}")
-
-
-def simulate_folder(spark: Spark, trace: str, out: str, settings: Sequence[Setting]) -> str:
-    """Simulate the trace in the folder *trace*. Returns: the folder in *out* that now has the simulations.
-
-    Raises: TraceError: *trace* is empty, or no valid trace.
-    Cost: per setting, about the CPU time that the purgatory itself needs, and reading the trace once.
-    """
-    trace = absolute(trace)
-    operations = len(read_trace(trace))  # says what is wrong before any task begins
-    # The slowest first, so that no core is left with one of them at the end.
-    slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval))
-    groups = [slowest_first] if operations * len(settings) <= AT_HOME else [[setting] for setting in slowest_first]
-    rows = [row for found in spread(spark, partial(_replay_each, trace), groups) for row in found]
-    folder = f"{absolute(out)}/simulations"
-    simulations.write(pa.Table.from_pylist(rows, simulations.SCHEMA), folder)
-    return folder
-
-
-def _replay_each(folder: str, settings: Sequence[Setting]) -> list[dict[str, Any]]:
-    trace = read_trace(folder)
-    return [{**asdict(setting), **measures(trace, setting)} for setting in settings]
+    settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
+    with session_of(args) as spark:
+        requests = spark.read.schema(TRACE).parquet(args.trace)
+        replays(requests, settings).write.mode("overwrite").parquet(f"{args.out}/simulations")
+    print(f"{len(settings)} settings: {args.out}/simulations")
 
 
 def grid(
-    ticks_ms: Sequence[float] = (1.0,),
-    wheel_sizes: Sequence[int] = (20,),
-    purge_intervals: Sequence[int] = (0,),
+    ticks_ms: Sequence[float] = (1.0, 10.0),
+    wheel_sizes: Sequence[int] = (20, 64),
+    purge_intervals: Sequence[int] = (0, 1_000),
     timeouts_ms: Sequence[float | None] = (None,),
 ) -> list[Setting]:
-    """Return every combination once. Raises: TypeError, ValueError: a setting is refused."""
+    """Return every combination once. Raises: PurgatoryError: a setting is refused."""
     combinations = product(ticks_ms, wheel_sizes, purge_intervals, timeouts_ms)
-    return list(dict.fromkeys(Setting(*each) for each in combinations))
+    try:
+        return list(dict.fromkeys(Setting(*each) for each in combinations))
+    except (TypeError, ValueError) as error:
+        raise PurgatoryError(str(error)) from None
+
+
+def replays(requests: DataFrame, settings: Sequence[Setting]) -> DataFrame:
+    """A trace -> SCHEMA, by a replay of all of it for each of *settings*, each a task of its own.
+
+    Raises, when it runs: TraceError: the trace is empty, or no valid trace.
+    Cost: per setting, about the CPU time that the purgatory itself needs, and the memory for one copy of the trace.
+    """
+    rows = [(number, float(tick), *rest) for number, (tick, *rest) in enumerate(map(astuple, settings))]
+    numbered = requests.sparkSession.createDataFrame(rows, f"number INT, {_SETTING}")
+    both = numbered.crossJoin(requests).repartitionById(len(settings), F.col("number"))
+    return both.groupBy("number").applyInArrow(_replayed, SCHEMA)
+
+
+def _replayed(rows: pa.Table) -> pa.Table:
+    """One setting beside each row of the trace -> the row of SCHEMA."""
+    found = rows.select([*Setting.__dataclass_fields__]).slice(0, 1)
+    for name, count in measures(in_order(rows), Setting(**found.to_pylist()[0])).items():
+        found = found.append_column(name, pa.array([count]))
+    return found
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return the trace in *rows*, in order of arrival. Raises: TraceError: rows break a rule."""
+    arrival, keys, completion, timeout = (rows[name].combine_chunks() for name in _COLUMNS)
+    holds = {
+        "arrival_us must be >= 0 and not null": pc.greater_equal(arrival, 0),
+        "keys must be a list of at least one key, none of them null": _some_keys(keys),
+        "completion_us must be >= 0, or null": pc.fill_null(pc.greater_equal(completion, 0), True),
+        "timeout_us must be >= 0 and not null": pc.greater_equal(timeout, 0),
+    }
+    for rule, kept in holds.items():
+        bad = len(kept) - (pc.sum(kept).as_py() or 0)
+        if bad:
+            raise TraceError(f"{rule}, got {bad:,} of {len(rows):,} rows that are not")
+    return pa.table([arrival, keys, completion, timeout], _COLUMNS).sort_by("arrival_us")
+
+
+def _some_keys(keys: pa.ListArray) -> Any:
+    without_null = np.ones(len(keys), bool)
+    without_null[pc.list_parent_indices(keys).filter(pc.is_null(pc.list_flatten(keys))).to_numpy()] = False
+    return pc.and_kleene(pa.array(without_null), pc.greater(pc.list_value_length(keys), 0))
 
 
 def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
@@ -110,7 +144,7 @@ def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
         "expired": expired,
         "left": int((found.ended_us < 0).sum()),
         "span_us": int(arrival_us[-1] - arrival_us[0]),
-        **found.counts,
+        **{name: found.counts[name] for name in _STEPS},
         "wakeups_in_trace": found.wakeups_in_trace,
         "late_p99_us": int(np.quantile(late, 0.99, method="inverted_cdf")),
         "peak_pending": found.peak_pending,

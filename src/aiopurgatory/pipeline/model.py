@@ -1,0 +1,188 @@
+"""The model of a workload: fit estimates it, generate makes traces from it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from math import exp, inf, isfinite, log
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Final
+
+from aiopurgatory.errors import PurgatoryError
+
+VERSION: Final = 1
+HOURS: Final = 24
+#: Requests in a trace. With 20,000, steps per operation differ by less than 2 % from those of a longer one.
+FEWEST: Final = 20_000
+MOST: Final = 100_000
+
+
+class ModelError(PurgatoryError):
+    """A model that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How the operations of one kind arrive and complete.
+
+    They arrive as a Poisson process with a rate that depends on the hour of the day (UTC). A share ``at_once`` of them
+    completes on arrival. The others complete after a log-normal time, or never if ``p50_ms`` is None. The popularity of
+    a key falls with its rank to the power of ``zipf``.
+
+    Raises: ModelError: a parameter is out of its range.
+
+    Attributes:
+        arrivals_per_second: by hour of the day, 24 of them.
+        p50_ms: median time to completion of operations that have to wait; None: they never complete.
+        sigma: standard deviation of the logarithm of that time.
+        timeouts_ms: pairs of a timeout and its share of operations; None: no timeout.
+        key_counts: pairs of a number of watch keys and its share of operations (default: one key each).
+        key_space: how many keys there are (default: 1).
+        zipf: exponent of the keys' popularity (default: 0, all keys are equally popular).
+        at_once: share of operations that complete on arrival (default: 0).
+        first_hour: hour of the day in which a trace begins (default: 0).
+        evidence: the numbers behind the model, with 95 % intervals and notes on extrapolation.
+        findings: the same in words.
+    """
+
+    purgatory: str
+    kind: str
+    arrivals_per_second: tuple[float, ...]
+    p50_ms: float | None
+    sigma: float
+    timeouts_ms: tuple[tuple[float | None, float], ...]
+    key_counts: tuple[tuple[int, float], ...] = ((1, 1.0),)
+    key_space: int = 1
+    zipf: float = 0.0
+    at_once: float = 0.0
+    first_hour: int = 0
+    evidence: dict[str, Any] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        def rule(name: str, what: str, holds: Callable[[Any], bool]) -> None:
+            value = getattr(self, name)
+            if not holds(value):
+                raise ModelError(f"{name} must be {what}, got {value!r}")
+
+        for name in ("purgatory", "kind"):
+            rule(name, "a string", lambda value: isinstance(value, str))
+        what = f"a list of {HOURS} numbers >= 0, one of them > 0 at least"
+        rule("arrivals_per_second", what, lambda rates: len(rates) == HOURS and all(map(_known, rates)) and any(rates))
+        rule("p50_ms", "> 0, or null", lambda value: value is None or (_known(value) and value > 0))
+        for name in ("sigma", "zipf"):
+            rule(name, "a finite number >= 0", _known)
+        rule("at_once", "from 0 to 1", lambda value: _known(value) and value <= 1)
+        rule("key_space", "a whole number >= 1", lambda value: isinstance(value, int) and value >= 1)
+        rule("first_hour", "from 0 to 23", lambda value: value in range(HOURS))
+        pairs = "pairs of a {} and its share, with shares that sum to 1"
+        rule("timeouts_ms", pairs.format("timeout >= 0, or null"), lambda value: _shared(value, none=True))
+        rule("key_counts", pairs.format("whole number >= 1"), lambda value: _shared(value, whole=True))
+
+
+def _known(value: Any) -> bool:
+    """Whether *value* is a finite number >= 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+
+
+def _shared(pairs: Any, *, none: bool = False, whole: bool = False) -> bool:
+    """Whether *pairs* are values with their shares."""
+    return (
+        isinstance(pairs, tuple)
+        and all((none and value is None) or _known(value) for value, _ in pairs)
+        and not (whole and any(not isinstance(value, int) or value < 1 for value, _ in pairs))
+        and all(_known(share) for _, share in pairs)
+        and abs(sum(share for _, share in pairs) - 1) < 1e-6
+    )
+
+
+def expired_share(workload: Workload) -> float:
+    """Return the share of operations that *workload* expects to expire.
+
+    These do not complete on arrival, and their time to completion exceeds their timeout.
+    """
+    p50_ms = workload.p50_ms
+    share = sum(
+        share * (1.0 if p50_ms is None else _share_longer(timeout_ms, p50_ms, workload.sigma))
+        for timeout_ms, share in workload.timeouts_ms
+        if timeout_ms is not None
+    )
+    return (1 - workload.at_once) * share
+
+
+def _share_longer(timeout_ms: float, p50_ms: float, sigma: float) -> float:
+    """Return the share of log-normal times of at least *timeout_ms*."""
+    if timeout_ms == 0:
+        return 1.0
+    distance = log(timeout_ms / p50_ms)
+    return NormalDist().cdf(-distance / sigma) if sigma else float(distance <= 0)
+
+
+def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
+    """Return the share of operations that expired, by purgatory: as recorded, else as *workloads* expect."""
+    arrivals: dict[str, float] = defaultdict(float)
+    expired: dict[str, float] = defaultdict(float)
+    for each in workloads:
+        rate = sum(each.arrivals_per_second)
+        arrivals[each.purgatory] += rate
+        recorded = each.evidence.get("shares", {}).get("expired")
+        expired[each.purgatory] += rate * (expired_share(each) if recorded is None else recorded)
+    return {name: expired[name] / rate for name, rate in arrivals.items()}
+
+
+def enough(workloads: Iterable[Workload]) -> int:
+    """Return how many requests show a steady state: those of four times the longest wait, from FEWEST to MOST.
+
+    A wait is cut off at its timeout, and at the time by which 99.9 % complete.
+    """
+    rate, longest_ms = 0.0, 0.0
+    for each in workloads:
+        completes_ms = inf if each.p50_ms is None else each.p50_ms * exp(min(3.1 * each.sigma, 100.0))
+        waits = [min(inf if timeout_ms is None else timeout_ms, completes_ms) for timeout_ms, _ in each.timeouts_ms]
+        rate, longest_ms = rate + max(each.arrivals_per_second), max(longest_ms, *waits)
+    return int(min(max(4 * rate * longest_ms / 1000, FEWEST), MOST))
+
+
+def of_seed(
+    name: str, p50_ms: float, p75_ms: float, timeout_ms: float = 200, keys_each: int = 3, key_space: int = 100
+) -> Workload:
+    """A workload as Kafka's TestPurgatoryPerformance describes one: by two percentiles of a log-normal distribution."""
+    return Workload(
+        purgatory="seed",
+        kind=name,
+        arrivals_per_second=(100_000.0,) * HOURS,
+        p50_ms=p50_ms,
+        sigma=log(p75_ms / p50_ms) / NormalDist().inv_cdf(0.75),
+        timeouts_ms=((timeout_ms, 1.0),),
+        key_counts=((keys_each, 1.0),),
+        key_space=key_space,
+    )
+
+
+#: The two workloads of Kafka's TestPurgatoryPerformance: 8 and 50 % of the requests expire.
+FEW: Final = of_seed("few", p50_ms=20, p75_ms=60)
+MANY: Final = of_seed("many", p50_ms=200, p75_ms=400)
+WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
+
+
+def to_json(workloads: Sequence[Workload]) -> str:
+    model = {"version": VERSION, "workloads": [asdict(workload) for workload in workloads]}
+    return json.dumps(model, indent=1, allow_nan=False) + "\n"
+
+
+def read_model(path: Path) -> list[Workload]:
+    """Raises: ModelError: the file is not a model, has another version, or a parameter is out of its range."""
+    try:
+        model = json.loads(path.read_text(encoding="utf-8"))
+        if model["version"] != VERSION:
+            raise ModelError(f"version must be {VERSION}, got {model['version']!r}")
+        return [Workload(**{name: _frozen(value) for name, value in each.items()}) for each in model["workloads"]]
+    except (OSError, ValueError, KeyError, TypeError, ModelError) as error:
+        raise ModelError(f"{path} is not a model: {error}") from None
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(each) for each in value) if isinstance(value, list) else value
