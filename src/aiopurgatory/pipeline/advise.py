@@ -132,13 +132,12 @@ class Advice:
     def _use(self) -> str:
         return "Keep the defaults," if self.best.is_default else "Use"
 
-    def html(self) -> Markup:
+    def html(self) -> tuple[Markup, Markup]:
+        """The text, and the table."""
         items = "".join(f"<li>{text(sentence)}</li>" for sentence in self.sentences)
         use = f"<p><b>{self._use} <code>{text(self.call)}</code>: {text(self.reason)}.</b></p>"
-        return Markup(f"{use}<ul>{items}</ul>")
-
-    def html_table(self) -> Markup:
-        return table_of([*self.rows[0]], self._marked(lambda name: Markup(f"<b>{text(name)}</b>")))
+        options = table_of([*self.rows[0]], self._marked(lambda name: Markup(f"<b>{text(name)}</b>")))
+        return Markup(f"{use}<ul>{items}</ul>"), options
 
     def markdown(self) -> str:
         items = "\n".join(f"- {sentence}" for sentence in self.sentences)

@@ -1,10 +1,10 @@
-"""Clean table -> a model of the workload for each purgatory and kind of operation, in OUT/model.json.
+"""Sums -> a model of the workload for each purgatory and kind of operation, in model.json.
 
-Arrivals per second by hour of the day, a log-normal time to completion, and the popularity of a purgatory's keys. All
-are estimated from the sums that ingest has written. Operations that were cancelled or failed count as completed then:
-they ended before their deadline. Those that expired are right-censored. Those completed by the last try at their
-deadline are left-censored. Findings tell how well each part fits, and name extrapolated numbers. A day without a row
-of the purgatory counts as not recorded.
+Arrivals per second by hour of the day, a log-normal time to completion, and the popularity of a purgatory's keys.
+Spark adds the sums up to what fits a page; numpy estimates from that. Operations that were cancelled or failed count as
+completed then: they ended before their deadline. Those that expired are right-censored. Those completed by the last try
+at their deadline are left-censored. Findings tell how well each part fits, and name extrapolated numbers. A day without
+a row of the purgatory counts as not recorded.
 """
 
 from __future__ import annotations
@@ -13,113 +13,153 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
 
 from aiopurgatory.errors import PurgatoryError
 
-from .cleaning.versions import Manifest, published
-from .minutes import sums
-from .minutes.hot_keys import counted, shares_of
-from .minutes.measures import series_of
-from .minutes.units import DAY, EPOCH, SECOND
+from . import documents
+from .attempts import sums
+from .estimates import CONFIDENCE, PERCENTILES, Array, Binned, Interval, LogNormal, Popularity, log_normal, popularity
+from .model import HOURS, Workload, expired_share, to_json
 from .page.wording import duration, share
-from .spark.folders import absolute
-from .spark.session import stage_session
-from .spark.tasks import Spark, spread
-from .workload.completion import CONFIDENCE, PERCENTILES, Array, Binned, Interval, LogNormal, log_normal
-from .workload.model import HOURS, Workload, expired_share, write_model
-from .workload.popularity import Popularity, popularity
+from .session import session_of
+from .sums import named
+from .tables import DAY, HOUR, KEYS, SECOND
 
-_HOUR_US = 3_600_000_000
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: What a row of shapes() counts.
+AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)
+WHATS: Final = 7
+_COUNTED: Final = ("what", "number", "operations", "squares", "total")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("clean", help="folder written by ingest")
-    parser.add_argument("out", type=Path, help="folder for the model")
+    parser.add_argument("out", help="folder written by ingest")
+    documents.argument(parser, documents.MODEL)
 
 
 def run(args: argparse.Namespace) -> None:
     """Fit, and print how well the models fit."""
-    with stage_session("fit", args) as spark:
-        workloads = fit(spark, args.clean)
-    write_model(workloads, args.out / "model.json")
+    with session_of(args) as spark:
+        workloads = fit(spark, args.out)
+    path = documents.folder(args.documents, args.out) / documents.MODEL
+    documents.write(path, to_json(workloads))
     for workload in workloads:
         print(f"{workload.purgatory}, {workload.kind}:", *workload.findings, sep="\n  ")
-    print(f"The model is in {args.out / 'model.json'}")
+    print(f"The model is in {path}")
 
 
-def fit(spark: Spark, clean: str) -> list[Workload]:
-    """Fit a model to each purgatory and kind in the folder *clean*.
+def fit(spark: SparkSession, out: str) -> list[Workload]:
+    """Fit a model to each purgatory and kind in the folder *out*.
 
-    Raises: PurgatoryError: there is no clean table, or no operation in it.
+    Raises: PurgatoryError: ingest has not found an operation.
     """
-    manifest, out = published(clean), absolute(clean)
-    files = manifest.files(out, "shapes")
-    if not files:
-        raise PurgatoryError(f"no operations in {clean}")
-    shapes = pa.concat_tables([pq.ParquetFile(file).read() for file in files])
-    by = ["purgatory", "kind", "what", "number"]
-    summed = shapes.group_by(by, use_threads=False).aggregate(
-        [(name, "sum") for name in ("operations", "squares", "total")]
-    )
-    keys = key_popularity(spark, manifest, out)
-    covered = {name: _covered(manifest, name) for name in keys}
-    kinds = _by_kind(summed.sort_by([(name, "ascending") for name in by]))
-    return [_Kind(rows, keys[name[0]], covered[name[0]]).workload(*name) for name, rows in kinds.items()]
-
-
-def _by_kind(ordered: pa.Table) -> dict[tuple[str, str], dict[int, Binned]]:
-    """Rows of shapes in order -> the sums of each purgatory and kind, by ``what``."""
-    pairs: dict[tuple[str, str], int] = {}
-    place = series_of(ordered, pairs) * sums.WHATS + ordered["what"].to_numpy()
-    names = ("number", "operations_sum", "squares_sum", "total_sum")
-    number, weights, squares, totals = (ordered[name].to_numpy() for name in names)
-    columns = number, totals / weights, weights, squares
-    bounds = np.searchsorted(place, np.arange(len(pairs) * sums.WHATS + 1))
-    parts = [Binned(*(column[a:b] for column in columns)) for a, b in pairwise(bounds)]
-    return {name: dict(enumerate(parts[n * sums.WHATS :][: sums.WHATS])) for name, n in pairs.items()}
-
-
-def key_popularity(spark: Spark, manifest: Manifest, out: str) -> dict[str, Popularity]:
-    """Return the popularity of the keys of each purgatory."""
-    files = [
-        (f"{out}/{path}", rows) for _, day in manifest.between(None, None) for path, rows in day.files.get("keys", [])
+    hours = sums(spark, out, "hours")
+    found: dict[tuple[str, str], dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for row in shapes(sums(spark, out, "daily"), hours).toArrow().to_pylist():
+        found[row["purgatory"], row["kind"]][row["what"]].append(row)
+    if not found:
+        raise PurgatoryError(f"no operations in {out}: ingest a journal first")
+    counted: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in popularities(sums(spark, out, "keys")).toArrow().to_pylist():
+        counted[row["purgatory"]].append((row["operations"], row["keys"]))
+    keys = {name: popularity(counts) for name, counts in counted.items()}
+    covered: dict[str, dict[int, float]] = defaultdict(dict)
+    first: dict[str, int] = {}
+    for row in coverage(hours).toArrow().to_pylist():
+        covered[row["purgatory"]][row["hour"]] = row["seconds"]
+        first[row["purgatory"]] = row["first_us"] // HOUR % HOURS
+    return [
+        _Kind(_binned(rows), keys[name], covered[name], first[name]).workload(name, kind)
+        for (name, kind), rows in sorted(found.items())
     ]
-    shares = shares_of(files)
-    found: dict[str, dict[float, int]] = defaultdict(lambda: defaultdict(int))
-    for each in spread(spark, partial(counted, [path for path, _ in files], shares=shares), range(shares)):
-        for purgatory, count, keys in each:
-            found[purgatory][count] += keys
-    return {name: popularity(list(counts.items())) for name, counts in found.items()}
 
 
-def _covered(manifest: Manifest, purgatory: str) -> Mapping[int, float]:
-    """Return the seconds that the journal covers, by hour of the day.
+def _binned(rows: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, Binned]:
+    def column(what: int, name: str) -> Array:
+        return np.array([row[name] for row in sorted(rows.get(what, ()), key=lambda row: row["number"])], np.float64)
+
+    found = {}
+    for what in range(WHATS):
+        number, weights, squares, total = (column(what, name) for name in ("number", "operations", "squares", "total"))
+        found[what] = Binned(number.astype(np.int64), total / weights, weights, squares)
+    return found
+
+
+# DataFrame -> DataFrame
+
+
+def shapes(daily: DataFrame, hours: DataFrame) -> DataFrame:
+    """Sums -> purgatory, kind, what, number, and the sums of operations, squares and total.
+
+    ``total`` sums weight * x. By ``what``:
+        AT_ONCE, LAST_TRY, ENDED, EXPIRED: the number is the bucket of ``waited``; x is ln(microseconds).
+        BY_HOUR: the number is the hour of the day.
+        TIMEOUTS: the number is the bin of the timeout, -1 without one; x is the timeout in microseconds.
+        KEY_COUNTS: the number is how many keys.
+    """
+    end = F.when(F.col("outcome") == "expired", EXPIRED).when(F.col("waited") < 0, AT_ONCE)
+    end = end.when(F.col("missed_trigger"), LAST_TRY).otherwise(ENDED)
+    number = F.greatest("waited", F.lit(0))
+    ends = named(_summed(daily, ["series"], end, number, F.col("logs")), hours).select(*KEYS, *_COUNTED)
+    timeout = F.coalesce("timeout", F.lit(-1))
+    of_hours = [
+        _summed(hours, KEYS, F.lit(what), number, F.col("total"))
+        for what, number in ((BY_HOUR, F.col("hour") % HOURS), (TIMEOUTS, timeout), (KEY_COUNTS, F.col("key_count")))
+    ]
+    for each in of_hours:
+        ends = ends.unionByName(each)
+    return ends
+
+
+def _summed(rows: DataFrame, series: Sequence[str], what: Column, number: Column, total: Column) -> DataFrame:
+    by = [*series, what.cast("int").alias("what"), number.cast("bigint").alias("number")]
+    counts = [F.sum(name).alias(name) for name in ("operations", "squares")]
+    return rows.groupBy(*by).agg(*counts, F.sum(F.coalesce(total, F.lit(0.0))).alias("total"))
+
+
+def popularities(keys: DataFrame) -> DataFrame:
+    """Sums of keys -> by purgatory, a number of operations, and how many keys have that number: to three digits."""
+    summed = keys.groupBy("purgatory", "key_hash").agg(F.sum("operations").alias("operations"))
+    size = F.pow(F.lit(10.0), F.floor(F.log10(F.greatest("operations", F.lit(1.0)))) - 2)
+    near = F.round(F.col("operations") / size).alias("near"), size.alias("size")
+    counted = summed.groupBy("purgatory", *near).agg(
+        F.avg("operations").alias("operations"), F.count("*").alias("keys")
+    )
+    return counted.select("purgatory", "operations", F.col("keys").cast("double").alias("keys"))
+
+
+def coverage(hours: DataFrame) -> DataFrame:
+    """Sums by hour -> by purgatory and hour of the day, the seconds that the journal covers, and its first end.
 
     A day is covered from its first end to its last, and from or to midnight if the day beside it has rows, too.
     """
-    days = {(day - EPOCH).days: files.spans.get(purgatory) for day, files in manifest.between(None, None)}
-    found: dict[int, float] = defaultdict(float)
-    for number, span in days.items():
-        if span is None:
-            continue
-        midnight = number * DAY
-        begin = midnight if days.get(number - 1) else span[0]
-        end = midnight + DAY if days.get(number + 1) else span[1] + 1
-        for hour in range(HOURS):
-            start = midnight + hour * _HOUR_US
-            seconds = (min(end, start + _HOUR_US) - max(begin, start)) / SECOND
-            if seconds > 0:
-                found[hour] += seconds
-    return found
+    day = F.expr(f"first_us div {DAY}").alias("day")
+    ends = F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")
+    order = Window.partitionBy("purgatory").orderBy("day")
+    days = hours.groupBy("purgatory", day).agg(*ends)
+    midnight = F.col("day") * DAY
+    begin = F.when(F.lag("day").over(order) == F.col("day") - 1, midnight).otherwise(F.col("first_us"))
+    end = F.when(F.lead("day").over(order) == F.col("day") + 1, midnight + DAY).otherwise(F.col("last_us") + 1)
+    spans = days.withColumns({"begin": begin, "end": end, "hour": F.sequence(F.lit(0), F.lit(HOURS - 1))})
+    spans = spans.withColumn("hour", F.explode("hour"))
+    start = midnight + F.col("hour").cast("bigint") * HOUR
+    seconds = (F.least("end", start + HOUR) - F.greatest("begin", start)) / SECOND
+    covered = spans.withColumn("seconds", seconds).where("seconds > 0").groupBy("purgatory", "hour")
+    first = F.min("first_us").over(Window.partitionBy("purgatory")).alias("first_us")
+    summed = covered.agg(F.sum("seconds").alias("seconds"), F.min("first_us").alias("first_us"))
+    return summed.select("purgatory", "hour", "seconds", first)
+
+
+# On the driver
 
 
 @dataclass
@@ -129,17 +169,18 @@ class _Kind:
     rows: Mapping[int, Binned]
     keys: Popularity
     covered: Mapping[int, float]
+    first_hour: int
 
     def workload(self, purgatory: str, kind: str) -> Workload:
         known, completion = self.rates, self.completion
         typical = sum(known.values()) / len(known)
-        timeouts, key_counts = self.rows[sums.TIMEOUTS], self.rows[sums.KEY_COUNTS]
+        timeouts, key_counts = self.rows[TIMEOUTS], self.rows[KEY_COUNTS]
         bins = zip(timeouts.bins.tolist(), timeouts.means.tolist(), strict=True)
         workload = Workload(
             purgatory=purgatory,
             kind=kind,
             arrivals_per_second=tuple(known.get(hour, typical) for hour in range(HOURS)),
-            first_hour=int(self.rows[sums.BY_HOUR].bins.min()) % HOURS,
+            first_hour=self.first_hour,
             p50_ms=completion.p50_ms if completion else None,
             sigma=completion.sigma if completion else 0.0,
             timeouts_ms=_shares(
@@ -148,7 +189,7 @@ class _Kind:
             key_counts=_shares(key_counts.bins.tolist(), key_counts.weights),
             key_space=self.keys.keys,
             zipf=self.keys.zipf,
-            at_once=self.share(sums.AT_ONCE),
+            at_once=self.share(AT_ONCE),
             evidence=self._evidence(),
         )
         return replace(workload, findings=tuple(_findings(self, workload)))
@@ -159,23 +200,23 @@ class _Kind:
     @cached_property
     def weight(self) -> float:
         """The number of operations."""
-        return float(self.rows[sums.BY_HOUR].weights.sum())
+        return float(self.rows[BY_HOUR].weights.sum())
 
     @cached_property
     def completion(self) -> LogNormal | None:
-        return log_normal(*(self.rows[what] for what in (sums.ENDED, sums.EXPIRED, sums.LAST_TRY)))
+        return log_normal(*(self.rows[what] for what in (ENDED, EXPIRED, LAST_TRY)))
 
     @cached_property
     def rates(self) -> dict[int, float]:
         """Arrivals per second by hour of the day, for the hours covered."""
-        rows = self.rows[sums.BY_HOUR]
-        counts = np.bincount(rows.bins % HOURS, rows.weights, HOURS).tolist()
+        rows = self.rows[BY_HOUR]
+        counts = np.bincount(rows.bins, rows.weights, HOURS).tolist()
         # A journal of less than a second says nothing about a second.
         return {hour: counts[hour] / max(seconds, 1.0) for hour, seconds in sorted(self.covered.items())}
 
     def _evidence(self) -> dict[str, Any]:
         completion = self.completion
-        ends = {"at once": sums.AT_ONCE, "ended": sums.ENDED, "last try": sums.LAST_TRY, "expired": sums.EXPIRED}
+        ends = {"at once": AT_ONCE, "ended": ENDED, "last try": LAST_TRY, "expired": EXPIRED}
         return {
             "operations": self.weight,
             "seconds_covered": sum(self.covered.values()),
@@ -223,8 +264,8 @@ def _findings(kind: _Kind, workload: Workload) -> Iterator[str]:
 def _about_completion(kind: _Kind) -> Iterator[str]:
     completion = kind.completion
     yield (
-        f"{share(kind.share(sums.AT_ONCE))} never had to wait, {share(kind.share(sums.ENDED, sums.LAST_TRY))} "
-        f"ended after a wait before their deadline, {share(kind.share(sums.EXPIRED))} expired."
+        f"{share(kind.share(AT_ONCE))} never had to wait, {share(kind.share(ENDED, LAST_TRY))} "
+        f"ended after a wait before their deadline, {share(kind.share(EXPIRED))} expired."
     )
     if completion is None:
         yield "NOTHING ENDED BETWEEN ITS BEGINNING AND ITS DEADLINE: in a trace, waits never complete."
@@ -244,8 +285,8 @@ def _about_completion(kind: _Kind) -> Iterator[str]:
         yield f"The model fits. Largest gap: {gap}."
     else:
         yield f"TIMES TO COMPLETION ARE NOT LOG-NORMAL: {gap}. Do not trust the model near such times."
-    if kind.share(sums.LAST_TRY) > 0.01:
-        missed = share(kind.share(sums.LAST_TRY))
+    if kind.share(LAST_TRY) > 0.01:
+        missed = share(kind.share(LAST_TRY))
         yield f"{missed} were completed only by the last try at their deadline: missed triggers."
 
 

@@ -37,6 +37,8 @@ SQL: Final = {
     # By default, the last stage of a sum runs on one core.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
+    # By default, 4,000 files are listed by 4,000 tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.sql.parquet.compression.codec": "lz4_raw",
     "spark.sql.pyspark.jvmStacktrace.enabled": "true",
 }

@@ -14,10 +14,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .load import DAY, Axis
-from .reading import MINUTE, Floats
 from .wording import Markup, duration, text
 
+Floats = npt.NDArray[np.float64]
+
+MINUTE: Final = 60
+DAY: Final = 86_400
+_MOST_STEPS: Final = 720
+_BY_SECOND: Final = 600
+_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 _WIDTH, _HEIGHT = 10_000, 1_000  # of the inner picture, in its own units
 _TOP, _TALL = 8, 120  # pixels
 _TICKS: Final = 7
@@ -33,6 +38,47 @@ _FINE_DURATIONS: Final = tuple(
         {*(n * 10**k for k in range(6) for n in (1, 2, 5)), *(n * 1e6 for n in (1, 2, 5, 10, 20, 30, 60)), *_DURATIONS}
     )
 )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Equal steps; the first and the last may reach beyond *start* and *end*. Seconds since 1970."""
+
+    start: float
+    end: float
+    step: int
+
+    @property
+    def first(self) -> int:
+        """The number of the first step since 1970."""
+        return int(self.start // self.step)
+
+    @property
+    def count(self) -> int:
+        return max(1, int(-(-self.end // self.step)) - self.first)
+
+    @property
+    def edges(self) -> Floats:
+        """The bounds of the steps."""
+        return np.arange(self.first, self.first + self.count + 1, dtype=np.float64) * self.step
+
+    def dense(self, rows: Sequence[Any], name: str, missing: float) -> Floats:
+        """The attribute *name* of *rows* with a ``step``, for all steps."""
+        found = np.full(self.count, missing)
+        found[[row.step for row in rows]] = [getattr(row, name) for row in rows]
+        return found
+
+
+def axis_of(first: int | None, last: int | None, *, by_second: bool) -> Axis:
+    """Return the time axis from the *first* minute or second to the *last*."""
+    if first is None or last is None:
+        return Axis(0, MINUTE, MINUTE)
+    if by_second:
+        return Axis(first, last + 1, 1 if last + 1 - first <= _BY_SECOND else 10)
+    end = last + MINUTE
+    step = next((n for n in _MINUTES if (end - first) / (n * MINUTE) <= _MOST_STEPS), 0)
+    days = -(-(end - first) // (DAY * _MOST_STEPS))
+    return Axis(first, end, step * MINUTE or int(days) * DAY)
 
 
 @dataclass(frozen=True)

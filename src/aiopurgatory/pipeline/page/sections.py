@@ -1,31 +1,20 @@
-"""The sections of the page. Each is made from the tables that it needs."""
-
-# pyright: reportAttributeAccessIssue=false
-# pyarrow.compute makes its functions when it is imported.
+"""The sections of the page."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..minutes.units import OUTCOMES
-from ..minutes.work import WORK
-from .load import DAY, KINDS, Axis, Load, axis_of, load_of, lost_of
-from .plots import Drawn, figure, linear, logarithmic, stacked, steps, whole_days
+from ..tables import OUTCOMES, WORK
+from .plots import MINUTE, Axis, Drawn, figure, linear, logarithmic, stacked, steps, whole_days
 from .promises import Limits, Promise
-from .reading import MINUTE, Pool, records
+from .reading import KINDS, ROWS, Found, Load
 from .wording import Markup, count, duration, moment, name, share, table, text, unbroken
 
-#: How many purgatories, the busiest first, have plots. The tables beside the page have all.
-SHOWN: Final = 12
-_ROWS: Final = 60
-_CHANGES: Final = 20
 _SIGNS: Final = {"kept": "✓", "broken": "✗", "unknown": "?"}
 _VERDICTS: Final = {"kept": "kept", "broken": "broken", "unknown": "too few operations"}
 _MEASURES: Final = {
@@ -47,13 +36,32 @@ _TIMES: Final = {
 # The promises
 
 
+def remedies(stand: Sequence[Promise]) -> Markup:
+    """What to do about each kind of promise that is broken."""
+    broken: dict[str, list[Promise]] = defaultdict(list)
+    for each in stand:
+        if each.verdict == "broken":
+            broken[each.name].append(each)
+    items = "".join(f"<li><b>{what}</b>, {_whose(own)}: {text(own[0].remedy)}</li>" for what, own in broken.items())
+    return Markup(f"<ul class='remedies'>{items}</ul>" if items else "")
+
+
+def _whose(own: Sequence[Promise]) -> Markup:
+    """The first three with their values, and how many more."""
+    named = [
+        f"{name(each.purgatory or 'the fleet')} {each.shown(each.now)} (limit {each.shown(each.limit)})"
+        for each in own[:3]
+    ]
+    return Markup(", ".join([*named, *([f"{len(own) - 3} more"] if len(own) > 3 else [])]))
+
+
 def verdicts(stand: Sequence[Promise], limits: Limits) -> Markup:
     """A verdict for each promise, the broken ones first."""
     order = {"broken": 0, "unknown": 1, "kept": 2}
     ordered = sorted(stand, key=lambda each: order[each.verdict])
     last = max((each.at for each in stand if each.at), default=None)
     now = f"Now means {moment(last)} UTC. " if last else ""
-    shown = [each for number, each in enumerate(ordered) if each.verdict == "broken" or number < _ROWS]
+    shown = [each for number, each in enumerate(ordered) if each.verdict == "broken" or number < ROWS]
     rows = "\n".join(_row(each, last) for each in shown)
     heads = ("Verdict", "Promise", "Now", "Limit", "Since", "Worst minute", "Minutes broken")
     head = "".join(f"<th>{each}</th>" for each in heads)
@@ -72,11 +80,7 @@ def _row(promise: Promise, last: datetime | None) -> str:
         cells += [("Since", "-"), ("Worst minute", "-"), ("Minutes broken", "-")]
     else:
         assert promise.at is not None
-        nothing = promise.name == "late p99"
-        now, worst = (
-            "nothing expired" if np.isnan(value) and nothing else promise.shown(value)
-            for value in (promise.now, promise.worst)
-        )
+        now, worst = promise.shown(promise.now), promise.shown(promise.worst)
         cells[0] = ("Now", now if promise.at == last else Markup(f"{text(now)} at {moment(promise.at)}"))
         cells += [
             ("Since", moment(promise.since) if promise.since else "start of the range"),
@@ -91,22 +95,17 @@ def _row(promise: Promise, last: datetime | None) -> str:
 # The changes
 
 
-def changed(changes: pa.Table, days: pa.Table) -> Markup:
+def changed(found: Found) -> Markup:
     """Compare the newest day with the day before. A change of 0 shows that there is a day before."""
-    dates = {*days["date"].to_pylist(), *changes["date"].to_pylist()}
-    if not dates:
+    latest = found.rows["changes"]
+    if not latest:
         return Markup("<p>There is no day before to compare with.</p>")
-    newest = max(dates)
-    latest = records(changes.filter(pc.equal(changes["date"], newest)))
-    rows = [each for each in latest if each.change != 0]
-    if rows:
-        rows.sort(key=lambda each: (-abs(each.change), each.purgatory, each.kind, each.measure))
-        about = f"<p>{newest} compared with {newest - timedelta(days=1)}, the largest changes first.</p>"
-        heads = ["purgatory", "kind", "what", "the day before", "now", "change"]
-        return Markup(about + table(heads, [_change(row) for row in rows[:_CHANGES]], words=3))
-    if latest or newest - timedelta(days=1) in dates:
+    newest, rows = latest[0].date, [each for each in latest if each.change != 0]
+    if not rows:
         return Markup(f"<p>Nothing changed: {newest} was like the day before.</p>")
-    return Markup("<p>There is no day before to compare with.</p>")
+    about = f"<p>{newest} compared with {newest - timedelta(days=1)}, the largest changes first.</p>"
+    heads = ["purgatory", "kind", "what", "the day before", "now", "change"]
+    return Markup(about + table(heads, [_change(row) for row in rows], words=3))
 
 
 def _change(row: Any) -> list[object]:
@@ -133,58 +132,53 @@ def _grown(row: Any) -> str:
 # The load
 
 
-def load(minutes: Mapping[str, Pool], seconds: Mapping[str, Pool], days: pa.Table, lost: pa.Table) -> Markup:
+def load(found: Found) -> Markup:
     """Draw lost rows, and the load of the busiest purgatories, on one time axis."""
-    if not minutes and not seconds:
-        return Markup(f"<p>No operation ended on these days.</p>{_lost_table(lost)}")
-    axis = axis_of(minutes, seconds)
-    parts = [f'<p class="soft">All times are UTC. Each step is {duration(axis.step * 1e6)}.</p>', _lost(axis, lost)]
-    for purgatory, rows in [*minutes.items()][:SHOWN]:
-        found = load_of(axis, rows, seconds.get(purgatory))
-        plots = (_rates(found), _waiting(found), _times(found))
-        own = days.filter(pc.field("purgatory") == purgatory)
-        parts.append(f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(own)}</article>")
-    if len(minutes) > SHOWN:
-        parts.append(f"<p>{len(minutes) - SHOWN} more purgatories are in the tables beside this page.</p>")
+    if not found.loads:
+        return Markup(f"<p>No operation ended on these days.</p>{_lost_table(found)}")
+    parts = [f'<p class="soft">All times are UTC. Each step is {duration(found.axis.step * 1e6)}.</p>', _lost(found)]
+    for purgatory, own in found.loads.items():
+        plots = (_rates(found.axis, own), _waiting(found.axis, own), _times(found.coarse, own))
+        days = [each for each in found.rows["days"] if each.purgatory == purgatory]
+        parts.append(f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(days)}</article>")
+    more = found.everything.purgatories - len(found.loads)
+    if more > 0:
+        parts.append(f"<p>{more} more purgatories are in the tables.</p>")
     return Markup("\n".join(parts))
 
 
-def _rates(found: Load) -> Markup:
-    axis, rates = found.rates.axis, found.rates.values
-    total = np.sum([rates[outcome] for outcome in OUTCOMES], axis=0)
-    highest = _highest(total)
+def _rates(axis: Axis, own: Load) -> Markup:
+    highest = _highest(np.sum([*own.rates.values()], axis=0))
     scale = linear(highest)
-    paths = zip(OUTCOMES, stacked(axis, scale, [rates[outcome] for outcome in OUTCOMES]), strict=True)
+    paths = zip(own.rates, stacked(axis, scale, [*own.rates.values()]), strict=True)
     about = f"Operations per second by outcome over time, at most {count(highest)}"
     return figure("Ended per second", about, axis, scale, [Drawn(each, each, path) for each, path in paths])
 
 
-def _waiting(found: Load) -> Markup:
-    axis, means = found.waiting.axis, found.waiting.values
-    highest = _highest(found.peak)
+def _waiting(axis: Axis, own: Load) -> Markup:
+    highest = _highest(own.peak)
     scale = linear(highest)
-    paths = zip(means, stacked(axis, scale, list(means.values())), strict=True)
+    paths = zip(own.waiting, stacked(axis, scale, [*own.waiting.values()]), strict=True)
     drawn = [Drawn(Markup(f"mean, {name(kind)}"), f"kind{min(n, KINDS)}", path) for n, (kind, path) in enumerate(paths)]
-    peak = "peak" if found.peak_exact else "sum of the kinds' peaks"
-    drawn.append(Drawn(peak, "peak", steps(axis, scale, found.peak), "line"))
+    peak = "peak" if own.peak_exact else "sum of the kinds' peaks"
+    drawn.append(Drawn(peak, "peak", steps(axis, scale, own.peak), "line"))
     return figure("Waiting at once", f"Operations waiting over time, at most {count(highest)}", axis, scale, drawn)
 
 
-def _times(found: Load) -> Markup:
+def _times(axis: Axis, own: Load) -> Markup:
     """Draw the slowest kind or minute of each step: percentiles cannot be added."""
-    axis, times = found.times.axis, found.times.values
-    every = np.concatenate([times[each] for each in _TIMES])
+    every = np.concatenate([*own.times.values()])
     every = every[every > 0]
     scale = logarithmic(*((every.min(), every.max()) if len(every) else (np.nan, np.nan)))
     drawn = [
-        Drawn(label, colour, steps(axis, scale, times[each]), style) for each, (label, colour, style) in _TIMES.items()
+        Drawn(label, colour, steps(axis, scale, own.times[each]), style)
+        for each, (label, colour, style) in _TIMES.items()
     ]
     about = f"Time waited and lateness over time, at most {duration(_highest(every))}"
     return figure("Time waited and lateness, slowest kind", about, axis, scale, drawn)
 
 
-def _days(days: pa.Table) -> Markup:
-    shown = sorted(records(days), key=lambda day: -day.operations)[:_ROWS]
+def _days(days: Sequence[Any]) -> Markup:
     waited = ("waited_p50_us", "waited_p90_us", "waited_p99_us", "waited_p999_us")
     rows = [
         [
@@ -197,97 +191,70 @@ def _days(days: pa.Table) -> Markup:
             count(day.pending_peak),
             count(day.missed_triggers),
         ]
-        for day in sorted(shown, key=lambda day: (day.date, -day.operations))
+        for day in days
     ]
     heads = ("day", "kind", "operations", *OUTCOMES, "waited p50", "p90", "p99", "p99.9", "late p99")
-    about = f"<p>The {_ROWS} rows with the most operations, of {len(days)} rows:</p>" if len(days) > _ROWS else ""
+    all_rows = days[0].rows if days else 0
+    about = f"<p>The {ROWS} rows with the most operations, of {all_rows} rows:</p>" if all_rows > ROWS else ""
     return Markup(about + table([*heads, "peak waiting", "missed triggers"], rows, words=2))
 
 
-def _lost(axis: Axis, lost: pa.Table) -> Markup:
+def _lost(found: Found) -> Markup:
     """Rows that the report does not count, on the axis of the load."""
-    if not pc.sum(lost["rows"]).as_py():
+    if not found.rows["lost"]:
         return Markup("<p>No row of the journal was dropped or quarantined.</p>")
-    found = lost_of(axis, lost)
-    highest = _highest(np.sum(list(found.values.values()), axis=0))
+    axis = found.coarse
+    highest = _highest(np.sum([*found.lost.values()], axis=0))
     scale = linear(highest)
-    paths = zip(found.values, stacked(found.axis, scale, list(found.values.values())), strict=True)
+    paths = zip(found.lost, stacked(axis, scale, [*found.lost.values()]), strict=True)
     drawn = [Drawn(each, each, path) for each, path in paths]
-    days = lost.filter(lost["minute"].is_null())["date"].unique().drop_null().cast(pa.int32()).to_numpy()
-    if len(days):
-        bands = whole_days(axis, (days * float(DAY)).tolist())
-        drawn.insert(0, Drawn("on this day, minute unknown", "someday", bands))
-    unit = "per minute" if found.axis.step == MINUTE else f"per {duration(found.axis.step * 1e6)}"
+    if found.lost_days:
+        drawn.insert(0, Drawn("on this day, minute unknown", "someday", whole_days(axis, found.lost_days)))
+    unit = "per minute" if axis.step == MINUTE else f"per {duration(axis.step * 1e6)}"
     about = f"Rows dropped and quarantined over time, at most {count(highest)} {unit}"
-    return Markup(figure(f"Rows dropped or quarantined {unit}", about, axis, scale, drawn) + _lost_table(lost))
+    return Markup(figure(f"Rows dropped or quarantined {unit}", about, axis, scale, drawn) + _lost_table(found))
 
 
-def _lost_table(lost: pa.Table) -> Markup:
-    if not len(lost):
-        return Markup("")
-    groups: dict[str, list[Any]] = defaultdict(list)
-    for each in records(lost):
-        groups[each.what].append(each)
-    sums = {what: sum(each.rows for each in group) for what, group in groups.items()}
-    ordered = sorted(groups, key=lambda what: (what != "dropped", -sums[what], what))
-    rows = [[what, count(sums[what]), *_first_and_last(groups[what])] for what in ordered]
-    return table(["why rows are missing", "rows", "first", "last"], rows)
-
-
-def _first_and_last(lost: Sequence[Any]) -> tuple[str, str]:
-    """The first and last time, to the minute, or to the day where the minute is unknown."""
-    seen = [(f"{row.date}", f"{row.minute:%H:%M}" if row.minute else "") for row in lost]
-    first, last = min(seen), max(seen)
-    return " ".join(first).strip(), " ".join(last).strip()
+def _lost_table(found: Found) -> Markup:
+    rows = [[each.what, count(each.rows), each.first or "-", each.last or "-"] for each in found.rows["lost"]]
+    return table(["why rows are missing", "rows", "first", "last"], rows) if rows else Markup("")
 
 
 # Hot keys and work
 
 
-def hot_keys(keys: pa.Table, order: Iterable[str]) -> Markup:
-    """The keys that most operations watched, of each purgatory in *order*."""
-    if not len(keys):
+def hot_keys(found: Found) -> Markup:
+    """The keys that most operations watched, of each shown purgatory."""
+    if not found.rows["hot_keys"]:
         return Markup("<p>No key was watched.</p>")
-    tables: dict[str, list[Any]] = defaultdict(list)
-    for each in sorted(records(keys), key=lambda each: each.place):
-        tables[each.purgatory].append(each)
-    ordered = [each for each in order if each in tables][:SHOWN]
     heads = ["key (or its hash)", "operations", "share", "keys per operation"]
-    return Markup("\n".join(f"<h3>{name(each)}</h3>{table(heads, _keys(tables[each]))}" for each in ordered))
+    tables: dict[str, list[list[object]]] = {purgatory: [] for purgatory in found.totals}
+    for each in found.rows["hot_keys"]:
+        tables[each.purgatory].append(_key(each))
+    return Markup("\n".join(f"<h3>{name(each)}</h3>{table(heads, rows)}" for each, rows in tables.items()))
 
 
-def _keys(keys: Sequence[Any]) -> list[list[object]]:
-    return [
-        [
-            name(key.key) if isinstance(key.key, str) else name(f"#{int(key.key_hash) & (2**64 - 1):016x}"),
-            count(key.operations),
-            Markup(
-                f'<span class="bar" style="--share:{min(max(key.share, 0), 1):.3f}">{text(share(key.share))}</span>'
-            ),
-            f"{key.keys_each:.1f}",
-        ]
-        for key in keys
-    ]
+def _key(key: Any) -> list[object]:
+    shown = name(key.key if key.key is not None else f"#{key.key_hash & (2**64 - 1):016x}")
+    bar = f'<span class="bar" style="--share:{min(max(key.share, 0), 1):.3f}">{text(share(key.share))}</span>'
+    return [shown, count(key.operations), Markup(bar), f"{key.keys_each:.1f}"]
 
 
-def work(done: pa.Table, minutes: Mapping[str, Pool]) -> Markup:
+def work(found: Found) -> Markup:
     """The work of the purgatories: in total, per operation that ended, and per second covered."""
-    if not len(done):
+    done = {each.purgatory: each for each in found.rows["work"]}
+    if not done:
         return Markup("<p>The journal has no statistics of the purgatories.</p>")
-    totals = done.group_by("purgatory").aggregate([(measure, "sum") for measure in WORK])
-    sums = {row["purgatory"]: [row[f"{measure}_sum"] or 0 for measure in WORK] for row in totals.to_pylist()}
-    shown = [each for each in minutes if each in sums] + sorted(sums.keys() - minutes.keys())
     parts = []
-    for purgatory in shown[:SHOWN]:
-        own = minutes.get(purgatory)
-        per = [own.total(each) if own else 0.0 for each in ("operations", "covered_s")]
-        rows = [
-            [measure.replace("_", " "), count(total), *(_ratio(total, by) for by in per)]
-            for measure, total in zip(WORK, sums[purgatory], strict=True)
-        ]
-        parts.append(
-            f"<div><h3>{name(purgatory)}</h3>{table(['what', 'times', 'per operation', 'per second'], rows)}</div>"
-        )
+    for purgatory, total in found.totals.items():
+        if purgatory in done:
+            sums = {measure: getattr(done[purgatory], measure) or 0 for measure in WORK}
+            rows = [
+                [measure.replace("_", " "), count(n), _ratio(n, total.operations), _ratio(n, total.covered_s)]
+                for measure, n in sums.items()
+            ]
+            own = table(["what", "times", "per operation", "per second"], rows)
+            parts.append(f"<div><h3>{name(purgatory)}</h3>{own}</div>")
     return Markup(f'<div class="columns">{"".join(parts)}</div>')
 
 

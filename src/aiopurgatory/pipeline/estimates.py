@@ -1,22 +1,25 @@
-"""Estimates the time to completion: a log-normal distribution by maximum likelihood, its intervals, and its fit.
+"""Estimates, by numpy on the driver: the time to completion and the popularity of keys, from sums that fit a page.
 
-Operations that expired are right-censored. Those completed by the last try at their deadline
-are left-censored. Intervals are Wald's: from the curvature of the likelihood, the effect of the weights, and Student's
-t distribution for the effective number of completed rows.
+The time to completion is a log-normal distribution by maximum likelihood. Operations that expired are right-censored.
+Those completed by the last try at their deadline are left-censored. Intervals are Wald's: from the curvature of the
+likelihood, the effect of the weights, and Student's t distribution for the effective number of completed rows.
+
+The popularity of keys is the exponent of Zipf's law, by maximum likelihood. The true ranks are unknown. They are taken
+from the counts, so with few operations per key the exponent is too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import log_ndtr, ndtr, ndtri, stdtrit
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import chdtrc, gammaln, log_ndtr, ndtr, ndtri, stdtrit
 
-from ..minutes.sums import BINS
+from .tables import GROWTH
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 #: The lower and the upper end of a confidence interval.
@@ -31,13 +34,17 @@ CONFIDENCE: Final = 0.95
 TOLERATED_GAP: Final = 0.05
 #: With fewer completed rows, no interval is given.
 FEWEST: Final = 3
+#: The largest exponent of popularity considered.
+STEEPEST: Final = 6.0
+#: The probability that the test rejects equally popular keys that are.
+SIGNIFICANCE: Final = 0.01
 # All values are the same, up to rounding.
 _NO_DEVIATION: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Logarithms of times in microseconds by bin: their means, weights, and squared weights."""
+    """Logarithms of times in microseconds by bucket of ``waited``: their means, weights, and squared weights."""
 
     bins: Array
     means: Array
@@ -192,7 +199,7 @@ def _kaplan_meier(
     as the model says.
     """
     bins, done = completed.bins, completed.weights
-    edges = (bins + 1) / BINS
+    edges = bins * log(GROWTH)
     model: Array = ndtr((edges - mu) / sigma)
     last = np.maximum(bins.searchsorted(shorter.bins, side="right") - 1, 0)
     below = np.bincount(last, shorter.weights / np.maximum(model[last], 1e-300), len(bins))
@@ -200,3 +207,50 @@ def _kaplan_meier(
     before = np.concatenate([[0.0], longer.weights.cumsum()])[longer.bins.searchsorted(bins, side="left")]
     at_risk = done.sum() + longer.weights.sum() - before - np.concatenate([[0.0], done.cumsum()[:-1]])
     return np.clip(1 - done / at_risk, 0, 1).cumprod(), edges, model
+
+
+@dataclass(frozen=True, slots=True)
+class Popularity:
+    """How popular keys are by rank: the exponent, and how it compares with the data."""
+
+    keys: int
+    zipf: float
+    largest_gap: float
+    #: Share of operations under the hottest key.
+    hottest: float
+
+    @property
+    def fits(self) -> bool:
+        return self.largest_gap <= TOLERATED_GAP
+
+
+def popularity(counts: Sequence[tuple[float, float]]) -> Popularity:
+    """Estimate the exponent; 0 if the keys may be equally popular.
+
+    Args: counts: pairs of a number of operations and how many keys have that number.
+    """
+    count, keys = np.array(sorted(counts, reverse=True), float).T
+    number, total = round(keys.sum()), float(count @ keys)
+    until, shares = keys.cumsum(), (count * keys).cumsum() / total
+    mean = total / number
+    dispersion = float(keys @ (count - mean) ** 2) / mean
+    if number == 1 or chdtrc(number - 1, dispersion) >= SIGNIFICANCE:
+        return Popularity(number, 0.0, 0.0, float(count[0]) / total)
+    logs = float(count @ (gammaln(until + 1) - gammaln(until - keys + 1))) / total
+    found: Any = minimize_scalar(
+        lambda zipf: zipf * logs + log(_harmonic(number, zipf)), bounds=(0, STEEPEST), method="bounded"
+    )
+    zipf = float(found.x)
+    expected = np.array([_harmonic(round(rank), zipf) for rank in until]) / _harmonic(number, zipf)
+    gap = float(np.abs(shares - expected).max())
+    return Popularity(number, zipf, gap, float(count[0]) / total)
+
+
+def _harmonic(number: int, s: float) -> float:
+    """Return the sum of rank ** -s over the ranks to *number*: exact for the first 1,000, then by Euler-Maclaurin."""
+    exact = min(number, 1000)
+    head = float((np.arange(1, exact + 1) ** -s).sum())
+    if number == exact:
+        return head
+    a, b = exact + 0.5, number + 0.5  # each term as the area under the curve from half a rank before to half one after
+    return head + (log(b / a) if abs(s - 1) < 1e-9 else (b ** (1 - s) - a ** (1 - s)) / (1 - s))
