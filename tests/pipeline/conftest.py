@@ -1,17 +1,14 @@
-"""One Spark for the whole run."""
+"""One Spark for the whole run, on real rows: UTC, one shuffle partition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from aiopurgatory.pipeline.spark.session import session
-from aiopurgatory.pipeline.spark.tasks import Spark
+from aiopurgatory.pipeline.session import session
 
 HERE = Path(__file__).parent
 
@@ -28,14 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    """Start Spark when a test first calls it. Most need no Spark, as their work is a single task."""
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    scratch = tmp_path_factory.mktemp("spark")
-    with ExitStack() as stack:
-
-        @cache
-        def start() -> SparkSession:
-            return stack.enter_context(session("tests", scratch=scratch, master="local[2]", settings=settings))
-
-        yield start
+def spark() -> Iterator[SparkSession]:
+    settings = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+    with session("local[2]", settings=settings) as made:
+        yield made

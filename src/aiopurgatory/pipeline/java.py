@@ -39,6 +39,8 @@ _NEEDED: Final = (
 )
 #: For small jobs: Java's second compiler and the threads of its collector would take longer than they save.
 SMALL: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
 class JavaMissingError(PurgatoryError):
     """No Java that is new enough was found."""
 
