@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import signal
 import sys
 import threading
@@ -31,6 +32,8 @@ INTERRUPTED: Final = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in *arguments* (default: the process's own); return the exit status."""
     name, rest = _chosen(arguments)
+    # Without a handler, py4j prints a traceback of forty lines when Java dies.
+    logging.getLogger().addHandler(logging.NullHandler())
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:

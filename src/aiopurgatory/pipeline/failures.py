@@ -11,11 +11,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from aiopurgatory.errors import PurgatoryError
 
+try:
+    from py4j.protocol import Py4JError
+except ImportError:  # a client of Spark Connect has no Java
+    _FAILURES: tuple[type[Exception], ...] = (PySparkException, ConnectionError)
+else:
+    _FAILURES = (PySparkException, ConnectionError, Py4JError)
 _LONGEST: Final = 300
 _LOG_BYTES: Final = 1_000_000
 #: What an error says, and what is wrong and how to put it right. The first that fits counts.
@@ -60,7 +65,7 @@ def plain_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (PySparkException, Py4JError, ConnectionError) as error:
+    except _FAILURES as error:
         raise JobFailedError(describe(error)) from error
 
 

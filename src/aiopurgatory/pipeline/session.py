@@ -145,8 +145,11 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
     with _environment(_for_java(local)):
         jvm = java.start(known, options, os.environ)
         with _ended_by_signals(jvm.process) as watch:
-            os.environ |= {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
+            gateway = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
+            os.environ |= gateway
             with _made({}, known=known, send=not local) as spark:
+                for name in gateway:  # else a child of this process would use the same JVM
+                    del os.environ[name]
                 watch()  # Spark has installed a handler of its own, which calls Java in the middle of another call
                 yield spark
 
@@ -158,7 +161,6 @@ def _made(
     """Make the session on a JVM that runs: spark-submit's, or ours."""
     from pyspark.sql import SparkSession
 
-    logging.getLogger("py4j").addHandler(logging.NullHandler())  # or it prints a traceback when a call is interrupted
     spark = SparkSession.builder.config(map=dict(known) | dict(settings or {})).getOrCreate()
     with _stopped(spark):
         if send:
@@ -251,6 +253,7 @@ def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[Callable[[],
 
     def end(number: int, _: object) -> None:
         received.append(number)
+        logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a traceback
         process.kill()
         raise _reason(number)
 
