@@ -7,19 +7,21 @@
 
 | table     | one row per                                                     | its counts                          |
 | --------- | --------------------------------------------------------------- | ----------------------------------- |
-| activity  | minute, KEYS, outcome, missed_trigger, waited, lateness         | operations, squares, logs           |
-| daily     | date, and the same                                              | the same                            |
-| hours     | hour, KEYS, timeout, key_count                                  | operations, squares, total, spans   |
-| waiting   | date, second, KEYS                                              | change                              |
-| ends      | second, KEYS, outcome (only of batches of less than an hour)    | operations                          |
+| activity  | minute, series, outcome, missed_trigger, waited, lateness       | operations, rows                    |
+| daily     | date, series, outcome, missed_trigger, waited, lateness         | operations, squares, logs           |
+| hours     | hour, series, KEYS, timeout, key_count                          | operations, squares, total, spans   |
+| waiting   | date, second, series                                            | change                              |
+| ends      | second, series, outcome (only of batches within an hour)        | operations                          |
 | keys      | purgatory, key_hash                                             | operations, watched                 |
 | names     | purgatory, key_hash (only if the journal keeps keys)            | key, one of its names               |
 | snapshots | row of the journal's statistics                                 |                                     |
 | seen      | instance, word                                                  | bits                                |
 | files     | file of the journal that was read                               | rows_in, bad, duplicates            |
-| touched   | date whose tables the batch changes                             |                                     |
+| losses    | date, what                                                      | rows                                |
+| touched   | date whose report a batch changes, attempt                      |                                     |
 
-``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
+``series`` is a purgatory and kind, as a number: the table ``hours`` has their names. ``outcome`` is its place in
+OUTCOMES. ``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
 ``lateness`` are numbers of buckets: bucket b holds microseconds over GROWTH ** (b - 1) up to GROWTH ** b, bucket -1
 holds 0. ``squares`` sums weight ** 2, ``logs`` sums weight * ln(microseconds waited, at least 1), ``total`` sums
 weight * microseconds of the timeout. ``timeout`` is a bin: floor(ln(microseconds + 1) * BINS); null without a timeout.
@@ -27,7 +29,7 @@ weight * microseconds of the timeout. ``timeout`` is a bin: floor(ln(microsecond
 in microseconds since 1970. ``change`` is the change in the number of waiting operations that a whole second sees first. An
 operation that waits over midnight leaves the day before and enters the next, so the changes of each date sum to 0.
 ``watched`` sums weight * key_count. A word is ``sequence div 64``; its bits tell which of its 64 numbers have been
-counted. A file of the same path, length and ``modified`` is read once; ``problem`` says why its rows are not counted.
+counted. A file of the same path, length and ``modified_us`` is read once; ``problem`` says why its rows are not counted.
 
 **Tables of the report** (REPORT) are for people, the page, and other tools. ``covered_s`` is how many seconds of the
 minute or day the purgatory's journal covers. Percentiles are within 2 %, null where nothing ended. ``pending`` is the
@@ -80,23 +82,23 @@ JOURNAL: Final = {name: _as_read(table) for name, table in ARROW.items()}
 
 _BY: Final = "purgatory STRING, kind STRING"
 _HISTOGRAM: Final = (
-    f"{_BY}, outcome STRING, missed_trigger BOOLEAN, waited SMALLINT, lateness SMALLINT, "
-    "operations DOUBLE, squares DOUBLE, logs DOUBLE"
+    "series BIGINT, outcome TINYINT, missed_trigger BOOLEAN, waited SMALLINT, lateness SMALLINT, operations DOUBLE"
 )
 SUMS: Final = {
-    "activity": f"minute INT, {_HISTOGRAM}",
-    "daily": f"date DATE, {_HISTOGRAM}",
-    "hours": f"hour INT, {_BY}, timeout INT, key_count INT, operations DOUBLE, squares DOUBLE, total DOUBLE, "
+    "activity": f"minute INT, {_HISTOGRAM}, rows BIGINT",
+    "daily": f"date DATE, {_HISTOGRAM}, squares DOUBLE, logs DOUBLE",
+    "hours": f"hour INT, series BIGINT, {_BY}, timeout INT, key_count INT, operations DOUBLE, squares DOUBLE, total DOUBLE, "
     "first_us BIGINT, last_us BIGINT",
-    "waiting": f"date DATE, second BIGINT, {_BY}, change DOUBLE",
-    "ends": f"second BIGINT, {_BY}, outcome STRING, operations DOUBLE",
+    "waiting": "date DATE, second BIGINT, series BIGINT, change DOUBLE",
+    "ends": "second BIGINT, series BIGINT, outcome TINYINT, operations DOUBLE",
     "keys": "purgatory STRING, key_hash BIGINT, operations DOUBLE, watched DOUBLE",
     "names": "purgatory STRING, key_hash BIGINT, key STRING",
     "snapshots": ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in JOURNAL["statistics"][:-2]),
-    "seen": "instance STRING, word BIGINT, bits BIGINT",
-    "files": "table STRING, path STRING, length BIGINT, modified TIMESTAMP, problem STRING, "
+    "seen": "instance STRING, word BIGINT, bits BIGINT, rows BIGINT, named BIGINT",
+    "files": "table STRING, path STRING, length BIGINT, modified_us BIGINT, problem STRING, "
     "rows_in BIGINT, bad BIGINT, duplicates BIGINT",
-    "touched": "date DATE",
+    "losses": "date DATE, what STRING, rows BIGINT",
+    "touched": "date DATE, attempt STRING",
 }
 
 _SHARES: Final = ", ".join(f"{name}_share DOUBLE" for name in OUTCOMES)
@@ -117,5 +119,7 @@ REPORT: Final = {
     "work": "purgatory STRING, minute TIMESTAMP, " + ", ".join(f"{name} BIGINT" for name in WORK),
     "lost": "date DATE, minute TIMESTAMP, what STRING, rows BIGINT",
     "settings": "purgatory STRING, instances BIGINT, tick_s DOUBLE, wheel_size BIGINT, purge_interval BIGINT",
-    "seconds": f"date DATE, {_BY}, second TIMESTAMP, " + ", ".join(f"{name} DOUBLE" for name in OUTCOMES) + ", pending DOUBLE",
+    "seconds": f"date DATE, {_BY}, second TIMESTAMP, "
+    + ", ".join(f"{name} DOUBLE" for name in OUTCOMES)
+    + ", pending DOUBLE",
 }

@@ -1,0 +1,208 @@
+"""Takes in a batch of files of a journal: writes the sums of their good rows, their bad rows, and their account.
+
+Rows are read once by their footers, and once for each sum, with the columns that it needs. At first, all rows are taken
+to be good. The numbers of rows tell if that is wrong; only then are rows judged twice, and bad ones written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import contextmanager
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from aiopurgatory.errors import PurgatoryError
+
+from .attempts import CUMULATIVE, Attempt, is_cumulative, read_folder, sums, with_all_before
+from .journal_files import CHANGED, File, mark_torn, read, with_footers
+from .rules import good, quarantined
+from .sums import OF_ROWS, activity, words
+from .tables import HOUR, JOURNAL, SUMS
+
+#: Smaller files cost more to be opened once for each sum than their rows cost to be kept.
+_SMALL: Final = 200_000
+
+
+class LostRowsError(PurgatoryError):
+    """Rows of some files are neither counted nor quarantined, so that nothing of their batch counts."""
+
+
+class Batch:
+    """One attempt to take in some files."""
+
+    def __init__(self, spark: SparkSession, out: str, line: Sequence[Attempt]) -> None:
+        """Args: line: the attempts that count."""
+        self._spark, self._out, self._line = spark, out, line
+        number, parent = (line[-1].batch + 1, line[-1].name) if line else (1, "none")
+        self._attempt = Attempt(number, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}", parent)
+        #: Rows that are in no sum, by table, day of their file, and reason.
+        self.losses: Counter[tuple[str, str, str]] = Counter()
+
+    def take(self, files: Sequence[File]) -> None:
+        """Take in *files*, and set what became of their rows.
+
+        Raises: LostRowsError: the counts do not add up.
+        """
+        for table, sum_up in (("operations", self._operations), ("statistics", self._statistics)):
+            readable = with_footers(self._spark, [each for each in files if each.table == table])
+            try:
+                sum_up(readable)
+            except Exception:
+                if not mark_torn(self._spark, readable):
+                    raise
+                self.losses.clear()
+                sum_up([each for each in readable if not each.problem])
+        known = [each for each in files if each.problem != CHANGED]
+        if known:
+            self._account(known)
+
+    def _operations(self, files: Sequence[File]) -> None:
+        if not files:
+            return
+        expected = sum(each.rows_in for each in files)
+        with self._rows(files) as rows:
+            kept = self._once(rows, files)
+            self._save(activity(good(kept, "operations")), "activity")
+            if self._counted("activity") + sum(each.duplicates for each in files) != expected:
+                rows = self._without_bad(rows, files)
+                kept = self._once(rows, files)
+                self._save(activity(kept), "activity")
+                self._require(self._counted("activity"), files)
+            for name in ("daily", "hours", "waiting", "keys"):
+                self._save(OF_ROWS[name](kept), name)
+            if self._own("seen").where("named > 0").head(1):
+                self._save(OF_ROWS["names"](kept), "names")
+            span = self._own("hours").agg(F.max("last_us") - F.min("first_us")).head()
+            if span and (span[0] or 0) < HOUR:
+                self._save(OF_ROWS["ends"](kept), "ends")
+        self._compare_sums()
+
+    def _statistics(self, files: Sequence[File]) -> None:
+        if not files:
+            return
+        with self._rows(files) as rows:
+            columns = [each.split()[0] for each in SUMS["snapshots"].split(", ")]
+            self._save(good(rows, "statistics").select(columns), "snapshots")
+            if self._own("snapshots").count() != sum(each.rows_in for each in files):
+                self._without_bad(rows, files)
+                self._require(self._own("snapshots").count(), files)
+
+    @contextmanager
+    def _rows(self, files: Sequence[File]) -> Iterator[DataFrame]:
+        rows = read(self._spark, files)
+        are_small = len(files) > 1 and sum(each.length for each in files) < _SMALL * len(files)
+        yield rows.persist() if are_small else rows
+        if are_small:
+            rows.unpersist()
+
+    def _once(self, rows: DataFrame, files: Sequence[File]) -> DataFrame:
+        """Return *rows* without copies of others, in this batch or before it."""
+        for each in files:
+            each.duplicates = 0
+        self._save(words(rows), "seen")
+        repeats = repeated(self._own("seen"), self._before("seen"))
+        if not repeats.head(1):
+            return rows
+        copies = placed(rows, repeats).where("place > 1").groupBy(F.xxhash64("file").alias("uri_hash")).count()
+        found = {row.uri_hash: row["count"] for row in copies.collect()}
+        for each in files:
+            each.duplicates = found.get(each.uri_hash, 0)
+        return first_copies(rows, repeats)
+
+    def _without_bad(self, rows: DataFrame, files: Sequence[File]) -> DataFrame:
+        """Write the bad rows, and return the others."""
+        table = files[0].table
+        folder = f"{self._out}/quarantine/{table}/attempt={self._attempt.name}"
+        quarantined(rows, table).write.mode("overwrite").parquet(folder)
+        by = ("date", "reason", F.xxhash64("file").alias("uri_hash"))
+        found = self._spark.read.parquet(folder).groupBy(*by).count().collect()
+        bad = Counter[int]()
+        for row in found:
+            bad[row.uri_hash] += row["count"]
+            self.losses[table, row.date, row.reason] += row["count"]
+        for each in files:
+            each.bad = bad[each.uri_hash]
+        return good(rows, table)
+
+    def _require(self, counted: int, files: Sequence[File]) -> None:
+        """Raises: LostRowsError: *counted* are not the rows that have to be counted."""
+        lost = sum(each.rows_in - each.bad - each.duplicates for each in files) - counted
+        if lost:
+            named = ", ".join(each.path for each in mark_torn(self._spark, files) or files[:3])
+            raise LostRowsError(f"{lost:,} rows are neither counted nor quarantined, look at {named}; run ingest again")
+
+    def _compare_sums(self) -> None:
+        """Raises: LostRowsError: the tables of sums are not of the same operations."""
+        found = {
+            name: float((self._own(name).agg(F.sum("operations")).head() or [0])[0] or 0)
+            for name in ("activity", "hours", "keys")
+        }
+        if max(found.values()) - min(found.values()) > 1e-9 * max(found.values()):
+            raise LostRowsError(f"tables of sums differ in their operations: {found}; run ingest again")
+
+    def _account(self, files: Sequence[File]) -> None:
+        for each in files:
+            if each.problem:
+                self.losses[each.table, each.date, f"file {each.problem}"] += max(each.rows_in, 1)
+        losses = [(day, what, rows) for (_, day, what), rows in self.losses.items()]
+        frame = self._spark.createDataFrame(losses, "day STRING, what STRING, rows BIGINT")
+        self._save(frame.select(F.expr("try_cast(day AS DATE) AS date"), "what", "rows").coalesce(1), "losses")
+        days = self._own("daily").select("date").union(self._own("waiting").select("date"))
+        days = days.union(self._own("snapshots").select(F.to_date("at"))).distinct()
+        self._save(days.withColumn("attempt", F.lit(self._attempt.name)).coalesce(1), "touched")
+        rows = [(e.table, e.path, e.length, e.modified_us, e.problem, e.rows_in, e.bad, e.duplicates) for e in files]
+        account = self._spark.createDataFrame(rows, SUMS["files"])
+        if is_cumulative(self._attempt):
+            for name in CUMULATIVE[1:]:
+                every = with_all_before(self._own(name), self._before(name), name)
+                every.write.parquet(f"{self._out}/sums/{name}/attempt={self._attempt.name}")
+            account = account.union(self._before("files"))
+        name = f"batch={self._attempt.batch}/attempt={self._attempt.name}/parent={self._attempt.parent}"
+        account.coalesce(1).write.parquet(f"{self._out}/sums/files/{name}")
+
+    def _folder(self, name: str) -> str:
+        """Return the folder of the batch's own sums."""
+        place = "own" if is_cumulative(self._attempt) and name in CUMULATIVE else "sums"
+        return f"{self._out}/{place}/{name}/attempt={self._attempt.name}"
+
+    def _save(self, rows: DataFrame, name: str) -> None:
+        rows.write.mode("overwrite").parquet(self._folder(name))
+
+    def _own(self, name: str) -> DataFrame:
+        return read_folder(self._spark, self._folder(name), SUMS[name])
+
+    def _before(self, name: str) -> DataFrame:
+        return sums(self._spark, self._out, name, self._line)
+
+    def _counted(self, name: str) -> int:
+        found = self._own(name).agg(F.sum("rows")).head()
+        return (found[0] or 0) if found else 0
+
+
+def repeated(own: DataFrame, before: DataFrame) -> DataFrame:
+    """Words of rows -> those with a number that is there twice, or was ``before``: instance, word, bits before."""
+    known = own.select("instance", "word").join(before, ["instance", "word"]).groupBy("instance", "word")
+    both = own.join(known.agg(F.bit_or("bits").alias("before")), ["instance", "word"], "left").fillna(0, ["before"])
+    twice = (F.col("rows") > F.bit_count("bits")) | (F.col("bits").bitwiseAND(F.col("before")) != 0)
+    return both.where(twice).select("instance", "word", "before")
+
+
+def placed(rows: DataFrame, repeats: DataFrame) -> DataFrame:
+    """Rows of words in *repeats* + place: 1 for the first copy, unless one came before."""
+    came = F.expr("shiftright(before, CAST(sequence & 63 AS INT)) & 1")
+    order = Window.partitionBy("instance", "sequence").orderBy("file")
+    in_words = rows.withColumn("word", F.expr("sequence div 64")).join(repeats, ["instance", "word"])
+    return in_words.withColumn("place", F.row_number().over(order) + came)
+
+
+def first_copies(rows: DataFrame, repeats: DataFrame) -> DataFrame:
+    """Rows without those that came before. Only rows of words in *repeats* are compared."""
+    others = rows.withColumn("word", F.expr("sequence div 64")).join(repeats, ["instance", "word"], "left_anti")
+    first = placed(rows, repeats).where("place = 1")
+    return others.select(*rows.columns).union(first.select(*rows.columns))

@@ -1,0 +1,145 @@
+"""The files of a journal: which are new, how many rows each has, and why one cannot be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from aiopurgatory.errors import PurgatoryError
+
+from .attempts import literal
+from .tables import JOURNAL
+
+#: The problem of a file that gets no account: if it is there again, it is new.
+CHANGED: Final = "changed or was deleted while it was read"
+_PLACE: Final = re.compile(r"/(operations|statistics)/date=([^/]+)/hour=[^/]+/[^/]+$")
+_TYPE: Final = re.compile(
+    r"column: \[?`?(\w+)`?\]?, Expected(?: Spark type)?:? ([\w()]+), (?:Found|actual Parquet type):? (\w+)", re.I
+)
+#: For scans that tell which files are torn. Sums are read strictly.
+_LENIENT: Final = {"ignoreMissingFiles": "true", "ignoreCorruptFiles": "true"}
+
+
+@dataclass
+class File:
+    """A file of the journal, and what became of its rows."""
+
+    path: str
+    uri_hash: int
+    length: int
+    modified_us: int
+    table: str = ""
+    date: str = ""
+    #: Why its rows are not counted.
+    problem: str | None = None
+    rows_in: int = 0
+    bad: int = 0
+    duplicates: int = 0
+
+
+def new_files(spark: SparkSession, journal: str, known: DataFrame, most: int) -> list[File]:
+    """Return the first files of the *journal* that are not *known* with their length and time of change.
+
+    Raises: PurgatoryError: there is no journal.
+    """
+    options = {"recursiveFileLookup": "true", "pathGlobFilter": "*.parquet"}
+    try:
+        listed = spark.read.format("binaryFile").options(**options).load(literal(journal))
+        listed = listed.select(
+            *("path", F.xxhash64("_metadata.file_path").alias("uri_hash"), "length"),
+            F.unix_micros("modificationTime").alias("modified_us"),
+        )
+        fresh = listed.join(known, ["path", "length", "modified_us"], "left_anti").orderBy("path").limit(most)
+        return _placed([File(row.path, row.uri_hash, row.length, row.modified_us) for row in fresh.collect()])
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise PurgatoryError(f"there is no journal in {journal}: give the folder that Journal() writes to") from None
+
+
+def _placed(files: list[File]) -> list[File]:
+    places = [_PLACE.search(each.path) for each in files]
+    roots = [each.path[: place.start()] for each, place in zip(files, places, strict=True) if place]
+    root = min(roots, key=len, default="")
+    for each, place in zip(files, places, strict=True):
+        if place and each.path[: place.start()] == root:
+            each.table, each.date = place[1], place[2]
+        else:
+            each.problem = "lies in no folder of a day and an hour"
+    return files
+
+
+def read(spark: SparkSession, files: Sequence[File], **options: str) -> DataFrame:
+    """Return the rows of *files* of one table, with the file's URI and the time when it was written."""
+    table = files[0].table
+    options |= {"basePath": files[0].path[: files[0].path.rindex("/date=")], "datetimeRebaseMode": "CORRECTED"}
+    rows = spark.read.schema(JOURNAL[table]).options(**options).parquet(*(literal(each.path) for each in files))
+    file = (F.col("_metadata.file_path").alias("file"), F.col("_metadata.file_modification_time").alias("modified"))
+    return rows.select("*", *file)
+
+
+def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
+    """Set how many rows *files* of one table have; return those that can be read."""
+    there = [each for each in files if not each.problem]
+    while there:
+        try:
+            found = _rows_by_file(read(spark, there, **_LENIENT))
+            break
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            path = error.getMessageParameters()["path"]
+            gone = [each for each in there if each.path.endswith(path.split(":", 1)[-1])] or there[:1]
+            for each in gone:
+                each.problem = CHANGED
+            there = [each for each in there if not each.problem]
+    for each in there:
+        each.rows_in = found.get(each.uri_hash, 0)
+    missing = [each for each in there if each.uri_hash not in found]
+    if missing and not _is_empty(spark, missing):
+        for each in missing:
+            each.problem = problem_of(spark, each)
+    return [each for each in there if not each.problem]
+
+
+def mark_torn(spark: SparkSession, files: Sequence[File]) -> list[File]:
+    """Set the problem of each of *files* from which not all rows and columns can be read; return these files."""
+    rows = read(spark, files, **_LENIENT)
+    found = _rows_by_file(rows, *(name for name in rows.columns if name not in ("file", "modified")))
+    torn = [each for each in files if found.get(each.uri_hash, 0) != each.rows_in]
+    for each in torn:
+        each.problem = problem_of(spark, each) or CHANGED
+    return torn
+
+
+def problem_of(spark: SparkSession, file: File) -> str | None:
+    """Return why *file* cannot be read; None: it can, and holds no row."""
+    try:
+        return CHANGED if _rows_by_file(read(spark, [file]), *JOURNAL[file.table].names) else None
+    except Exception as error:
+        text = str(error)
+    if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text:
+        return CHANGED
+    if match := _TYPE.search(text):
+        return f"column {match[1]} must be of type {match[2].upper()}, got {match[3].upper()}"
+    return "is torn, or no Parquet file"
+
+
+def _rows_by_file(rows: DataFrame, *columns: str) -> dict[int, int]:
+    """Count rows by file. Without *columns*, only footers are read."""
+    counted = [F.count(name).alias(name) for name in columns]
+    by_file = rows.groupBy(F.xxhash64("file").alias("uri_hash")).agg(F.count(F.lit(1)).alias("n"), *counted)
+    return {row.uri_hash: row.n for row in by_file.collect()}
+
+
+def _is_empty(spark: SparkSession, files: Sequence[File]) -> bool:
+    try:
+        return not _rows_by_file(read(spark, files))
+    except Exception:
+        return False
