@@ -104,12 +104,14 @@ def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, r
     share = _uniform(seed, KIND)
     matches = (F.col("at_hour") == F.col("hour")) & (share >= F.col("low")) & (share < F.col("high"))
     requests = drawn.join(F.broadcast(kinds), matches, "inner")
-    return requests.orderBy("arrival_us", "id").select(
+    made = requests.select(
+        "id",
         "arrival_us",
         _keys(seed).alias("keys"),
-        _completion(seed).alias("completion_us"),
-        _picked("timeouts", _uniform(seed, TIMEOUT)).alias("timeout_us"),
+        _completion(seed).cast("bigint").alias("completion_us"),
+        _picked("timeouts", _uniform(seed, TIMEOUT)).cast("bigint").alias("timeout_us"),
     )
+    return made.orderBy("arrival_us", "id").drop("id")
 
 
 def _uniform(seed: int, part: int, *more: Column) -> Column:
@@ -165,7 +167,7 @@ def _completion(seed: int) -> Column:
     """Time to completion in us: log-normal (Box and Muller), 0, or null for never."""
     normal = F.sqrt(-2 * F.ln(1 - _uniform(seed, TIME))) * F.cos(F.lit(2 * pi) * _uniform(seed, ANGLE))
     logs = F.least(F.col("mu") + F.col("sigma") * normal, F.lit(log(NO_TIMEOUT_US)))
-    return F.when(_uniform(seed, AT_ONCE) < F.col("at_once"), F.lit(0)).otherwise(F.exp(logs).cast("bigint"))
+    return F.when(_uniform(seed, AT_ONCE) < F.col("at_once"), F.lit(0)).otherwise(F.exp(logs))
 
 
 def _keys(seed: int) -> Column:

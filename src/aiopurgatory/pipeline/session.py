@@ -194,6 +194,7 @@ def _connected(server: str, settings: Mapping[str, str] | None, *, send: bool = 
 @contextmanager
 def _on_sail(settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
     """Make a session on Sail, an engine in this process that speaks Spark Connect."""
+    os.environ.setdefault("RUST_LOG", "error")  # else it logs every session
     try:
         from pysail.spark import SparkConnectServer
     except ImportError as error:

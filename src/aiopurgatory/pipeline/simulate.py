@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
@@ -99,7 +98,8 @@ def replays(requests: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     """
     rows = [(number, float(tick), *rest) for number, (tick, *rest) in enumerate(map(astuple, settings))]
     numbered = requests.sparkSession.createDataFrame(rows, f"number INT, {_SETTING}")
-    both = numbered.crossJoin(requests).repartitionById(len(settings), F.col("number"))
+    # Four times as many partitions as settings: few of them then hold two.
+    both = numbered.crossJoin(requests).repartition(4 * len(settings), "number")
     return both.groupBy("number").applyInArrow(_replayed, SCHEMA)
 
 
