@@ -29,7 +29,7 @@ from .model import HOURS, Workload, expired_share, to_json
 from .page.wording import duration, share
 from .session import session_of
 from .sums import named
-from .tables import DAY, HOUR, KEYS, SECOND
+from .tables import DAY, HOUR, KEYS, OUTCOMES, SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -106,7 +106,7 @@ def shapes(daily: DataFrame, hours: DataFrame) -> DataFrame:
         TIMEOUTS: the number is the bin of the timeout, -1 without one; x is the timeout in microseconds.
         KEY_COUNTS: the number is how many keys.
     """
-    end = F.when(F.col("outcome") == "expired", EXPIRED).when(F.col("waited") < 0, AT_ONCE)
+    end = F.when(F.col("outcome") == OUTCOMES.index("expired"), EXPIRED).when(F.col("waited") < 0, AT_ONCE)
     end = end.when(F.col("missed_trigger"), LAST_TRY).otherwise(ENDED)
     number = F.greatest("waited", F.lit(0))
     ends = named(_summed(daily, ["series"], end, number, F.col("logs")), hours).select(*KEYS, *_COUNTED)
