@@ -146,7 +146,7 @@ def _advised(spark: SparkSession, out: str, options: Options, folder: Path) -> s
     limits = Limits(expected_shares=expected_shares(workloads))
     if options.max_lateness_ms != Options.max_lateness_ms:
         limits = replace(limits, max_lateness_ms=options.max_lateness_ms)
-    _timed("page", lambda: write_page(spark, out, folder / documents.PAGE, limits, advice.html()))
+    _timed("page", lambda: write_page(spark, out, folder / documents.PAGE, limits, advice))
     return advice.headline
 
 

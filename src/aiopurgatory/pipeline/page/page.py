@@ -6,14 +6,14 @@ import re
 from datetime import date, timedelta
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import documents
 from ..tables import ERROR, OUTCOMES
 from .promises import Limits, headline
 from .reading import Found, read
-from .sections import changed, hot_keys, load, remedies, verdicts, work
-from .wording import Markup, count, duration, name, share, table, text
+from .sections import changed, hot_keys, load, remedies, settings, verdicts, work
+from .wording import Markup, count, share, table, text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,25 +21,19 @@ if TYPE_CHECKING:
 _EPOCH: Final = date(1970, 1, 1)
 
 
-def write_page(
-    spark: SparkSession,
-    out: str,
-    path: Path,
-    limits: Limits | None = None,
-    advice: tuple[Markup, Markup] | None = None,
-) -> None:
+def write_page(spark: SparkSession, out: str, path: Path, limits: Limits | None = None, advice: Any = None) -> None:
     """Write the page of the report in the folder *out*.
 
     Args:
         path: the file to write or replace, on this machine.
         limits: the promises for every minute (default: Limits()).
-        advice: the text and the table of an Advice (default: none).
+        advice: an Advice to show (default: none).
     """
     limits = limits or Limits()
     documents.write(path, page(read(spark, out, limits), limits, advice))
 
 
-def page(found: Found, limits: Limits, advice: tuple[Markup, Markup] | None = None) -> str:
+def page(found: Found, limits: Limits, advice: Any = None) -> str:
     """Return the page as HTML."""
     stand = found.promises
     parts = [
@@ -48,28 +42,25 @@ def page(found: Found, limits: Limits, advice: tuple[Markup, Markup] | None = No
         ("load", "Load", "The load over time", load(found)),
         ("keys", "Hot keys", "Hot keys", hot_keys(found)),
         ("work", "Work", "The purgatories' work", work(found)),
-        ("advice", "Advice", "Advice", _advice(found, advice)),
+        ("advice", "Advice", "Advice", Markup(_advice(advice) + settings(found))),
     ]
-    body = "\n".join(
+    sections = [
         f'<section id="{place}"><h2>{text(title)}</h2>\n{inside}</section>' for place, _, title, inside in parts
-    )
+    ]
     verdicts_of = {each.verdict for each in stand}
-    return _document(
-        title=_title(found),
-        ended=_ended(found),
-        verdict=next(each for each in ("broken", "kept", "unknown") if each in verdicts_of),
-        headline=text(headline(stand)),
-        remedies=remedies(stand),
-        links="".join(f'<a href="#{place}">{link}</a>' for place, link, _, _ in parts),
-        error=f"{ERROR:.0%}",
-        body=body,
-    )
-
-
-def _document(**values: str) -> str:
-    """Fill in the template. Values are not searched for placeholders, as a name in the journal may look like one."""
+    values = {
+        "title": _title(found),
+        "ended": _ended(found),
+        "verdict": next(each for each in ("broken", "kept", "unknown") if each in verdicts_of),
+        "headline": text(headline(stand)),
+        "remedies": remedies(stand),
+        "links": "".join(f'<a href="#{place}">{link}</a>' for place, link, _, _ in parts),
+        "error": f"{ERROR:.0%}",
+        "body": "\n".join(sections),
+    }
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
+    # Values are not searched for placeholders, as a name in the journal may look like one.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: values[place[1]], template)
 
 
 def _title(found: Found) -> str:
@@ -88,21 +79,10 @@ def _ended(found: Found) -> Markup:
     return Markup(f"<p><b>{count(total)} operations</b> ended: {text(ended)}.</p>")
 
 
-def _advice(found: Found, advice: tuple[Markup, Markup] | None) -> Markup:
-    words, options = advice or ("<p>There is no advice yet.</p>", "")
-    settings = f"<h3>Settings in use</h3>{_settings(found)}"
-    return Markup(f'<div class="beside"><div>{words}</div><div>{settings}</div></div>{options}')
-
-
-def _settings(found: Found) -> Markup:
-    settings = found.rows["settings"]
-    if not settings:
-        return Markup("<p>The journal does not say which settings are in use.</p>")
-    rows = [
-        [
-            name(each.purgatory),
-            *(count(each.instances), duration(each.tick_s * 1e6), count(each.wheel_size), count(each.purge_interval)),
-        ]
-        for each in settings
-    ]
-    return table(["purgatory", "instances", "tick", "wheel_size", "purge_interval"], rows)
+def _advice(advice: Any) -> Markup:
+    if advice is None:
+        return Markup("<p>There is no advice yet.</p>")
+    items = "".join(f"<li>{text(each)}</li>" for each in advice.sentences)
+    options = table([*advice.rows[0]], [[*row.values()] for row in advice.rows])
+    words = re.sub(r"`(.*?)`", r"<code>\1</code>", text(advice.headline))
+    return Markup(f"<p><b>{words}</b></p><ul>{items}</ul>{options}")

@@ -27,17 +27,10 @@ _WIDTH, _HEIGHT = 10_000, 1_000  # of the inner picture, in its own units
 _TOP, _TALL = 8, 120  # pixels
 _TICKS: Final = 7
 _TIME_STEPS: Final = (
-    *(1, 2, 5, 10, 15, 30),
-    *(60, 120, 300, 600, 900, 1800),
-    *(3600, 7200, 10_800, 21_600, 43_200),
-    *(86_400, 2 * 86_400, 7 * 86_400, 14 * 86_400, 28 * 86_400, 91 * 86_400, 364 * 86_400),
+    *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200),
+    *(days * DAY for days in (1, 2, 7, 14, 28, 91, 364)),
 )
-_DURATIONS: Final = (1, 10, 100, 1e3, 1e4, 1e5, 1e6, 10e6, 60e6, 600e6, 3600e6, 36_000e6, 864_000e6, 8_640_000e6)
-_FINE_DURATIONS: Final = tuple(
-    sorted(
-        {*(n * 10**k for k in range(6) for n in (1, 2, 5)), *(n * 1e6 for n in (1, 2, 5, 10, 20, 30, 60)), *_DURATIONS}
-    )
-)
+_DURATIONS: Final = (*(10.0**n for n in range(7)), 10e6, 60e6, 600e6, 3600e6, 36_000e6, 864_000e6, 8_640_000e6)
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,11 @@ class Axis:
     def first(self) -> int:
         """The number of the first step since 1970."""
         return int(self.start // self.step)
+
+    @property
+    def number(self) -> str:
+        """The number of the step of a ``minute``, in SQL."""
+        return f"unix_seconds(minute) div {self.step} - {self.first}"
 
     @property
     def count(self) -> int:
@@ -121,47 +119,45 @@ def _short(value: float) -> str:
 
 def logarithmic(lowest: float, highest: float) -> Scale:
     """Durations in microseconds, with ticks at round ones around *lowest* to *highest*."""
-    if not (np.isfinite(lowest) and np.isfinite(highest)):
-        lowest = highest = 1e3
-    lowest, highest = max(lowest, 1.0), max(highest, 1.0)
-    marks = _DURATIONS if highest / lowest > 50 else _FINE_DURATIONS
-    below = [each for each in marks if each <= lowest]
-    first = below[-1] if below else marks[0]
-    last = next((each for each in marks if each >= highest and each > first), highest * 2)
-    bottom, span = np.log(first), np.log(last / first)
-    inside = [each for each in marks if first <= each <= last]
-    shown = inside[:: max(1, -(-len(inside) // 6))]
+    below = [each for each in _DURATIONS if each <= max(lowest, 1.0)]
+    inside = [each for each in _DURATIONS if below[-1] <= each < highest]
+    last = next((each for each in _DURATIONS if each >= highest and each > below[-1]), highest * 2)
+    bottom, span = np.log(below[-1]), np.log(last / below[-1])
 
     def height(value: Any) -> Any:
-        return (np.log(np.maximum(value, first)) - bottom) / span
+        return (np.log(np.maximum(value, below[-1])) - bottom) / span
 
-    return Scale(height, [(float(height(each)), duration(each)) for each in shown])
+    return Scale(height, [(float(height(each)), duration(each)) for each in [*inside, last]])
 
 
 def stacked(axis: Axis, scale: Scale, values: Sequence[Floats]) -> list[str]:
     """Return the paths of *values* as steps, each on top of the last. Nothing is drawn where a value is 0."""
-    paths, base = [], np.zeros(len(values[0]) if values else 0)
-    edges = _across(axis, axis.edges)
+    paths, base = [], np.zeros(axis.count)
     for each in values:
         upper = base + np.nan_to_num(each)
-        lower, higher = (_down(scale.height(level)) for level in (base, upper))
         runs = _runs(np.nan_to_num(each) > 0)
-        paths.append("".join(_band(edges, lower, higher, *run) for run in runs))
+        paths.append("".join(_line(axis, scale, upper, *run) + _back(axis, scale, base, *run) for run in runs))
         base = upper
     return paths
 
 
 def steps(axis: Axis, scale: Scale, values: Floats) -> str:
     """The path of *values* as a line of steps, broken where one is NaN."""
-    edges, heights = _across(axis, axis.edges), _down(scale.height(values))
-    runs = _runs(~np.isnan(values))
-    return "".join(f"M{edges[a]} {heights[a]}{_along(edges, heights, range(a, b))}" for a, b in runs)
+    return "".join(_line(axis, scale, values, *run) for run in _runs(~np.isnan(values)))
 
 
-def whole_days(axis: Axis, starts: Sequence[float]) -> str:
-    """The path of a band over each day that begins at one of *starts*."""
-    bands = [_across(axis, np.array([start, start + DAY])) for start in starts]
-    return "".join(f"M{a} 0H{b}V{_HEIGHT}H{a}Z" for a, b in bands if a < b)
+def _line(axis: Axis, scale: Scale, values: Floats, a: int, b: int) -> str:
+    """The path along the steps from *a* to before *b*. Neighbours of the same height are one step."""
+    xs, ys = _across(axis, axis.edges), _down(scale.height(values[a:b]))
+    turns = [n for n in range(1, b - a) if ys[n] != ys[n - 1]]
+    return f"M{xs[a]} {ys[0]}{''.join(f'H{xs[a + n]}V{ys[n]}' for n in turns)}H{xs[b]}"
+
+
+def _back(axis: Axis, scale: Scale, values: Floats, a: int, b: int) -> str:
+    """The rest of a closed path: back along *values*."""
+    xs, ys = _across(axis, axis.edges), _down(scale.height(values[a:b]))
+    turns = [n for n in range(b - a - 1, 0, -1) if ys[n] != ys[n - 1]]
+    return f"V{ys[-1]}{''.join(f'H{xs[a + n]}V{ys[n - 1]}' for n in turns)}H{xs[a]}Z"
 
 
 def figure(title: str, about: str, axis: Axis, scale: Scale, drawn: Sequence[Drawn]) -> Markup:
@@ -191,22 +187,17 @@ def _dates(axis: Axis) -> str:
     """Draw ticks at round times. The date stands under the first tick of the axis and of each day."""
     span = axis.end - axis.start
     step = next((each for each in _TIME_STEPS if span / each <= _TICKS), int(span / _TICKS) // DAY * DAY)
-    times = np.arange(-(-axis.start // step) * step, axis.end + 0.5, step)
     drawn, day = [], ""
-    for number, each in enumerate(times):
+    for each in np.arange(-(-axis.start // step) * step, axis.end + 0.5, step):
         moment = datetime.fromtimestamp(float(each), UTC)
-        x = f"{100 * (each - axis.start) / span:.2f}%"
-        date = f"{moment:%d %b}".lstrip("0")
-        new, day = date != day, date
-        date += "" if number and step < _TIME_STEPS[-1] else f" {moment:%Y}"
-        lines = [date] if step >= DAY else [f"{moment:%H:%M:%S}"[: 8 if step < MINUTE else 5], *[date] * new]
-        kinds = ["x", *["start"] * (float(x[:-1]) < 3), *["end"] * (float(x[:-1]) > 97)]
-        kinds += ["odd"] * (number % 2 and not (new and step < DAY))
-        spans = "".join(f'<tspan x="{x}" dy="{1.25 * n}em">{line}</tspan>' for n, line in enumerate(lines))
-        drawn.append(
-            f'<line x1="{x}" x2="{x}" y1="{_TOP + _TALL}" y2="{_TOP + _TALL + 5}"/>'
-            f'<text class="{" ".join(kinds)}" y="{_TOP + _TALL + 18}">{spans}</text>'
-        )
+        x = 100 * (each - axis.start) / span
+        new, day = f"{moment:%Y-%m-%d}" != day, f"{moment:%Y-%m-%d}"
+        time = [] if step >= DAY else [f"{moment:%H:%M:%S}"[: 8 if step < MINUTE else 5]]
+        lines = [*time, *([day] if new else [])]
+        kind = "x start" if x < 3 else "x end" if x > 97 else "x"
+        spans = "".join(f'<tspan x="{x:.2f}%" dy="{1.25 * n}em">{line}</tspan>' for n, line in enumerate(lines))
+        drawn.append(f'<line x1="{x:.2f}%" x2="{x:.2f}%" y1="{_TOP + _TALL}" y2="{_TOP + _TALL + 5}"/>')
+        drawn.append(f'<text class="{kind}" y="{_TOP + _TALL + 18}">{spans}</text>')
     return "".join(drawn)
 
 
@@ -221,24 +212,5 @@ def _down(heights: Floats) -> list[int]:
 
 def _runs(shown: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the bounds of each run of true values."""
-    turns = np.flatnonzero(np.diff(np.concatenate([[False], shown, [False]]).astype(np.int8)))
+    turns = np.flatnonzero(np.diff(shown, prepend=False, append=False))
     return [(int(a), int(b)) for a, b in zip(turns[::2], turns[1::2], strict=True)]
-
-
-def _band(edges: Sequence[int], lower: Sequence[int], upper: Sequence[int], a: int, b: int) -> str:
-    """Return a closed path: forth along *upper*, back along *lower*."""
-    there = f"M{edges[a]} {upper[a]}{_along(edges, upper, range(a, b))}"
-    back = f"V{lower[b - 1]}{_along(edges[:-1], lower, range(b - 1, a - 1, -1), ahead=0)}"
-    return f"{there}{back}Z"
-
-
-def _along(edges: Sequence[int], heights: Sequence[int], numbers: range, *, ahead: int = 1) -> str:
-    """Return a path along the steps *numbers*, with neighbours of the same height merged."""
-    moves, last = [], numbers[-1]
-    for number in numbers:
-        if number != last and heights[number] == heights[number + numbers.step]:
-            continue
-        moves.append(f"H{edges[number + ahead]}")
-        if number != last:
-            moves.append(f"V{heights[number + numbers.step]}")
-    return "".join(moves)

@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
-from typing import Any, Final, Literal, TypeAlias
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
+from ..model import expected_shares, read_model
 from .wording import count, duration, share
-
-Verdict: TypeAlias = Literal["kept", "broken", "unknown"]
 
 #: A model expects the share of an average minute. The limit is MARGIN times that share, plus 0.01.
 MARGIN: Final = 1.5
-#: By promise: the attribute of Limits, how values are shown, and what to do about a broken one.
-PROMISES: Final[dict[str, tuple[str, Any, str]]] = {
-    "share expired": (
-        "max_expired_share",
-        share,
-        "The events did not come in time. See that whatever makes news checks its keys, and that the timeout is longer "
-        "than the usual wait.",
-    ),
-    "late p99": (
-        "max_lateness_ms",
-        lambda milliseconds: duration(milliseconds * 1e3),
-        "Something blocked the event loop, or the machine had no CPU left. PYTHONASYNCIODEBUG=1 logs callbacks that "
-        "take over 100 ms: move them to a thread. Lateness of about one tick needs a finer tick.",
-    ),
-    "missed triggers": (
-        "max_missed_share",
-        share,
-        "Some code changes what operations wait for and does not call check_and_complete() or notify() with their key. "
-        "They completed only at their deadline.",
-    ),
-    "dropped rows": (
-        "max_dropped_rows",
-        count,
-        "A journal was full because its disk is slow or full. Write to a faster disk, record a share of the operations "
-        "with Journal(share=), or give it more memory with rows_per_file=.",
-    ),
+#: By promise: the attribute of Limits, and how values are shown.
+PROMISES: Final[dict[str, tuple[str, Any]]] = {
+    "share expired": ("max_expired_share", share),
+    "late p99": ("max_lateness_ms", lambda milliseconds: duration(milliseconds * 1e3)),
+    "missed triggers": ("max_missed_share", share),
+    "dropped rows": ("max_dropped_rows", count),
+}
+REMEDIES: Final = {
+    "share expired": "news came too late. See that all code that makes news checks its keys, or set a longer timeout",
+    "late p99": "something blocked the event loop, or there was no CPU left. PYTHONASYNCIODEBUG=1 logs slow callbacks: "
+    "move them to a thread. If it is about one tick, set a finer tick",
+    "missed triggers": "some code changes what operations wait for, and does not call notify() with their key",
+    "dropped rows": "the journal's disk is slow or full. Use a faster one, or record less with Journal(share=)",
 }
 _FLEET: Final = "dropped rows"
+_ABOUT: Final = {
+    "max_expired_share": "share of a purgatory's operations that may expire",
+    "max_lateness_ms": "99 %% of expirations must be at most this late, in ms",
+    "max_missed_share": "share of operations that may be completed only by the last try, at their deadline",
+    "max_dropped_rows": "rows that all journals together may drop in a minute",
+    "fewest": "do not judge a purgatory by minutes with fewer operations",
+}
 
 
 @dataclass(frozen=True)
@@ -71,27 +66,41 @@ class Limits:
     max_lateness_ms: float = 100.0
     max_missed_share: float = 0.001
     max_dropped_rows: float = 0.0
-    fewest: int = 100
+    fewest: float = 100
     expected_shares: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("max_expired_share", "max_lateness_ms", "max_missed_share", "max_dropped_rows", "fewest"):
+        for name in _ABOUT:
             if not getattr(self, name) >= 0:
                 raise PurgatoryError(f"{name} must be >= 0, got {getattr(self, name):g}")
 
-    def of(self, promise: str, purgatory: str | None) -> tuple[float, str]:
+    def of(self, promise: str, purgatory: str | None = None) -> tuple[float, str]:
         """The limit of a *promise* of one purgatory, and where it comes from."""
         name = PROMISES[promise][0]
         given: float = getattr(self, name)
-        source = "default" if given == Limits.__dataclass_fields__[name].default else "given"
-        expected = self.expected_shares.get(purgatory or "")
-        if promise != "share expired" or expected is None or source == "given":
-            return given, source
-        return self.by_model(expected), f"model: {share(expected)} expected"
+        if given != getattr(Limits, name):
+            return given, "given"
+        if promise == "share expired" and purgatory in self.expected_shares:
+            expected = self.expected_shares[purgatory]
+            return min(1.0, expected * MARGIN + 0.01), f"model: {share(expected)} expected"
+        return given, "default"
 
-    @staticmethod
-    def by_model(expected: float) -> float:
-        return min(1.0, expected * MARGIN + 0.01)
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command line."""
+    group = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
+    for name, about in _ABOUT.items():
+        default = getattr(Limits, name)
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, type=float, default=default, help=f"{about} (default: {default:g})")
+    about = "model.json, written by fit: sets the share that may expire, unless --max-expired-share is given"
+    group.add_argument("--model", type=Path, metavar="FILE", help=about)
+
+
+def limits_of(args: argparse.Namespace) -> Limits:
+    """Return the limits on the command line."""
+    expected = expected_shares(read_model(args.model)) if args.model else {}
+    return Limits(**{name: getattr(args, name) for name in _ABOUT}, expected_shares=expected)
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class Promise:
     #: None: the promise is for the whole fleet.
     purgatory: str | None
     name: str
-    verdict: Verdict
+    verdict: Literal["kept", "broken", "unknown"]
     limit: float
     source: str
     #: Minutes with enough operations, and those of them that broke it.
@@ -118,34 +127,25 @@ class Promise:
         """*value* in the unit of this promise."""
         return "nothing expired" if value is None else str(PROMISES[self.name][1](value))
 
-    @property
-    def remedy(self) -> str:
-        return PROMISES[self.name][2]
-
 
 def judged(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
-    """Minutes, lost rows -> a row per purgatory and promise: its state in the last minute that can be judged.
+    """Minutes, lost rows -> by purgatory and promise, its state in the last minute with enough operations.
 
-    The purgatory is null for promises of the fleet. A purgatory without enough operations in any minute has a row with
-    ``judged`` 0.
+    The purgatory is null for promises of the fleet. Without such a minute, ``judged`` is 0.
     """
-    by = ("purgatory", "name")
-    order = Window.partitionBy(*by).orderBy("minute")
-    values = _values(minutes, limits).unionByName(_dropped(minutes, lost))
+    order = Window.partitionBy("purgatory", "name").orderBy("minute")
     bad = F.coalesce(F.col("value") > _limit(limits), F.lit(False))  # nothing expired: nothing was late
-    rows = values.withColumn("bad", bad).withColumn("next", F.lead("minute").over(order))
-    known = rows.groupBy(*by).agg(
-        F.count("minute").alias("judged"),
-        F.count_if("bad").alias("broken"),
-        F.max_by(F.struct("value", "bad"), "minute").alias("last"),
-        F.max("value").alias("worst"),
-        F.max("minute").alias("at"),
-        F.max(F.when(F.col("bad"), F.col("next"))).alias("after_bad"),
-        F.max(F.when(~F.col("bad"), F.col("next"))).alias("after_good"),
+    rows = _values(minutes, limits).unionByName(_dropped(minutes, lost)).withColumn("bad", bad)
+    following = rows.withColumn("next", F.lead("minute").over(order)).withColumn("known", F.col("minute").isNotNull())
+    since = F.max(F.when(F.col("bad"), F.col("next"))), F.max(F.when(~F.col("bad"), F.col("next")))
+    known = following.groupBy("purgatory", "name").agg(
+        *(F.count_if("known").alias("judged"), F.count_if(F.col("known") & F.col("bad")).alias("broken")),
+        *(F.max_by("value", "minute").alias("now"), F.max_by("bad", "minute").alias("is_broken")),
+        *(F.max("value").alias("worst"), F.max("minute").alias("at")),
+        *(since[0].alias("after_bad"), since[1].alias("after_good")),
     )
-    since = F.when(F.col("last.bad"), F.col("after_good")).otherwise(F.col("after_bad"))
-    last = F.col("last.value").alias("now"), F.col("last.bad").alias("is_broken")
-    return known.select(*by, "judged", "broken", *last, "worst", "at", since.alias("since"))
+    since_then = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
+    return known.withColumn("since", since_then).drop("after_bad", "after_good")
 
 
 def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
@@ -155,39 +155,30 @@ def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
         (F.max("lateness_p99_us") / 1e3).alias("late"),
     )
     enough = (F.col("operations") >= limits.fewest) & (F.col("operations") > 0)
-    shares = {"expired": "'share expired'", "missed_triggers": "'missed triggers'"}
-    parts = [*chain(*((name, f"{column} / operations") for column, name in shares.items())), "'late p99'", "late"]
-    values = F.expr(f"stack(3, {', '.join(parts)}) AS (name, value)")
-    some = pooled.where(enough).select("purgatory", "minute", values)
-    empty = F.expr(f"stack(3, {', '.join(name for name in parts[::2])}) AS (name)")
-    none = pooled.groupBy("purgatory").agg(F.count_if(enough).alias("enough")).where("enough = 0")
-    nothing = none.select("purgatory", F.lit(None).cast("timestamp").alias("minute"), empty)
-    return some.unionByName(nothing.withColumn("value", F.lit(None).cast("double")))
+    values = "'share expired', expired / operations, 'missed triggers', missed_triggers / operations, 'late p99', late"
+    rows = pooled.select("purgatory", enough.alias("enough"), "minute", F.expr(f"stack(3, {values}) AS (name, value)"))
+    known = [F.when(F.col("enough"), F.col(name)).alias(name) for name in ("minute", "value")]
+    return rows.select("purgatory", "name", *known)
 
 
 def _dropped(minutes: DataFrame, lost: DataFrame) -> DataFrame:
-    seen = minutes.groupBy("minute").agg(F.lit(0.0).alias("value"))
-    dropped = lost.where("what = 'dropped' AND minute IS NOT NULL").groupBy("minute")
-    both = seen.unionByName(dropped.agg(F.sum("rows").cast("double").alias("value")))
-    fleet = F.lit(None).cast("string").alias("purgatory")
-    return (
-        both.groupBy("minute")
-        .agg(F.sum("value").alias("value"))
-        .select(fleet, F.lit(_FLEET).alias("name"), "minute", "value")
-    )
+    dropped = lost.where("what = 'dropped' AND minute IS NOT NULL").select("minute", F.col("rows").cast("double"))
+    both = minutes.select("minute", F.lit(0.0).alias("rows")).unionByName(dropped)
+    fleet = F.lit(None).cast("string").alias("purgatory"), F.lit(_FLEET).alias("name")
+    return both.groupBy("minute").agg(F.sum("rows").alias("value")).select(*fleet, "minute", "value")
 
 
-def _limit(limits: Limits) -> Any:
+def _limit(limits: Limits) -> Column:
     """The limit of the promise in the column ``name``."""
-    found = F.lit(None).cast("double")
-    for name in PROMISES:
-        limit, _ = limits.of(name, None)
-        found = F.when(F.col("name") == name, F.lit(float(limit))).otherwise(found)
-    expected = {each: limits.of("share expired", each)[0] for each in limits.expected_shares}
-    if not expected:
-        return found
-    own = F.create_map(*(F.lit(each) for pair in expected.items() for each in pair))[F.col("purgatory")]
-    return F.coalesce(F.when(F.col("name") == "share expired", own), found)
+    known = {(name, None): limits.of(name)[0] for name in PROMISES}
+    known |= {("share expired", each): limits.of("share expired", each)[0] for each in limits.expected_shares}
+
+    def more(found: Column, each: tuple[tuple[str, str | None], float]) -> Column:
+        (name, purgatory), limit = each
+        own = F.lit(True) if purgatory is None else F.col("purgatory") == purgatory
+        return F.when((F.col("name") == name) & own, F.lit(float(limit))).otherwise(found)
+
+    return reduce(more, known.items(), F.lit(None).cast("double"))
 
 
 def promises(rows: Iterable[Mapping[str, Any]], limits: Limits) -> list[Promise]:
@@ -199,12 +190,11 @@ def promises(rows: Iterable[Mapping[str, Any]], limits: Limits) -> list[Promise]
 
 
 def _promise(purgatory: str | None, name: str, row: Mapping[str, Any] | None, limits: Limits) -> Promise:
-    limit, source = limits.of(name, purgatory)
+    limit = limits.of(name, purgatory)
     if not row or not row["judged"]:
-        return Promise(purgatory, name, "unknown", limit, source)
-    verdict: Verdict = "broken" if row["is_broken"] else "kept"
+        return Promise(purgatory, name, "unknown", *limit)
     rest = {each: row[each] for each in ("judged", "broken", "now", "worst", "at", "since")}
-    return Promise(purgatory, name, verdict, limit, source, **rest)
+    return Promise(purgatory, name, "broken" if row["is_broken"] else "kept", *limit, **rest)
 
 
 def headline(stand: Sequence[Promise]) -> str:
@@ -215,7 +205,7 @@ def headline(stand: Sequence[Promise]) -> str:
         return "Too few operations to judge any promise"
     verdict = f"{len(broken)} of {len(stand)} promises broken" if broken else "No promise broken"
     if not broken and not unknown:
-        verdict = "All promises kept"
+        return "All promises kept"
     if 0 < len(broken) <= 3:
         verdict += ": " + ", ".join(f"{each.name} of {each.purgatory or 'the fleet'}" for each in broken)
     return f"{verdict}; too few operations to judge {unknown} of {len(stand)}" if unknown else verdict

@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from ..tables import OUTCOMES, WORK
-from .plots import MINUTE, Axis, Drawn, figure, linear, logarithmic, stacked, steps, whole_days
-from .promises import Limits, Promise
-from .reading import KINDS, ROWS, Found, Load
+from .plots import Drawn, figure, linear, logarithmic, stacked, steps
+from .promises import REMEDIES, Limits, Promise
+from .reading import ROWS, TIMES, Found
 from .wording import Markup, count, duration, moment, name, share, table, text, unbroken
 
-_SIGNS: Final = {"kept": "✓", "broken": "✗", "unknown": "?"}
-_VERDICTS: Final = {"kept": "kept", "broken": "broken", "unknown": "too few operations"}
+_VERDICTS: Final = {"kept": "✓ kept", "broken": "✗ broken", "unknown": "? too few operations"}
+_HEADS: Final = ("Verdict", "Promise", "Now", "Limit", "Since", "Worst minute", "Minutes broken")
 _MEASURES: Final = {
     "operations": "operations",
     **{f"{outcome}_share": f"share {outcome}" for outcome in OUTCOMES},
@@ -26,11 +26,13 @@ _MEASURES: Final = {
     "lateness_p99_us": "late p99",
     "pending_peak": "peak waiting",
 }
-_TIMES: Final = {
-    "waited_p50_us": ("waited p50", "waited", "line"),
-    "waited_p99_us": ("waited p99", "waited", "dashed"),
-    "lateness_p99_us": ("late p99", "late", "line"),
-}
+_TIMES: Final = dict(
+    zip(
+        TIMES,
+        [("waited p50", "waited", "line"), ("waited p99", "waited", "dashed"), ("late p99", "late", "line")],
+        strict=True,
+    )
+)
 
 
 # The promises
@@ -42,7 +44,7 @@ def remedies(stand: Sequence[Promise]) -> Markup:
     for each in stand:
         if each.verdict == "broken":
             broken[each.name].append(each)
-    items = "".join(f"<li><b>{what}</b>, {_whose(own)}: {text(own[0].remedy)}</li>" for what, own in broken.items())
+    items = "".join(f"<li><b>{what}</b>, {_whose(own)}: {text(REMEDIES[what])}.</li>" for what, own in broken.items())
     return Markup(f"<ul class='remedies'>{items}</ul>" if items else "")
 
 
@@ -63,8 +65,7 @@ def verdicts(stand: Sequence[Promise], limits: Limits) -> Markup:
     now = f"Now means {moment(last)} UTC. " if last else ""
     shown = [each for number, each in enumerate(ordered) if each.verdict == "broken" or number < ROWS]
     rows = "\n".join(_row(each, last) for each in shown)
-    heads = ("Verdict", "Promise", "Now", "Limit", "Since", "Worst minute", "Minutes broken")
-    head = "".join(f"<th>{each}</th>" for each in heads)
+    head = "".join(f"<th>{each}</th>" for each in _HEADS)
     rest = f"<p>{len(ordered) - len(shown)} more promises are not shown.</p>" if len(ordered) > len(shown) else ""
     return Markup(
         f'<table class="promises"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}'
@@ -74,21 +75,15 @@ def verdicts(stand: Sequence[Promise], limits: Limits) -> Markup:
 
 
 def _row(promise: Promise, last: datetime | None) -> str:
-    owner = name(promise.purgatory) if promise.purgatory is not None else Markup("the whole fleet")
-    cells: list[tuple[str, object]] = [("Now", "-"), ("Limit", f"{promise.shown(promise.limit)} ({promise.source})")]
-    if promise.verdict == "unknown":
-        cells += [("Since", "-"), ("Worst minute", "-"), ("Minutes broken", "-")]
-    else:
-        assert promise.at is not None
-        now, worst = promise.shown(promise.now), promise.shown(promise.worst)
-        cells[0] = ("Now", now if promise.at == last else Markup(f"{text(now)} at {moment(promise.at)}"))
-        cells += [
-            ("Since", moment(promise.since) if promise.since else "start of the range"),
-            ("Worst minute", worst),
-            ("Minutes broken", f"{count(promise.broken)} of {count(promise.judged)}"),
-        ]
-    rest = "".join(f'<td data-head="{head}">{text(cell)}</td>' for head, cell in cells)
-    verdict = f'<span class="verdict {promise.verdict}">{_SIGNS[promise.verdict]} {_VERDICTS[promise.verdict]}</span>'
+    owner = "the whole fleet" if promise.purgatory is None else name(promise.purgatory)
+    cells = ["-", f"{promise.shown(promise.limit)} ({promise.source})", "-", "-", "-"]
+    if promise.at is not None:
+        now = text(promise.shown(promise.now))
+        cells[0] = now if promise.at == last else Markup(f"{now} at {moment(promise.at)}")
+        cells[2] = moment(promise.since) if promise.since else "start of the range"
+        cells[3:] = [promise.shown(promise.worst), f"{count(promise.broken)} of {count(promise.judged)}"]
+    rest = "".join(f'<td data-head="{head}">{text(cell)}</td>' for head, cell in zip(_HEADS[2:], cells, strict=True))
+    verdict = f'<span class="verdict {promise.verdict}">{_VERDICTS[promise.verdict]}</span>'
     return f"<tr><td>{verdict}</td><td><b>{promise.name}</b> <span>{owner}</span></td>{rest}</tr>"
 
 
@@ -120,7 +115,7 @@ def _value(row: Any, value: float) -> str:
 
 
 def _grown(row: Any) -> str:
-    before, now = (0.0 if np.isnan(each) else each for each in (row.before, row.now))
+    before, now = row.before or 0.0, row.now or 0.0
     if not before or not now:
         return "▲ from none" if now else "▼ to none"
     factor = now / before
@@ -133,49 +128,49 @@ def _grown(row: Any) -> str:
 
 
 def load(found: Found) -> Markup:
-    """Draw lost rows, and the load of the busiest purgatories, on one time axis."""
-    if not found.loads:
-        return Markup(f"<p>No operation ended on these days.</p>{_lost_table(found)}")
+    """Draw the load of the busiest purgatories on one time axis."""
+    if not found.totals:
+        return Markup(f"<p>No operation ended on these days.</p>{_lost(found)}")
     parts = [f'<p class="soft">All times are UTC. Each step is {duration(found.axis.step * 1e6)}.</p>', _lost(found)]
-    for purgatory, own in found.loads.items():
-        plots = (_rates(found.axis, own), _waiting(found.axis, own), _times(found.coarse, own))
+    for purgatory in found.totals:
+        plots = (_rates(found, purgatory), _waiting(found, purgatory), _times(found, purgatory))
         days = [each for each in found.rows["days"] if each.purgatory == purgatory]
         parts.append(f"<article><h3>{name(purgatory)}</h3>{''.join(plots)}{_days(days)}</article>")
-    more = found.everything.purgatories - len(found.loads)
-    if more > 0:
-        parts.append(f"<p>{more} more purgatories are in the tables.</p>")
-    return Markup("\n".join(parts))
+    more = found.everything.purgatories - len(found.totals)
+    return Markup("\n".join([*parts, *([f"<p>{more} more purgatories are in the tables.</p>"] if more > 0 else [])]))
 
 
-def _rates(axis: Axis, own: Load) -> Markup:
-    highest = _highest(np.sum([*own.rates.values()], axis=0))
+def _rates(found: Found, purgatory: str) -> Markup:
+    axis, cover = found.axis, np.maximum(found.cover(purgatory), 1)
+    rates = [found.curve(purgatory, outcome) / cover for outcome in OUTCOMES]
+    highest = _highest(np.sum(rates, axis=0))
     scale = linear(highest)
-    paths = zip(own.rates, stacked(axis, scale, [*own.rates.values()]), strict=True)
-    about = f"Operations per second by outcome over time, at most {count(highest)}"
-    return figure("Ended per second", about, axis, scale, [Drawn(each, each, path) for each, path in paths])
+    drawn = [Drawn(each, each, path) for each, path in zip(OUTCOMES, stacked(axis, scale, rates), strict=True)]
+    return figure("Ended per second", f"Operations per second, at most {count(highest)}", axis, scale, drawn)
 
 
-def _waiting(axis: Axis, own: Load) -> Markup:
-    highest = _highest(own.peak)
+def _waiting(found: Found, purgatory: str) -> Markup:
+    mean, peak = (found.curve(purgatory, each) for each in ("pending_mean", "pending_peak"))
+    highest = _highest(peak)
     scale = linear(highest)
-    paths = zip(own.waiting, stacked(axis, scale, [*own.waiting.values()]), strict=True)
-    drawn = [Drawn(Markup(f"mean, {name(kind)}"), f"kind{min(n, KINDS)}", path) for n, (kind, path) in enumerate(paths)]
-    peak = "peak" if own.peak_exact else "sum of the kinds' peaks"
-    drawn.append(Drawn(peak, "peak", steps(axis, scale, own.peak), "line"))
-    return figure("Waiting at once", f"Operations waiting over time, at most {count(highest)}", axis, scale, drawn)
-
-
-def _times(axis: Axis, own: Load) -> Markup:
-    """Draw the slowest kind or minute of each step: percentiles cannot be added."""
-    every = np.concatenate([*own.times.values()])
-    every = every[every > 0]
-    scale = logarithmic(*((every.min(), every.max()) if len(every) else (np.nan, np.nan)))
     drawn = [
-        Drawn(label, colour, steps(axis, scale, own.times[each]), style)
+        Drawn("mean", "kind0", stacked(found.axis, scale, [mean])[0]),
+        Drawn("peak", "peak", steps(found.axis, scale, peak), "line"),
+    ]
+    return figure("Waiting at once", f"Operations waiting, at most {count(highest)}", found.axis, scale, drawn)
+
+
+def _times(found: Found, purgatory: str) -> Markup:
+    """Draw the slowest kind or minute of each step: percentiles cannot be added."""
+    curves = {each: found.times(purgatory, each) for each in _TIMES}
+    every = np.concatenate([[1e3], *(each[each > 0] for each in curves.values())])[1:]
+    scale = logarithmic(*((every.min(), every.max()) if len(every) else (1e3, 1e3)))
+    drawn = [
+        Drawn(label, colour, steps(found.coarse, scale, curves[each]), style)
         for each, (label, colour, style) in _TIMES.items()
     ]
-    about = f"Time waited and lateness over time, at most {duration(_highest(every))}"
-    return figure("Time waited and lateness, slowest kind", about, axis, scale, drawn)
+    about = f"Time waited and lateness, at most {duration(_highest(every))}"
+    return figure("Time waited and lateness, slowest kind", about, found.coarse, scale, drawn)
 
 
 def _days(days: Sequence[Any]) -> Markup:
@@ -200,24 +195,11 @@ def _days(days: Sequence[Any]) -> Markup:
 
 
 def _lost(found: Found) -> Markup:
-    """Rows that the report does not count, on the axis of the load."""
-    if not found.rows["lost"]:
-        return Markup("<p>No row of the journal was dropped or quarantined.</p>")
-    axis = found.coarse
-    highest = _highest(np.sum([*found.lost.values()], axis=0))
-    scale = linear(highest)
-    paths = zip(found.lost, stacked(axis, scale, [*found.lost.values()]), strict=True)
-    drawn = [Drawn(each, each, path) for each, path in paths]
-    if found.lost_days:
-        drawn.insert(0, Drawn("on this day, minute unknown", "someday", whole_days(axis, found.lost_days)))
-    unit = "per minute" if axis.step == MINUTE else f"per {duration(axis.step * 1e6)}"
-    about = f"Rows dropped and quarantined over time, at most {count(highest)} {unit}"
-    return Markup(figure(f"Rows dropped or quarantined {unit}", about, axis, scale, drawn) + _lost_table(found))
-
-
-def _lost_table(found: Found) -> Markup:
+    """Rows that the report does not count."""
     rows = [[each.what, count(each.rows), each.first or "-", each.last or "-"] for each in found.rows["lost"]]
-    return table(["why rows are missing", "rows", "first", "last"], rows) if rows else Markup("")
+    if not rows:
+        return Markup("<p>No row of the journal was dropped or quarantined.</p>")
+    return table(["why rows are missing", "rows", "first", "last"], rows)
 
 
 # Hot keys and work
@@ -265,3 +247,14 @@ def _ratio(total: float, by: float) -> str:
 def _highest(values: Any) -> float:
     known = values[~np.isnan(values)]
     return float(known.max()) if len(known) else 0.0
+
+
+def settings(found: Found) -> Markup:
+    """The settings of the purgatories that run."""
+    rows = [
+        [name(each.purgatory), count(each.instances), duration(each.tick_s * 1e6), each.wheel_size, each.purge_interval]
+        for each in found.rows["settings"]
+    ]
+    heads = ["purgatory", "instances", "tick", "wheel_size", "purge_interval"]
+    in_use = table(heads, rows) if rows else "<p>The journal does not say which settings are in use.</p>"
+    return Markup(f"<h3>Settings in use</h3>{in_use}")

@@ -49,9 +49,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]], *, words: int 
     return Markup(f'<div class="wide"><table><thead>{line("th", heads)}</thead>\n<tbody>{body}</tbody></table></div>')
 
 
-def count(value: float) -> str:
+def count(value: float | None) -> str:
     """Format a count: 1,234; fractions below 100 keep three digits."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return "-"
     if value == round(value) or abs(value) >= 100:
         return f"{value:,.0f}"
@@ -60,9 +60,9 @@ def count(value: float) -> str:
     return "< 0.001"
 
 
-def share(value: float) -> str:
+def share(value: float | None) -> str:
     """Format a share: 12.3%, 0.25%. Only 0 is 0%, and only 1 is 100%."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return "-"
     if 0 < value < 0.00005:
         return "< 0.01%"
