@@ -64,14 +64,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def limit(parser: argparse.ArgumentParser) -> None:
     about = "99 %% of expirations must be at most this late (default: 20)"
-    parser.add_argument("--max-lateness-ms", type=float, default=20.0, metavar="MS", help=about)
+    parser.add_argument("--max-lateness-ms", type=float, default=None, metavar="MS", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
     workloads = read_model(args.model) if args.model else []
     with session_of(args) as spark:
-        advice = advise(simulated(spark, args.out), args.max_lateness_ms, workloads=workloads).markdown()
+        advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0, workloads=workloads).markdown()
     documents.write(documents.folder(args.documents, args.out) / documents.ADVICE, advice)
     print(advice)
 

@@ -1,8 +1,7 @@
 """Estimates, by numpy on the driver: the time to completion and the popularity of keys, from sums that fit a page.
 
 The time to completion is a log-normal distribution by maximum likelihood. Operations that expired are right-censored.
-Those completed by the last try at their deadline are left-censored. Intervals are Wald's: from the curvature of the
-likelihood, the effect of the weights, and Student's t distribution for the effective number of completed rows.
+Those completed by the last try at their deadline are left-censored. Kaplan and Meier's estimate checks the fit.
 
 The popularity of keys is the exponent of Zipf's law, by maximum likelihood. The true ranks are unknown. They are taken
 from the counts, so with few operations per key the exponent is too large.
@@ -10,30 +9,22 @@ from the counts, so with few operations per key the exponent is too large.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, isfinite, log, sqrt
+from math import exp, log, sqrt
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import chdtrc, gammaln, log_ndtr, ndtr, ndtri, stdtrit
+from scipy.special import chdtrc, gammaln, log_ndtr, ndtr, ndtri
 
 from .tables import GROWTH
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-#: The lower and the upper end of a confidence interval.
-Interval: TypeAlias = tuple[float, float]
-#: Gradient -> variance.
-Variance: TypeAlias = Callable[[Array], float]
 
 PERCENTILES: Final = (50, 90, 99)
-#: An interval holds the true value with this probability, if operations are independent of each other.
-CONFIDENCE: Final = 0.95
 #: The model does not fit if its cumulative shares differ from the data's by more than this.
 TOLERATED_GAP: Final = 0.05
-#: With fewer completed rows, no interval is given.
-FEWEST: Final = 3
 #: The largest exponent of popularity considered.
 STEEPEST: Final = 6.0
 #: The probability that the test rejects equally popular keys that are.
@@ -58,8 +49,6 @@ class LogNormal:
 
     p50_ms: float
     sigma: float
-    #: Confidence intervals by name: p50_ms, sigma, p99_ms; None where there are too few data.
-    intervals: dict[str, Interval | None]
     #: Percentiles beyond this are extrapolated.
     followed_ms: float
     largest_gap: float
@@ -93,7 +82,7 @@ def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal 
     if weight <= 0:
         return None
     followed = max(float(each.means.max()) for each in (completed, longer, shorter) if len(each.means))
-    mu, sigma, variance = _estimated(completed, longer, shorter)
+    mu, sigma = _estimated(completed, longer, shorter)
     survival, edges, model = _kaplan_meier(completed, longer, shorter, mu, sigma)
     gaps = np.abs((1 - survival) - model)
     worst = int(gaps.argmax())
@@ -105,7 +94,6 @@ def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal 
     return LogNormal(
         p50_ms=exp(mu) / 1000,
         sigma=sigma,
-        intervals=_intervals(mu, sigma, variance, rows),
         followed_ms=exp(followed) / 1000,
         largest_gap=float(gaps[worst]),
         gap_at_ms=exp(float(edges[worst])) / 1000,
@@ -116,78 +104,24 @@ def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal 
     )
 
 
-def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[float, float, Variance | None]:
-    """Return mu, sigma, and the variance of estimates made from them; None: there is no deviation."""
+def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[float, float]:
+    """Return mu and sigma."""
     middle = float(np.average(completed.means, weights=completed.weights))
     spread = sqrt(float(np.average((completed.means - middle) ** 2, weights=completed.weights)))
     if spread < _NO_DEVIATION and not len(longer.means) + len(shorter.means):
-        return middle, _NO_DEVIATION, None
+        return middle, _NO_DEVIATION
 
-    weights = np.concatenate([each.weights for each in (completed, longer, shorter)])
-    squares = np.concatenate([each.squares for each in (completed, longer, shorter)])
-
-    def likelihoods(at: Array) -> Array:
-        """Return the logarithm of the likelihood of one row of each bin."""
+    def unlikely(at: Array) -> float:
+        """Return minus the logarithm of the likelihood."""
         mu, scale = middle + at[0], max(exp(min(at[1], 50.0)), _NO_DEVIATION)
-        exact = -(((completed.means - mu) / scale) ** 2) / 2 - log(scale)
-        return np.concatenate([exact, log_ndtr((mu - longer.means) / scale), log_ndtr((shorter.means - mu) / scale)])
+        exact = completed.weights @ (-(((completed.means - mu) / scale) ** 2) / 2 - log(scale))
+        above = longer.weights @ log_ndtr((mu - longer.means) / scale)
+        below = shorter.weights @ log_ndtr((shorter.means - mu) / scale)
+        return -float(exact + above + below) / float(completed.weights.sum())
 
-    found = minimize(
-        lambda at: -float(weights @ likelihoods(at)) / float(weights.sum()),
-        [0.0, log(max(spread, 0.01))],
-        method="Nelder-Mead",
-        options={"xatol": 1e-7, "fatol": 1e-12, "maxiter": 2_000},
-    ).x
-    sigma = max(exp(found[1]), _NO_DEVIATION)
-    variance = None if sigma <= 10 * _NO_DEVIATION else _variance(likelihoods, found, weights, squares)
-    return middle + float(found[0]), sigma, variance
-
-
-def _variance(likelihoods: Callable[[Array], Array], at: Array, weights: Array, squares: Array) -> Variance | None:
-    """Return the variance of an estimate by its gradient in (mu, log sigma); None: the maximum is no peak.
-
-    It is the inverse curvature, times the factor by which weights increase the variance of the score. The sandwich
-    estimate, without the curvature, is too noisy for 60 rows: its intervals held the truth in 92 % of the cases.
-    """
-    steps = np.diag([1e-3 * exp(at[1]), 1e-3])
-    slopes = np.array([(likelihoods(at + step) - likelihoods(at - step)) / (2 * step.sum()) for step in steps])
-    curvature = np.empty((2, 2))
-    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        a, b = steps[row], steps[column]
-        around = likelihoods(at + a + b) - likelihoods(at + a - b) - likelihoods(at - a + b) + likelihoods(at - a - b)
-        curvature[row, column] = -float(weights @ around) / (4 * a.sum() * b.sum())
-    if not np.linalg.det(curvature) > 0:
-        return None
-
-    def variance(gradient: Array) -> float:
-        along = np.linalg.solve(curvature, gradient)
-        scores = (along @ slopes) ** 2
-        plain = float(weights @ scores)
-        # Without any score, as that of 0, 0, 1 and 1 for sigma, the factor is the mean weight.
-        factor = float(squares @ scores) / plain if plain > 0 else float(squares.sum() / weights.sum())
-        return max(float(gradient @ along), 0.0) * factor
-
-    return variance
-
-
-def _intervals(mu: float, sigma: float, variance: Variance | None, rows: float) -> dict[str, Interval | None]:
-    """Args: rows: the effective number of completed ones."""
-    if variance is None or rows < FEWEST:
-        return dict.fromkeys(("p50_ms", "sigma", "p99_ms"))
-    freedom, z = rows - 2, float(ndtri(0.99))
-    margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sqrt(rows / freedom)
-
-    def around(value: float, gradient: tuple[float, float], unit: float) -> Interval | None:
-        deviation = margin * sqrt(variance(np.array(gradient)))
-        with np.errstate(over="ignore"):
-            low, high = (float(np.exp(value + side * deviation)) / unit for side in (-1, 1))
-        return (low, high) if isfinite(high) else None
-
-    return {
-        "p50_ms": around(mu, (1.0, 0.0), 1000),
-        "sigma": around(log(sigma), (0.0, 1.0), 1),
-        "p99_ms": around(mu + z * sigma, (1.0, z * sigma), 1000),
-    }
+    options = {"xatol": 1e-7, "fatol": 1e-12, "maxiter": 2_000}
+    found = minimize(unlikely, [0.0, log(max(spread, 0.01))], method="Nelder-Mead", options=options).x
+    return middle + float(found[0]), max(exp(found[1]), _NO_DEVIATION)
 
 
 def _kaplan_meier(

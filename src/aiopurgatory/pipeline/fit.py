@@ -24,7 +24,7 @@ from aiopurgatory.errors import PurgatoryError
 
 from . import documents
 from .attempts import sums
-from .estimates import CONFIDENCE, PERCENTILES, Array, Binned, Interval, LogNormal, Popularity, log_normal, popularity
+from .estimates import PERCENTILES, Array, Binned, LogNormal, Popularity, log_normal, popularity
 from .model import HOURS, Workload, expired_share, to_json
 from .page.wording import duration, share
 from .session import session_of
@@ -63,35 +63,30 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     Raises: PurgatoryError: ingest has not found an operation.
     """
     hours = sums(spark, out, "hours")
-    found: dict[tuple[str, str], dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for row in shapes(sums(spark, out, "daily"), hours).toArrow().to_pylist():
-        found[row["purgatory"], row["kind"]][row["what"]].append(row)
-    if not found:
+    kinds = _grouped(shapes(sums(spark, out, "daily"), hours), *KEYS)
+    if not kinds:
         raise PurgatoryError(f"no operations in {out}: ingest a journal first")
-    counted: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in popularities(sums(spark, out, "keys")).toArrow().to_pylist():
-        counted[row["purgatory"]].append((row["operations"], row["keys"]))
-    keys = {name: popularity(counts) for name, counts in counted.items()}
-    covered: dict[str, dict[int, float]] = defaultdict(dict)
-    first: dict[str, int] = {}
-    for row in coverage(hours).toArrow().to_pylist():
-        covered[row["purgatory"]][row["hour"]] = row["seconds"]
-        first[row["purgatory"]] = row["first_us"] // HOUR % HOURS
-    return [
-        _Kind(_binned(rows), keys[name], covered[name], first[name]).workload(name, kind)
-        for (name, kind), rows in sorted(found.items())
-    ]
+    counts = _grouped(popularities(sums(spark, out, "keys")), "purgatory")
+    keys = {name: popularity([(row["operations"], row["keys"]) for row in rows]) for name, rows in counts.items()}
+    covered = _grouped(coverage(hours), "purgatory")
+    return [_Kind(_binned(rows), keys[name[:1]], covered[name[:1]]).workload(*name) for name, rows in kinds.items()]
 
 
-def _binned(rows: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, Binned]:
-    def column(what: int, name: str) -> Array:
-        return np.array([row[name] for row in sorted(rows.get(what, ()), key=lambda row: row["number"])], np.float64)
-
-    found = {}
-    for what in range(WHATS):
-        number, weights, squares, total = (column(what, name) for name in ("number", "operations", "squares", "total"))
-        found[what] = Binned(number.astype(np.int64), total / weights, weights, squares)
+def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Collect a small table: its rows by the columns *by*, in order of these."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in table.orderBy(*by).toArrow().to_pylist():
+        found[tuple(row[name] for name in by)].append(row)
     return found
+
+
+def _binned(rows: Sequence[Mapping[str, Any]]) -> dict[int, Binned]:
+    def binned(own: list[Mapping[str, Any]]) -> Binned:
+        columns = [np.array([row[name] for row in own], np.float64) for name in _COUNTED[1:]]
+        return Binned(columns[0].astype(np.int64), columns[3] / columns[1], columns[1], columns[2])
+
+    ordered = sorted(rows, key=lambda row: row["number"])
+    return {what: binned([row for row in ordered if row["what"] == what]) for what in range(WHATS)}
 
 
 # DataFrame -> DataFrame
@@ -168,8 +163,8 @@ class _Kind:
 
     rows: Mapping[int, Binned]
     keys: Popularity
-    covered: Mapping[int, float]
-    first_hour: int
+    #: Rows of coverage().
+    coverage: Sequence[Mapping[str, Any]]
 
     def workload(self, purgatory: str, kind: str) -> Workload:
         known, completion = self.rates, self.completion
@@ -180,7 +175,7 @@ class _Kind:
             purgatory=purgatory,
             kind=kind,
             arrivals_per_second=tuple(known.get(hour, typical) for hour in range(HOURS)),
-            first_hour=self.first_hour,
+            first_hour=self.coverage[0]["first_us"] // HOUR % HOURS,
             p50_ms=completion.p50_ms if completion else None,
             sigma=completion.sigma if completion else 0.0,
             timeouts_ms=_shares(
@@ -196,6 +191,11 @@ class _Kind:
 
     def share(self, *what: int) -> float:
         return float(sum(self.rows[each].weights.sum() for each in what)) / self.weight
+
+    @cached_property
+    def covered(self) -> dict[int, float]:
+        """The seconds that the journal covers, by hour of the day."""
+        return {row["hour"]: row["seconds"] for row in self.coverage}
 
     @cached_property
     def weight(self) -> float:
@@ -215,22 +215,16 @@ class _Kind:
         return {hour: counts[hour] / max(seconds, 1.0) for hour, seconds in sorted(self.covered.items())}
 
     def _evidence(self) -> dict[str, Any]:
-        completion = self.completion
         ends = {"at once": AT_ONCE, "ended": ENDED, "last try": LAST_TRY, "expired": EXPIRED}
+        completion = self.completion
         return {
             "operations": self.weight,
             "seconds_covered": sum(self.covered.values()),
-            "shares": {name: self.share(what) for name, what in ends.items()},
-            "confidence": CONFIDENCE,
-            "extrapolated_percentiles": _extrapolated(completion) if completion else [],
             "hours_seen": sorted(self.rates),
+            "shares": {name: self.share(what) for name, what in ends.items()},
             "completion": asdict(completion) | {"fits": completion.fits} if completion else None,
             "popularity": asdict(self.keys) | {"fits": self.keys.fits},
         }
-
-
-def _extrapolated(completion: LogNormal) -> list[int]:
-    return [percent for percent in PERCENTILES if completion.extrapolated(percent)]
 
 
 def _shares(values: Sequence[Any], weights: Array) -> tuple[tuple[Any, float], ...]:
@@ -243,17 +237,18 @@ def _shares(values: Sequence[Any], weights: Array) -> tuple[tuple[Any, float], .
 
 
 def _findings(kind: _Kind, workload: Workload) -> Iterator[str]:
-    rates = kind.rates.values()
+    low, high = min(kind.rates.values()), max(kind.rates.values())
     yield f"{kind.weight:,.0f} operations in {duration(sum(kind.covered.values()) * 1e6)}."
-    if len(rates) == 1:
-        yield f"Arrivals: {max(rates):,.3g} per second."
-    else:
-        low, high = min(rates), max(rates)
-        yield f"Arrivals: {low:,.3g} per second in the quietest hour of the day, {high:,.3g} in the busiest."
-    if len(rates) < HOURS:
-        yield f"Extrapolated: {HOURS - len(rates)} of the 24 hours of the day were not seen. They get the others' mean."
-    yield from _about_completion(kind)
-    yield f"In the model, {share(expired_share(workload))} of operations expire."
+    yield f"Arrivals: {low:,.3g} to {high:,.3g} per second, by hour of the day."
+    if len(kind.rates) < HOURS:
+        yield f"Extrapolated: {HOURS - len(kind.rates)} of the 24 hours of the day were not seen. They get the mean."
+    yield (
+        f"{share(kind.share(AT_ONCE))} never had to wait, {share(kind.share(ENDED, LAST_TRY))} ended after a wait "
+        f"before their deadline, {share(kind.share(EXPIRED))} expired; {share(expired_share(workload))} in the model."
+    )
+    if kind.share(LAST_TRY) > 0.01:
+        yield f"{share(kind.share(LAST_TRY))} were completed only by the last try at their deadline: missed triggers."
+    yield from _about_completion(kind.completion)
     keys = kind.keys
     law = "equally popular" if keys.zipf == 0 else f"popularity falls with rank to the power of -{keys.zipf:.3g}"
     yield f"{keys.keys:,} first keys, {law}. {share(keys.hottest)} of operations wait under the hottest."
@@ -261,40 +256,19 @@ def _findings(kind: _Kind, workload: Workload) -> Iterator[str]:
         yield f"KEY POPULARITY IS NOT ZIPF: up to some rank, the keys' share is off by {share(keys.largest_gap)}."
 
 
-def _about_completion(kind: _Kind) -> Iterator[str]:
-    completion = kind.completion
-    yield (
-        f"{share(kind.share(AT_ONCE))} never had to wait, {share(kind.share(ENDED, LAST_TRY))} "
-        f"ended after a wait before their deadline, {share(kind.share(EXPIRED))} expired."
-    )
-    if completion is None:
+def _about_completion(found: LogNormal | None) -> Iterator[str]:
+    if found is None:
         yield "NOTHING ENDED BETWEEN ITS BEGINNING AND ITS DEADLINE: in a trace, waits never complete."
         return
-    model = ", ".join(_percentile(completion, percent) for percent in PERCENTILES)
-    sigma = _between(completion.intervals["sigma"], lambda value: f"{value:.3g}")
-    yield f"Time to completion, log-normal: {model}; sigma {completion.sigma:.3g}{sigma}."
-    seen = [f"p{percent} {duration(ms * 1000)}" for percent, ms in completion.seen_ms.items() if ms is not None]
-    yield f"Seen (Kaplan-Meier): {', '.join(seen) or 'less than half completed in time'}."
-    if _extrapolated(completion):
-        yield f"Extrapolated: times over {duration(completion.followed_ms * 1000)}, the longest that was seen."
+    model = [f"p{percent} {duration(found.percentile_ms(percent) * 1000)}" for percent in PERCENTILES]
+    yield f"Time to completion, log-normal: {', '.join(model)}; sigma {found.sigma:.3g}."
+    if any(map(found.extrapolated, PERCENTILES)):
+        yield f"Extrapolated: times over {duration(found.followed_ms * 1000)}, the longest that was seen."
     gap = (
-        f"by {duration(completion.gap_at_ms * 1000)}, {share(completion.gap_seen)} had completed, "
-        f"{share(completion.gap_model)} in the model"
+        f"by {duration(found.gap_at_ms * 1000)}, {share(found.gap_seen)} had completed (Kaplan-Meier), "
+        f"{share(found.gap_model)} in the model"
     )
-    if completion.fits:
+    if found.fits:
         yield f"The model fits. Largest gap: {gap}."
     else:
         yield f"TIMES TO COMPLETION ARE NOT LOG-NORMAL: {gap}. Do not trust the model near such times."
-    if kind.share(LAST_TRY) > 0.01:
-        missed = share(kind.share(LAST_TRY))
-        yield f"{missed} were completed only by the last try at their deadline: missed triggers."
-
-
-def _percentile(completion: LogNormal, percent: int) -> str:
-    between = _between(completion.intervals.get(f"p{percent}_ms"), lambda ms: duration(ms * 1000))
-    mark = " (extrapolated)" if completion.extrapolated(percent) else ""
-    return f"p{percent} {duration(completion.percentile_ms(percent) * 1000)}{between}{mark}"
-
-
-def _between(interval: Interval | None, shown: Any) -> str:
-    return f" (95 %: {shown(interval[0])} to {shown(interval[1])})" if interval else ""

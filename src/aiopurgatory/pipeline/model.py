@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import exp, inf, isfinite, log
 from pathlib import Path
@@ -63,40 +63,37 @@ class Workload:
     findings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        def rule(name: str, what: str, holds: Callable[[Any], bool]) -> None:
-            value = getattr(self, name)
-            if not holds(value):
-                raise ModelError(f"{name} must be {what}, got {value!r}")
-
-        for name in ("purgatory", "kind"):
-            rule(name, "a string", lambda value: isinstance(value, str))
-        what = f"a list of {HOURS} numbers >= 0, one of them > 0 at least"
-        rule("arrivals_per_second", what, lambda rates: len(rates) == HOURS and all(map(_known, rates)) and any(rates))
-        rule("p50_ms", "> 0, or null", lambda value: value is None or (_known(value) and value > 0))
-        for name in ("sigma", "zipf"):
-            rule(name, "a finite number >= 0", _known)
-        rule("at_once", "from 0 to 1", lambda value: _known(value) and value <= 1)
-        rule("key_space", "a whole number >= 1", lambda value: isinstance(value, int) and value >= 1)
-        rule("first_hour", "from 0 to 23", lambda value: value in range(HOURS))
-        pairs = "pairs of a {} and its share, with shares that sum to 1"
-        rule("timeouts_ms", pairs.format("timeout >= 0, or null"), lambda value: _shared(value, none=True))
-        rule("key_counts", pairs.format("whole number >= 1"), lambda value: _shared(value, whole=True))
-
-
-def _known(value: Any) -> bool:
-    """Whether *value* is a finite number >= 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+        own, pairs = self, "pairs of a {} and its share, with shares that sum to 1"
+        rates, first, keys = own.arrivals_per_second, own.first_hour, own.key_space
+        for name, rule, holds in (
+            ("purgatory", "a string", isinstance(own.purgatory, str)),
+            ("kind", "a string", isinstance(own.kind, str)),
+            ("arrivals_per_second", "24 numbers >= 0, some > 0", len(rates) == HOURS and _known(*rates) and any(rates)),
+            ("p50_ms", "> 0, or null", own.p50_ms is None or (_known(own.p50_ms) and own.p50_ms > 0)),
+            ("sigma", "a finite number >= 0", _known(own.sigma)),
+            ("zipf", "a finite number >= 0", _known(own.zipf)),
+            ("at_once", "from 0 to 1", _known(own.at_once) and own.at_once <= 1),
+            ("key_space", "a whole number >= 1", isinstance(keys, int) and keys >= 1),
+            ("first_hour", "from 0 to 23", isinstance(first, int) and first in range(HOURS)),
+            ("timeouts_ms", pairs.format("timeout >= 0, or null"), _shared(own.timeouts_ms, 0, null=True)),
+            ("key_counts", pairs.format("whole number >= 1"), _shared(own.key_counts, 1, whole=True)),
+        ):
+            if not holds:
+                raise ModelError(f"{name} must be {rule}, got {getattr(own, name)!r}")
 
 
-def _shared(pairs: Any, *, none: bool = False, whole: bool = False) -> bool:
+def _known(*values: Any) -> bool:
+    """Whether *values* are finite numbers >= 0."""
+    return all(type(value) in (int, float) and isfinite(value) and value >= 0 for value in values)
+
+
+def _shared(pairs: Any, least: float, *, null: bool = False, whole: bool = False) -> bool:
     """Whether *pairs* are values with their shares."""
-    return (
-        isinstance(pairs, tuple)
-        and all((none and value is None) or _known(value) for value, _ in pairs)
-        and not (whole and any(not isinstance(value, int) or value < 1 for value, _ in pairs))
-        and all(_known(share) for _, share in pairs)
-        and abs(sum(share for _, share in pairs) - 1) < 1e-6
-    )
+    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        return False
+    values = [value for value, _ in pairs if not (null and value is None)]
+    kinds = all(_known(value) and value >= least and (isinstance(value, int) or not whole) for value in values)
+    return kinds and _known(*(share for _, share in pairs)) and abs(sum(share for _, share in pairs) - 1) < 1e-6
 
 
 def expired_share(workload: Workload) -> float:

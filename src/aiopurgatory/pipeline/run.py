@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,37 +50,6 @@ class BusyError(PurgatoryError):
     """Another run is using the same folder."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a run.
-
-    Args:
-        rows: requests in the trace. More take longer and show rarer cases. Default: as many as show a steady state,
-            from 20,000 to 100,000.
-        ticks: ticks to simulate, in ms (default: 1 and 10).
-        purge_intervals: purge intervals to simulate (default: 0 and 1,000).
-        max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
-
-    Raises: PurgatoryError: an option is refused.
-    """
-
-    rows: int | None = None
-    ticks: Sequence[float] = (1.0, 10.0)
-    purge_intervals: Sequence[int] = (0, 1_000)
-    max_lateness_ms: float = 20.0
-
-    def __post_init__(self) -> None:
-        self.settings()
-        if self.rows is not None and self.rows < 1:
-            raise PurgatoryError(f"rows must be >= 1, got {self.rows}")
-        if not self.max_lateness_ms > 0:
-            raise PurgatoryError(f"max_lateness_ms must be > 0, got {self.max_lateness_ms:g}")
-
-    def settings(self) -> list[Setting]:
-        """The settings to simulate."""
-        return simulate.grid(self.ticks, purge_intervals=self.purge_intervals)
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
@@ -89,9 +57,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     about = "requests in the trace (default: from 20000 to 100000, as many as show a steady state)"
     parser.add_argument("--rows", type=int, help=about)
     about = "ticks to simulate (default: 1,10)"
-    parser.add_argument("--ticks", type=simulate.milliseconds, default=Options.ticks, metavar="MS,...", help=about)
+    parser.add_argument("--ticks", type=simulate.milliseconds, default=simulate.TICKS, metavar="MS,...", help=about)
     about = "purge intervals to simulate (default: 0,1000)"
-    default = Options.purge_intervals
+    default = simulate.PURGE_INTERVALS
     parser.add_argument("--purge-intervals", type=simulate.counts, default=default, metavar="N,...", help=about)
     advise.limit(parser)
     parser.add_argument("--again", action="store_true", help="make everything again, even if nothing is new")
@@ -100,54 +68,63 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
-    options = Options(**{name: getattr(args, name) for name in Options.__dataclass_fields__})
     folder = documents.folder(args.documents, args.out)
+    settings = simulate.grid(args.ticks, purge_intervals=args.purge_intervals)
+    if args.rows is not None and args.rows < 1:
+        raise PurgatoryError(f"rows must be >= 1, got {args.rows}")
     with _alone(folder), session_of(args, args.journal) as spark:
-        headline = run_all(spark, args.journal, args.out, options, folder=folder, again=args.again)
+        options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms, "again": args.again}
+        headline = run_all(spark, args.journal, args.out, folder, settings=settings, **options)
     print(headline)
     print(f"The report: {folder / documents.PAGE}")
 
 
-def run_all(spark: SparkSession, journal: str, out: str, options: Options, *, folder: Path, again: bool = False) -> str:
+def run_all(
+    spark: SparkSession,
+    journal: str,
+    out: str,
+    folder: Path,
+    *,
+    rows: int | None = None,
+    settings: Sequence[Setting] = (),
+    max_lateness_ms: float | None = None,
+    again: bool = False,
+) -> str:
     """Run the stages; return the advice in one line.
 
     Args:
         folder: for documents.
+        rows: requests in the trace (default: as many as show a steady state, from 20,000 to 100,000).
+        settings: to simulate (default: those of simulate.grid()).
+        max_lateness_ms: 99 % of expirations must be at most this late (default: 20 in the advice, 100 in promises).
         again: make everything again, even if nothing is new (default: no).
 
     Raises: PurgatoryError: a stage failed.
     """
+    settings = settings or simulate.grid()
     _timed("ingest", lambda: ingest(spark, journal, out))
-    made_from = {"library": aiopurgatory.__version__, "sums": newest(spark, out), **asdict(options)}
-    known = _read(folder / _MADE)
-    if known.get("from") == json.loads(json.dumps(made_from)) and (folder / documents.PAGE).exists() and not again:
+    options = repr((aiopurgatory.__version__, newest(spark, out), rows, settings, max_lateness_ms))
+    page, made = folder / documents.PAGE, _read(folder / _MADE)
+    if made.get("from") == options and page.exists() and not again:
         _say("Nothing is new since the last run.")
-        return str(known["advice"])
-    page = folder / documents.PAGE
+        return str(made["advice"])
     _timed("report", lambda: report(spark, out))
     if not page.exists():
         _timed("page", lambda: write_page(spark, out, page))
         print(f"A first page, without a model and advice: {page}", flush=True)
-    headline = _advised(spark, out, options, folder)
-    documents.write(folder / _MADE, json.dumps({"from": made_from, "advice": headline}))
-    return headline
-
-
-def _advised(spark: SparkSession, out: str, options: Options, folder: Path) -> str:
     workloads = _timed("fit", lambda: fit(spark, out))
     documents.write(folder / documents.MODEL, to_json(workloads))
-    requests = trace(spark.range(options.rows or enough(workloads)), workloads)
+    requests = trace(spark.range(rows or enough(workloads)), workloads)
     _timed("generate", lambda: requests.write.mode("overwrite").parquet(f"{out}/trace"))
-    recorded = spark.read.schema(TRACE).parquet(f"{out}/trace")
-    replays = simulate.replays(recorded, options.settings())
+    replays = simulate.replays(spark.read.schema(TRACE).parquet(f"{out}/trace"), settings)
     _timed("simulate", lambda: replays.write.mode("overwrite").parquet(f"{out}/simulations"))
-    advice = advise.advise(advise.simulated(spark, out), options.max_lateness_ms, workloads=workloads)
-    documents.write(folder / documents.ADVICE, advice.markdown())
-    limits = Limits(expected_shares=expected_shares(workloads))
-    if options.max_lateness_ms != Options.max_lateness_ms:
-        limits = replace(limits, max_lateness_ms=options.max_lateness_ms)
-    _timed("page", lambda: write_page(spark, out, folder / documents.PAGE, limits, advice))
-    return advice.headline
+    late = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
+    found = advise.advise(advise.simulated(spark, out), workloads=workloads, **late)
+    documents.write(folder / documents.ADVICE, found.markdown())
+    limits = Limits(expected_shares=expected_shares(workloads), **late)
+    _timed("page", lambda: write_page(spark, out, page, limits, found))
+    documents.write(folder / _MADE, json.dumps({"from": options, "advice": found.headline}))
+    return found.headline
 
 
 @contextmanager

@@ -287,26 +287,20 @@ def _without_spark() -> dict[str, str]:
 
 
 def _for_java(local: bool) -> dict[str, str]:
-    """The environment of a JVM. Its workers run this Python."""
-    found = {"PYSPARK_PYTHON": sys.executable} | (_without_spark() if local else dict(os.environ))
-    if local:
-        found["SPARK_LOCAL_IP"] = "127.0.0.1"  # the name of this machine may not resolve
-    if locale.getencoding().lower() != "utf-8":  # else Java only knows ASCII in file names
-        found["LC_ALL"] = "C.UTF-8"
-    return found
+    """The environment of a JVM. Its workers run this Python. The name of this machine may not resolve."""
+    found = _without_spark() | {"SPARK_LOCAL_IP": "127.0.0.1"} if local else dict(os.environ)
+    utf8 = locale.getencoding().lower() == "utf-8"  # else Java only knows ASCII in file names
+    return {"PYSPARK_PYTHON": sys.executable} | found | ({} if utf8 else {"LC_ALL": "C.UTF-8"})
 
 
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
     """Replace the environment for the block: PySpark reads it at many places, and passes it on."""
     before = dict(os.environ)
-    _replace(wanted)
     try:
+        os.environ.clear()
+        os.environ.update(wanted)
         yield
     finally:
-        _replace(before)
-
-
-def _replace(environment: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
+        os.environ.clear()
+        os.environ.update(before)
