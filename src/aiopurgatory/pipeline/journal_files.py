@@ -19,9 +19,7 @@ from .tables import JOURNAL
 #: The problem of a file that gets no account: if it is there again, it is new.
 CHANGED: Final = "changed or was deleted while it was read"
 _PLACE: Final = re.compile(r"/(operations|statistics)/date=([^/]+)/hour=[^/]+/[^/]+$")
-_TYPE: Final = re.compile(
-    r"column: \[?`?(\w+)`?\]?, Expected(?: Spark type)?:? ([\w()]+), (?:Found|actual Parquet type):? (\w+)", re.I
-)
+_TYPE: Final = re.compile(r"Parquet column \[(\w+)\]. Expected Spark type (\w+), actual Parquet type (\w+)")
 #: For scans that tell which files are torn. Sums are read strictly.
 _LENIENT: Final = {"ignoreMissingFiles": "true", "ignoreCorruptFiles": "true"}
 

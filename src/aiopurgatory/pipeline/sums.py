@@ -155,9 +155,9 @@ def named(rows: DataFrame, hours: DataFrame) -> DataFrame:
 
 
 def bucket(value: str, logarithm: str) -> Column:
-    """Return the number of the bucket of *value*, in microseconds, by its *logarithm*."""
+    """Return the number of the bucket of *value*, in microseconds, by its *logarithm*; null for null."""
     number = F.ceil(F.col(logarithm) * (1 / math.log(GROWTH)))
-    return F.when(F.col(value) == 0, -1).otherwise(number).cast("smallint")
+    return F.when(F.col(value) == 0, -1).when(F.col(value) > 0, number).cast("smallint")
 
 
 def middle(number: Column) -> Column:
