@@ -167,7 +167,8 @@ def _completion(seed: int) -> Column:
     """Time to completion in us: log-normal (Box and Muller), 0, or null for never."""
     normal = F.sqrt(-2 * F.ln(1 - _uniform(seed, TIME))) * F.cos(F.lit(2 * pi) * _uniform(seed, ANGLE))
     logs = F.least(F.col("mu") + F.col("sigma") * normal, F.lit(log(NO_TIMEOUT_US)))
-    return F.when(_uniform(seed, AT_ONCE) < F.col("at_once"), F.lit(0)).otherwise(F.exp(logs))
+    found = F.when(_uniform(seed, AT_ONCE) < F.col("at_once"), F.lit(0.0))
+    return found.when(F.col("mu").isNotNull(), F.exp(logs))  # least() leaves nulls out
 
 
 def _keys(seed: int) -> Column:

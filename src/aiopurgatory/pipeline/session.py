@@ -15,7 +15,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -99,7 +99,7 @@ def session(
     settings: Mapping[str, str] | None = None,
     large: bool = False,
 ) -> Iterator[SparkSession]:
-    """Make a Spark session for the block, or use the existing one, as under ``spark-submit``. Its times are in UTC.
+    """Make a Spark session for the block, or use the active one. A new one has its times in UTC.
 
     A local session does not depend on the variables and files with which a shell configures another Spark. A process
     has one JVM: later local sessions share the memory of the first. A signal to stop ends the JVM at once.
@@ -113,9 +113,13 @@ def session(
     Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached. JobFailedError: a
         job in the block failed.
     """
+    from pyspark.sql import SparkSession
+
     with plain_errors():
-        if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
-            made = _made(settings)
+        if existing := SparkSession.getActiveSession():
+            made: AbstractContextManager[SparkSession] = nullcontext(existing)
+        elif "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
+            made = _made(SQL | dict(settings or {}))
         elif master == "sail":
             made = _on_sail(settings)
         elif master.startswith("sc://"):
@@ -147,7 +151,7 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
         with _ended_by_signals(jvm.process) as watch:
             gateway = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
             os.environ |= gateway
-            with _made({}, known=known, send=not local) as spark:
+            with _made(known, send=not local) as spark:
                 for name in gateway:  # else a child of this process would use the same JVM
                     del os.environ[name]
                 watch()  # Spark has installed a handler of its own, which calls Java in the middle of another call
@@ -155,13 +159,11 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
 
 
 @contextmanager
-def _made(
-    settings: Mapping[str, str] | None, *, known: Mapping[str, str] = SQL, send: bool = True
-) -> Iterator[SparkSession]:
+def _made(known: Mapping[str, str], *, send: bool = True) -> Iterator[SparkSession]:
     """Make the session on a JVM that runs: spark-submit's, or ours."""
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.config(map=dict(known) | dict(settings or {})).getOrCreate()
+    spark = SparkSession.builder.config(map=dict(known)).getOrCreate()
     with _stopped(spark):
         if send:
             _send_package(spark)
