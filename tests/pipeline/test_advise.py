@@ -55,7 +55,7 @@ def text_of(*changes: Row, **options: Any) -> str:
 
 def test_advise_is_the_cheapest_on_time() -> None:
     every = ({}, COARSE, PURGING, SHORTER)
-    use = "Use `Purgatory(tick=0.01, wheel_size=20, purge_interval=0)`: it saves 8% of 35.3% of a core."
+    use = "Use `Purgatory(tick=0.01, wheel_size=20, purge_interval=0)`: it saves 8% of 34.7% of a core."
     assert text_of(*every).splitlines()[2] == use
     text = text_of(*every, max_lateness_ms=5)
     assert text.splitlines()[2] == "Keep the defaults: no other setting takes less CPU time."
@@ -71,9 +71,9 @@ def test_advise_near_the_same_cost_stays_with_the_defaults() -> None:
 def test_advise_gain_that_nobody_notices_stays_and_says_so() -> None:
     few = {"operations": 10_000, "expired": 1_000, "span_us": 100_000_000}
     headline = text_of(few, COARSE | few).splitlines()[2]
-    assert headline == "Keep the defaults: another tick would save 65% of 0.42% of a core, too little to notice."
+    assert headline == "Keep the defaults: another tick would save 77% of 0.35% of a core, too little to notice."
     large = {"peak_bytes": 20_000_000}
-    assert "it saves 65% of 0.42% of a core, and 18 MB." in text_of(few | large, COARSE | few)
+    assert "it saves 77% of 0.35% of a core, and 18 MB." in text_of(few | large, COARSE | few)
 
 
 def test_advise_says_what_was_recorded_and_simulated() -> None:
