@@ -23,6 +23,7 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from .sums import total
 from .tables import REPORT, SUMS
@@ -99,7 +100,7 @@ def literal(path: str) -> str:
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
-def read_folder(spark: SparkSession, folder: str, schema: str) -> DataFrame:
+def read_folder(spark: SparkSession, folder: str, schema: str | StructType) -> DataFrame:
     """Return the rows in *folder*; none if there is no folder."""
     try:
         rows = spark.read.schema(schema).parquet(literal(folder))

@@ -7,10 +7,10 @@ to be good. The numbers of rows tell if that is wrong; only then are rows judged
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Final
 from uuid import uuid4
 
@@ -23,7 +23,7 @@ from .attempts import CUMULATIVE, Attempt, is_cumulative, read_folder, sums, wit
 from .journal_files import CHANGED, File, mark_torn, read, with_footers
 from .rules import good, quarantined
 from .sums import OF_ROWS, activity, words
-from .tables import HOUR, JOURNAL, SUMS
+from .tables import SUMS
 
 #: Smaller files cost more to be opened once for each sum than their rows cost to be kept.
 _SMALL: Final = 200_000
@@ -65,22 +65,18 @@ class Batch:
     def _operations(self, files: Sequence[File]) -> None:
         if not files:
             return
-        expected = sum(each.rows_in for each in files)
         with self._rows(files) as rows:
-            kept = self._once(rows, files)
-            self._save(activity(good(kept, "operations")), "activity")
-            if self._counted("activity") + sum(each.duplicates for each in files) != expected:
-                rows = self._without_bad(rows, files)
-                kept = self._once(rows, files)
-                self._save(activity(kept), "activity")
-                self._require(self._counted("activity"), files)
-            for name in ("daily", "hours", "waiting", "keys"):
-                self._save(OF_ROWS[name](kept), name)
-            if self._own("seen").where("named > 0").head(1):
-                self._save(OF_ROWS["names"](kept), "names")
-            span = self._own("hours").agg(F.max("last_us") - F.min("first_us")).head()
-            if span and (span[0] or 0) < HOUR:
-                self._save(OF_ROWS["ends"](kept), "ends")
+            once, has_names = self._once(rows, files)
+            self._save(activity(good(once, "operations")), "activity")
+            counted, minutes = self._counted()
+            if counted != sum(each.rows_in - each.duplicates for each in files):
+                once, has_names = self._once(self._without_bad(rows, files), files)
+                self._save(activity(once), "activity")
+                counted, minutes = self._counted()
+                self._require(counted, files)
+            names = ["daily", "hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)]
+            for name in names:
+                self._save(OF_ROWS[name](once), name)
         self._compare_sums()
 
     def _statistics(self, files: Sequence[File]) -> None:
@@ -101,27 +97,30 @@ class Batch:
         if are_small:
             rows.unpersist()
 
-    def _once(self, rows: DataFrame, files: Sequence[File]) -> DataFrame:
-        """Return *rows* without copies of others, in this batch or before it."""
+    def _once(self, rows: DataFrame, files: Sequence[File]) -> tuple[DataFrame, bool]:
+        """Return *rows* without copies of others, in this batch or before it, and whether keys have names."""
         for each in files:
             each.duplicates = 0
         self._save(words(rows), "seen")
-        repeats = repeated(self._own("seen"), self._before("seen"))
-        if not repeats.head(1):
-            return rows
+        found = repeated(self._own("seen"), self._before("seen"))
+        has_repeats, has_names = found.agg(F.bool_or("is_repeated"), F.sum("named") > 0).collect()[0]
+        if not has_repeats:
+            return rows, bool(has_names)
+        repeats = found.where("is_repeated").select("instance", "word", "before")
         copies = placed(rows, repeats).where("place > 1").groupBy(F.xxhash64("file").alias("uri_hash")).count()
-        found = {row.uri_hash: row["count"] for row in copies.collect()}
+        duplicates = {row.uri_hash: row["count"] for row in copies.collect()}
         for each in files:
-            each.duplicates = found.get(each.uri_hash, 0)
-        return first_copies(rows, repeats)
+            each.duplicates = duplicates.get(each.uri_hash, 0)
+        return first_copies(rows, repeats), bool(has_names)
 
     def _without_bad(self, rows: DataFrame, files: Sequence[File]) -> DataFrame:
         """Write the bad rows, and return the others."""
         table = files[0].table
         folder = f"{self._out}/quarantine/{table}/attempt={self._attempt.name}"
-        quarantined(rows, table).write.mode("overwrite").parquet(folder)
+        bad_rows = quarantined(rows, table)
+        bad_rows.write.mode("overwrite").parquet(folder)
         by = ("date", "reason", F.xxhash64("file").alias("uri_hash"))
-        found = self._spark.read.parquet(folder).groupBy(*by).count().collect()
+        found = read_folder(self._spark, folder, bad_rows.schema).groupBy(*by).count().collect()
         bad = Counter[int]()
         for row in found:
             bad[row.uri_hash] += row["count"]
@@ -139,22 +138,25 @@ class Batch:
 
     def _compare_sums(self) -> None:
         """Raises: LostRowsError: the tables of sums are not of the same operations."""
-        found = {
-            name: float((self._own(name).agg(F.sum("operations")).head() or [0])[0] or 0)
-            for name in ("activity", "hours", "keys")
-        }
-        if max(found.values()) - min(found.values()) > 1e-9 * max(found.values()):
-            raise LostRowsError(f"tables of sums differ in their operations: {found}; run ingest again")
+        names = ("activity", "daily", "hours", "keys")
+        sums_of = [self._own(name).agg(F.sum("operations").alias("operations")) for name in names]
+        found = [row.operations or 0.0 for row in reduce(DataFrame.union, sums_of).collect()]
+        if max(found) - min(found) > 1e-9 * max(found):
+            raise LostRowsError(
+                f"the sums {', '.join(names)} must be of as many operations, got {found}; run ingest again"
+            )
 
     def _account(self, files: Sequence[File]) -> None:
         for each in files:
             if each.problem:
                 self.losses[each.table, each.date, f"file {each.problem}"] += max(each.rows_in, 1)
         losses = [(day, what, rows) for (_, day, what), rows in self.losses.items()]
-        frame = self._spark.createDataFrame(losses, "day STRING, what STRING, rows BIGINT")
-        self._save(frame.select(F.expr("try_cast(day AS DATE) AS date"), "what", "rows").coalesce(1), "losses")
+        if losses:
+            frame = self._spark.createDataFrame(losses, "day STRING, what STRING, rows BIGINT")
+            self._save(frame.select(F.expr("try_cast(day AS DATE) AS date"), "what", "rows").coalesce(1), "losses")
         days = self._own("daily").select("date").union(self._own("waiting").select("date"))
-        days = days.union(self._own("snapshots").select(F.to_date("at"))).distinct()
+        days = days.union(self._own("snapshots").select(F.to_date("at")))
+        days = days.union(self._own("losses").select("date").where("date IS NOT NULL")).distinct()
         self._save(days.withColumn("attempt", F.lit(self._attempt.name)).coalesce(1), "touched")
         rows = [(e.table, e.path, e.length, e.modified_us, e.problem, e.rows_in, e.bad, e.duplicates) for e in files]
         account = self._spark.createDataFrame(rows, SUMS["files"])
@@ -180,17 +182,19 @@ class Batch:
     def _before(self, name: str) -> DataFrame:
         return sums(self._spark, self._out, name, self._line)
 
-    def _counted(self, name: str) -> int:
-        found = self._own(name).agg(F.sum("rows")).head()
-        return (found[0] or 0) if found else 0
+    def _counted(self) -> tuple[int, int]:
+        """Return the rows in the activity, and how many minutes they span."""
+        span = F.max("minute") - F.min("minute")
+        rows, minutes = self._own("activity").agg(F.sum("rows"), span).collect()[0]
+        return rows or 0, minutes or 0
 
 
 def repeated(own: DataFrame, before: DataFrame) -> DataFrame:
-    """Words of rows -> those with a number that is there twice, or was ``before``: instance, word, bits before."""
+    """Words -> the same + the bits that came ``before``, and whether a number is there twice, or came before."""
     known = own.select("instance", "word").join(before, ["instance", "word"]).groupBy("instance", "word")
     both = own.join(known.agg(F.bit_or("bits").alias("before")), ["instance", "word"], "left").fillna(0, ["before"])
     twice = (F.col("rows") > F.bit_count("bits")) | (F.col("bits").bitwiseAND(F.col("before")) != 0)
-    return both.where(twice).select("instance", "word", "before")
+    return both.withColumn("is_repeated", F.coalesce(twice, F.lit(False)))
 
 
 def placed(rows: DataFrame, repeats: DataFrame) -> DataFrame:

@@ -85,24 +85,18 @@ def read(spark: SparkSession, files: Sequence[File], **options: str) -> DataFram
 def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
     """Set how many rows *files* of one table have; return those that can be read."""
     there = [each for each in files if not each.problem]
-    while there:
-        try:
-            found = _rows_by_file(read(spark, there, **_LENIENT))
-            break
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            path = error.getMessageParameters()["path"]
-            gone = [each for each in there if each.path.endswith(path.split(":", 1)[-1])] or there[:1]
-            for each in gone:
-                each.problem = CHANGED
-            there = [each for each in there if not each.problem]
+    try:
+        found = _rows_by_file(read(spark, there, **_LENIENT)) if there else {}
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        for each in there:
+            each.problem = problem_of(spark, each)
+        return with_footers(spark, there)
     for each in there:
         each.rows_in = found.get(each.uri_hash, 0)
-    missing = [each for each in there if each.uri_hash not in found]
-    if missing and not _is_empty(spark, missing):
-        for each in missing:
-            each.problem = problem_of(spark, each)
+        # A torn file has no footer that counts. An empty one has none either, but can be read.
+        each.problem = None if each.uri_hash in found else problem_of(spark, each)
     return [each for each in there if not each.problem]
 
 
@@ -117,16 +111,17 @@ def mark_torn(spark: SparkSession, files: Sequence[File]) -> list[File]:
 
 
 def problem_of(spark: SparkSession, file: File) -> str | None:
-    """Return why *file* cannot be read; None: it can, and holds no row."""
+    """Return why *file* cannot be read; None: it can."""
     try:
-        return CHANGED if _rows_by_file(read(spark, [file]), *JOURNAL[file.table].names) else None
+        _rows_by_file(read(spark, [file]), *JOURNAL[file.table].names)
     except Exception as error:
         text = str(error)
-    if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text:
-        return CHANGED
-    if match := _TYPE.search(text):
-        return f"column {match[1]} must be of type {match[2].upper()}, got {match[3].upper()}"
-    return "is torn, or no Parquet file"
+        if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text:
+            return CHANGED
+        if match := _TYPE.search(text):
+            return f"column {match[1]} must be of type {match[2].upper()}, got {match[3].upper()}"
+        return "is torn, or no Parquet file"
+    return None
 
 
 def _rows_by_file(rows: DataFrame, *columns: str) -> dict[int, int]:
@@ -134,10 +129,3 @@ def _rows_by_file(rows: DataFrame, *columns: str) -> dict[int, int]:
     counted = [F.count(name).alias(name) for name in columns]
     by_file = rows.groupBy(F.xxhash64("file").alias("uri_hash")).agg(F.count(F.lit(1)).alias("n"), *counted)
     return {row.uri_hash: row.n for row in by_file.collect()}
-
-
-def _is_empty(spark: SparkSession, files: Sequence[File]) -> bool:
-    try:
-        return not _rows_by_file(read(spark, files))
-    except Exception:
-        return False

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,42 +27,27 @@ from aiopurgatory.errors import PurgatoryError
 from . import documents
 from . import report_tables as tables
 from .attempts import CUMULATIVE, Attempt, committed, read_folder, sums, table
-from .model import expected_shares, read_model
+from .page import promises
 from .page.page import write_page
-from .page.promises import Limits
 from .session import session_of
-from .tables import HOUR, KEYS
+from .tables import HOUR, KEYS, MOST_SERIES
 
 _ONE: Final = timedelta(days=1)
 _EPOCH: Final = date(1970, 1, 1)
 #: What the last report was made from.
 _MADE: Final = "attempt STRING, library STRING"
-_LIMITS: Final[dict[str, tuple[type, str]]] = {
-    "max_expired_share": (float, "share of a purgatory's operations that may expire"),
-    "max_lateness_ms": (float, "99 %% of expirations must be at most this late, in ms"),
-    "max_missed_share": (float, "share of operations that may be completed only by the last try, at their deadline"),
-    "max_dropped_rows": (float, "rows that all journals together may drop in a minute"),
-    "fewest": (int, "do not judge a purgatory by minutes with fewer operations"),
-}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder given to ingest")
     documents.argument(parser, "the page")
-    promises = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
-    for name, (kind, about) in _LIMITS.items():
-        default = getattr(Limits, name)
-        about = f"{about} (default: {default:g})"
-        promises.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, help=about)
-    about = "model.json, written by fit: sets the share that may expire, unless --max-expired-share is given"
-    promises.add_argument("--model", type=Path, metavar="FILE", help=about)
+    promises.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Make the report, and print the path of its page."""
-    given = {name: getattr(args, name) for name in _LIMITS}
-    limits = Limits(**given, expected_shares=expected_shares(read_model(args.model)) if args.model else {})
+    limits = promises.limits_of(args)
     page = documents.folder(args.documents, args.out) / documents.PAGE
     with session_of(args) as spark:
         report(spark, args.out)
@@ -95,6 +79,8 @@ class _Report:
         self._spark, self._out, self._line = spark, out, line
         self._touched = sums(spark, out, "touched", line).persist()
         self._days: set[date] | None = None
+        #: The series to name, if there are too many.
+        self._kept: DataFrame | None = None
         if new is not None:
             # The day beside a day with rows is covered up to midnight.
             self._days = _and_beside(self._dates(F.col("attempt").isin(*new)))
@@ -102,6 +88,9 @@ class _Report:
     def write(self) -> None:
         """Write all tables. What they were made from comes last: until then, the next report makes these days again."""
         hours = self._sums("hours").persist()
+        if hours.select("series").distinct().count() > MOST_SERIES:
+            self._kept = tables.fewer(hours, MOST_SERIES)
+            hours = tables.grouped(hours, self._kept)
         minutes = tables.minutes(
             self._of_days("activity", F.expr("date_from_unix_date(CAST(minute div 1440 AS INT))")),
             self._of_days("waiting"),
@@ -128,7 +117,8 @@ class _Report:
         self._by_day(
             "lost", _among(tables.lost(snapshots, self._sums("losses")), self._days, nulls=True), "minute", "what"
         )
-        newest = max(self._dates(F.lit(True)), default=_EPOCH)
+        # Folders of quarantined files may have any date.
+        newest = max(self._dates(F.col("date") <= F.date_add(F.current_date(), 1)), default=_EPOCH)
         last = {newest, newest - _ONE}
         self._whole("settings", tables.settings(_among(self._sums("snapshots", last), last, F.to_date("at"))))
 
@@ -157,7 +147,8 @@ class _Report:
 
     def _of_days(self, name: str, date_of: Column | None = None) -> DataFrame:
         """Return the sums of the days to make."""
-        return _among(self._sums(name, None if name in CUMULATIVE else self._days), self._days, date_of)
+        rows = _among(self._sums(name, None if name in CUMULATIVE else self._days), self._days, date_of)
+        return rows if self._kept is None else tables.grouped(rows, self._kept)
 
     def _by_day(self, name: str, rows: DataFrame, *order: str | Column) -> None:
         """Replace the days to make."""

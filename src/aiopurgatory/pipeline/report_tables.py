@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .sums import middle, named, total
-from .tables import DAY, KEYS, OUTCOMES, SECOND, WORK
+from .tables import DAY, KEYS, OTHERS, OUTCOMES, SECOND, WORK
 
 _WAITED: Final = {"waited_p50_us": 0.5, "waited_p90_us": 0.9, "waited_p99_us": 0.99, "waited_p999_us": 0.999}
 _LATENESS: Final = {"lateness_p50_us": 0.5, "lateness_p99_us": 0.99, "lateness_max_us": 1.0}
@@ -19,7 +19,7 @@ COMPARED: Final = (
     *("waited_p50_us", "waited_p99_us", "lateness_p99_us", "pending_peak"),
 )
 _FEWEST: Final = 100
-_MEASURES: Final = (
+_MEASURES: Final[tuple[str, ...]] = (
     *("covered_s", "operations", *OUTCOMES, "missed_triggers", *(f"{name}_share" for name in OUTCOMES)),
     *(*_WAITED, *_LATENESS, "pending_mean", "pending_peak"),
 )
@@ -34,7 +34,8 @@ def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFr
     held = (F.col("held_covered") / F.nullif(_whole_s(begin), F.lit(0)), F.col("held") / 60)
     rows = dated.join(covered, ["date", "series"], "left").select(
         *("date", "series", F.timestamp_seconds(begin).alias("minute"), _covered_s(begin, 60).alias("covered_s")),
-        *(*_MEASURES[1:-2], F.coalesce(*held).alias("pending_mean"), "pending_peak"),
+        *_MEASURES[1:-2],
+        *(F.coalesce(*held).alias("pending_mean"), "pending_peak"),
     )
     return named(rows, hours).select("date", *KEYS, "minute", *_MEASURES)
 
@@ -79,6 +80,21 @@ def _least(what: int, share: float) -> Column:
     return middle(F.min(F.when(enough, F.col("bucket"))))
 
 
+def fewer(hours: DataFrame, most: int) -> DataFrame:
+    """Return the series to keep: the busiest *most*."""
+    busiest = hours.groupBy("series").agg(F.sum("operations").alias("operations"))
+    return busiest.orderBy(F.desc("operations"), "series").limit(most).select("series", F.lit(True).alias("is_kept"))
+
+
+def grouped(rows: DataFrame, kept: DataFrame) -> DataFrame:
+    """Give all series but those *kept* the number 0, and the name OTHERS."""
+    both = rows.join(F.broadcast(kept), "series", "left")
+    names = [name for name in rows.columns if name in ("series", *KEYS)]
+    one = {"series": F.lit(0).cast("bigint")} | {name: F.lit(OTHERS) for name in KEYS}
+    of = {name: F.when(F.col("is_kept"), F.col(name)).otherwise(one[name]) for name in names}
+    return both.withColumns(of).select(*rows.columns)
+
+
 def spans(hours: DataFrame) -> DataFrame:
     """Return which part of each date the journal of a purgatory covers: date, series, first_us, last_us.
 
@@ -101,9 +117,10 @@ def spans(hours: DataFrame) -> DataFrame:
 def levels(waiting: DataFrame) -> DataFrame:
     """Return how many operations waited from a ``second`` to the second ``until``, by date and series."""
     order = Window.partitionBy("date", "series").orderBy("second")
-    level = F.round(F.sum("change").over(order), 6).alias("level")
-    summed = total(waiting).select("date", "series", "second", level, F.lead("second").over(order).alias("until"))
-    return summed.where("level > 0 AND until IS NOT NULL")
+    level = F.round(F.sum("change").over(order.rowsBetween(Window.unboundedPreceding, 0)), 6).alias("level")
+    # Of several changes in a second, only the last one's level lasts.
+    every = waiting.select("date", "series", "second", level, F.lead("second").over(order).alias("until"))
+    return every.where("level > 0 AND until > second")
 
 
 def _by_minute(waiting: DataFrame, covered: DataFrame) -> DataFrame:

@@ -107,7 +107,7 @@ def names(rows: DataFrame) -> DataFrame:
 
 
 def words(rows: DataFrame) -> DataFrame:
-    """Return which sequence numbers there are, 64 in a word, with the number of rows, and of those with a key's name."""
+    """Return which sequence numbers there are, 64 in a word, and how many rows, and rows with a key."""
     bit = F.expr("shiftleft(1L, CAST(sequence & 63 AS INT))")
     return rows.groupBy("instance", F.expr("sequence div 64 AS word")).agg(
         F.bit_or(bit).alias("bits"), F.count(F.lit(1)).alias("rows"), F.count("key").alias("named")

@@ -24,12 +24,14 @@
 OUTCOMES. ``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
 ``lateness`` are numbers of buckets: bucket b holds microseconds over GROWTH ** (b - 1) up to GROWTH ** b, bucket -1
 holds 0. ``squares`` sums weight ** 2, ``logs`` sums weight * ln(microseconds waited, at least 1), ``total`` sums
-weight * microseconds of the timeout. ``timeout`` is a bin: floor(ln(microseconds + 1) * BINS); null without a timeout.
-``key_count`` is at most MOST_KEYS. ``first_us`` and ``last_us`` are the first and the last end in that hour,
-in microseconds since 1970. ``change`` is the change in the number of waiting operations that a whole second sees first. An
-operation that waits over midnight leaves the day before and enters the next, so the changes of each date sum to 0.
-``watched`` sums weight * key_count. A word is ``sequence div 64``; its bits tell which of its 64 numbers have been
-counted. A file of the same path, length and ``modified_us`` is read once; ``problem`` says why its rows are not counted.
+weight * microseconds of the timeout. ``timeout`` is a bin: floor(ln(microseconds + 1) * BINS); null: no timeout.
+``key_count`` is at most MOST_KEYS. ``first_us`` and ``last_us`` are the first and the last end in that hour, in
+microseconds since 1970.
+
+``change`` is the change in the number of waiting operations that a whole second sees first. An operation that waits
+over midnight leaves the day before and enters the next, so the changes of each date sum to 0. ``watched`` sums
+weight * key_count. A word is ``sequence div 64``; its bits tell which of its 64 numbers have been counted. A file of
+the same path, length and ``modified_us`` is read once; ``problem`` says why its rows are not counted.
 
 **Tables of the report** (REPORT) are for people, the page, and other tools. ``covered_s`` is how many seconds of the
 minute or day the purgatory's journal covers. Percentiles are within 2 %, null where nothing ended. ``pending`` is the
@@ -61,7 +63,7 @@ GROWTH: Final = (1 + ERROR) / (1 - ERROR)
 BINS: Final = 64
 #: An operation with more keys counts as one with this many.
 MOST_KEYS: Final = 64
-#: The name of all purgatories and kinds of a day beyond the busiest MOST_SERIES.
+#: The name of all purgatories and kinds beyond the busiest MOST_SERIES.
 OTHERS: Final = "(others)"
 MOST_SERIES: Final = 8_191
 
@@ -80,6 +82,7 @@ def _as_read(table: pa.Schema) -> T.StructType:
 
 JOURNAL: Final = {name: _as_read(table) for name, table in ARROW.items()}
 
+_SNAPSHOTS: Final = [JOURNAL["statistics"][name] for name in ARROW["statistics"].names]
 _BY: Final = "purgatory STRING, kind STRING"
 _HISTOGRAM: Final = (
     "series BIGINT, outcome TINYINT, missed_trigger BOOLEAN, waited SMALLINT, lateness SMALLINT, operations DOUBLE"
@@ -87,13 +90,13 @@ _HISTOGRAM: Final = (
 SUMS: Final = {
     "activity": f"minute INT, {_HISTOGRAM}, rows BIGINT",
     "daily": f"date DATE, {_HISTOGRAM}, squares DOUBLE, logs DOUBLE",
-    "hours": f"hour INT, series BIGINT, {_BY}, timeout INT, key_count INT, operations DOUBLE, squares DOUBLE, total DOUBLE, "
-    "first_us BIGINT, last_us BIGINT",
+    "hours": f"hour INT, series BIGINT, {_BY}, timeout INT, key_count INT, "
+    "operations DOUBLE, squares DOUBLE, total DOUBLE, first_us BIGINT, last_us BIGINT",
     "waiting": "date DATE, second BIGINT, series BIGINT, change DOUBLE",
     "ends": "second BIGINT, series BIGINT, outcome TINYINT, operations DOUBLE",
     "keys": "purgatory STRING, key_hash BIGINT, operations DOUBLE, watched DOUBLE",
     "names": "purgatory STRING, key_hash BIGINT, key STRING",
-    "snapshots": ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in JOURNAL["statistics"][:-2]),
+    "snapshots": ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in _SNAPSHOTS),
     "seen": "instance STRING, word BIGINT, bits BIGINT, rows BIGINT, named BIGINT",
     "files": "table STRING, path STRING, length BIGINT, modified_us BIGINT, problem STRING, "
     "rows_in BIGINT, bad BIGINT, duplicates BIGINT",

@@ -1,0 +1,393 @@
+"""Every row of a journal is counted once, or quarantined, whatever happens to its files."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.journal.schema import OPERATIONS
+from aiopurgatory.pipeline.attempts import committed, sums
+from aiopurgatory.pipeline.ingest import Counts, ingest, summary
+
+from .journals import NOON, expired, operation, snapshot, write
+
+DAY = timedelta(days=1)
+
+
+def ingested(spark: SparkSession, folder: Path, **options: Any) -> Counts:
+    return ingest(spark, str(folder / "journal"), str(folder / "out"), **options)["operations"]
+
+
+def counted(spark: SparkSession, folder: Path) -> float:
+    """Return the number of operations in the sums. All tables must have the same."""
+    found = {
+        name: sum(row.operations for row in sums(spark, str(folder / "out"), name).collect())
+        for name in ("activity", "daily", "hours", "keys")
+    }
+    assert len(set(found.values())) == 1, found
+    return found["activity"]
+
+
+def quarantined(folder: Path) -> list[tuple[str, int]]:
+    """Return the reason and sequence number of each quarantined row."""
+    files = (folder / "out" / "quarantine" / "operations").rglob("*.parquet")
+    rows = [row for file in files for row in pq.ParquetFile(file).read(["reason", "sequence"]).to_pylist()]
+    return sorted((row["reason"], row["sequence"] or 0) for row in rows)
+
+
+def rewritten(file: Path, change: Any) -> None:
+    pq.write_table(change(pq.ParquetFile(file).read()), file)
+
+
+def with_type(name: str, kind: pa.DataType) -> Any:
+    return lambda table: table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+
+
+# what counts
+
+
+def test_ingest_good_rows_all_counted(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(n, weight=2.5) for n in range(3)])
+    write(tmp_path / "journal", [expired(3)], "other")
+    write(tmp_path / "journal", [snapshot(), snapshot(NOON + timedelta(seconds=9))], table="statistics")
+    counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
+    assert counts["operations"] == Counts(files=2, rows_in=4)
+    assert counts["statistics"] == Counts(files=1, rows_in=2)
+    assert counted(spark, tmp_path) == 8.5
+    assert sums(spark, str(tmp_path / "out"), "snapshots").count() == 2
+
+
+def test_ingest_again_reads_only_new_files(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
+    assert ingested(spark, tmp_path) == Counts()
+    write(tmp_path / "journal", [operation(1)], "late")
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
+    assert counted(spark, tmp_path) == 2
+
+
+def test_ingest_more_files_than_a_batch_takes_several(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(5):
+        write(tmp_path / "journal", [operation(number)], f"f-{number}")
+    assert ingested(spark, tmp_path, max_files=2) == Counts(files=5, rows_in=5)
+    assert [each.batch for each in committed(spark, str(tmp_path / "out"))] == [1, 2, 3]
+    assert counted(spark, tmp_path) == 5
+
+
+def test_ingest_empty_file_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    write(tmp_path / "journal", [], "empty")
+    assert ingested(spark, tmp_path) == Counts(files=2, rows_in=1)
+    assert ingested(spark, tmp_path) == Counts()
+
+
+# duplicates
+
+
+def test_ingest_file_delivered_twice_rows_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    file = write(tmp_path / "journal", [operation(n) for n in range(70)])
+    shutil.copy(file, file.with_name("copy.parquet"))
+    assert ingested(spark, tmp_path) == Counts(files=2, rows_in=140, duplicates=70)
+    shutil.copy(file, file.with_name("later.parquet"))
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=70, duplicates=70)
+    assert counted(spark, tmp_path) == 70
+
+
+def test_ingest_same_sequence_of_two_instances_both_counted(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0), operation(0, instance="host-2")])
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=2)
+
+
+def test_ingest_impossible_copy_of_a_row_the_good_one_counts(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0, waited_us=-1)], "a")
+    write(tmp_path / "journal", [operation(0), operation(1)], "b")
+    counts = ingested(spark, tmp_path)
+    assert (counts.rows_in, counts.duplicates, counts.counted) == (3, 0, 2)
+    assert quarantined(tmp_path) == [("waited_us is negative", 0)]
+    write(tmp_path / "journal", [operation(2, waited_us=-1)], "c")
+    ingested(spark, tmp_path)
+    write(tmp_path / "journal", [operation(2)], "d")  # repaired
+    assert ingested(spark, tmp_path).duplicates == 0
+    assert counted(spark, tmp_path) == 3
+
+
+def test_ingest_any_duplicates_same_as_a_set(spark: SparkSession, tmp_path: Path) -> None:
+    luck = random.Random(7)
+    known = set[tuple[str, int]]()
+    for run in range(2):
+        rows = 0
+        for file in range(4):
+            some = [(f"host-{luck.randrange(2)}", luck.randrange(200)) for _ in range(50)]
+            write(tmp_path / "journal", [operation(n, instance=who) for who, n in some], f"f-{run}-{file}")
+            rows += len(some)
+            known |= set(some)
+        before = counted(spark, tmp_path) if run else 0
+        counts = ingested(spark, tmp_path)
+        assert counts.rows_in == rows
+        assert counted(spark, tmp_path) == len(known) == before + counts.counted
+
+
+# rows that are impossible
+
+
+def test_ingest_impossible_rows_quarantined_with_reason(spark: SparkSession, tmp_path: Path) -> None:
+    hostile: list[dict[str, Any]] = [
+        {"waited_us": -1},
+        {"waited_us": 2**63 - 1},
+        {"weight": math.nan},
+        {"weight": 0.5},
+        {"outcome": "vanished"},
+        {"purgatory": ""},
+        {"instance": None},
+        {"schema_version": 2},
+        {"lateness_us": 5},
+        {"missed_trigger": True, "outcome": "failed"},
+        {"watched_at": NOON - 5 * DAY},
+    ]
+    write(tmp_path / "journal", [operation(n, **change) for n, change in enumerate(hostile)] + [operation(99)])
+    counts = ingested(spark, tmp_path)
+    assert (counts.rows_in, counts.counted, counts.quarantined.total()) == (12, 1, 11)
+    assert counted(spark, tmp_path) == 1
+    assert [reason for reason, _ in quarantined(tmp_path)] == sorted(counts.quarantined.elements())
+    assert "  1 rows quarantined: outcome is unknown" in summary({"operations": counts})
+
+
+def test_ingest_clock_ahead_of_its_file_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    ahead = NOON + 400 * DAY
+    write(tmp_path / "journal", [operation(0, watched_at=ahead)], at=ahead)
+    write(tmp_path / "journal", [operation(1)], "good")
+    old = write(tmp_path / "journal", [operation(2)], "without a time")
+    os.utime(old, (1, 1))
+    assert ingested(spark, tmp_path).quarantined == {"time later than its file was written": 1}
+    assert {str(row.date) for row in sums(spark, str(tmp_path / "out"), "daily").collect()} == {"2026-11-21"}
+
+
+def test_ingest_impossible_snapshots_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [snapshot(), snapshot(checks=-1)], table="statistics")
+    counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))["statistics"]
+    assert (counts.counted, dict(counts.quarantined)) == (1, {"checks is negative": 1})
+
+
+# files
+
+
+@pytest.fixture(scope="module")
+def troubled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counts]:
+    """A journal with two good files, and with files of which none can be read as a whole."""
+    folder = tmp_path_factory.mktemp("troubled")
+    journal = folder / "journal"
+    first = 0
+    for name in ("good", "torn", "rotten", "text", "magic", "string", "no instance", "stray", "deep"):
+        write(journal, [operation(n) for n in range(first, first + 2_000)], name)
+        first += 2_000
+    place = journal / "operations" / "date=2026-11-21" / "hour=12"
+    for name, length in (("torn", -300), ("magic", 4)):
+        file = place / f"{name}.parquet"
+        file.write_bytes(file.read_bytes()[:length])
+    rotten = bytearray((place / "rotten.parquet").read_bytes())
+    rotten[2_000:8_000] = bytes(6_000)
+    (place / "rotten.parquet").write_bytes(rotten)
+    (place / "text.parquet").write_text("no parquet")
+    rewritten(place / "string.parquet", with_type("waited_us", pa.string()))
+    rewritten(place / "no instance.parquet", lambda table: table.drop_columns("instance"))
+    (place / "stray.parquet").rename(journal / "operations" / "stray.parquet")
+    (place / "deep").mkdir()
+    (place / "deep.parquet").rename(place / "deep" / "deep.parquet")
+    (place / ".hidden.parquet.tmp").write_text("no parquet")
+    (place / "notes.txt").write_text("no parquet")
+    write(journal, [operation(90_000)], "late")
+    return folder, ingested(spark, folder)
+
+
+def test_ingest_files_that_cannot_be_read_quarantined_with_reason(troubled: tuple[Path, Counts]) -> None:
+    counts = troubled[1]
+    assert counts.counted == 2_001
+    assert counts.quarantined == {"instance is null": 2_000}
+    assert counts.problems == {
+        "is torn, or no Parquet file": 4,
+        "column waited_us must be of type BIGINT, got BINARY": 1,
+    }
+
+
+def test_ingest_strays_are_accounted_for(spark: SparkSession, troubled: tuple[Path, Counts]) -> None:
+    files = sums(spark, str(troubled[0] / "out"), "files").where("problem LIKE 'lies in no folder%'").collect()
+    assert sorted(Path(row.path).name for row in files) == ["deep.parquet", "stray.parquet"]
+
+
+def test_ingest_again_torn_files_are_not_read_again(spark: SparkSession, troubled: tuple[Path, Counts]) -> None:
+    assert ingested(spark, troubled[0]) == Counts()
+
+
+def test_ingest_account_adds_up_by_file(spark: SparkSession, troubled: tuple[Path, Counts]) -> None:
+    files = sums(spark, str(troubled[0] / "out"), "files").collect()
+    assert len(files) == 10
+    good = [row for row in files if not row.problem]
+    assert sum(row.rows_in - row.bad - row.duplicates for row in good) == counted(spark, troubled[0]) == 2_001
+
+
+def test_ingest_half_uploaded_file_counts_once_completed(spark: SparkSession, tmp_path: Path) -> None:
+    file = write(tmp_path / "journal", [operation(n) for n in range(9)])
+    whole = file.read_bytes()
+    file.write_bytes(whole[:500])
+    assert ingested(spark, tmp_path).problems.total() == 1
+    file.write_bytes(whole)
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=9)
+    assert counted(spark, tmp_path) == 9
+
+
+def test_ingest_rewritten_file_only_its_new_rows_count(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(n) for n in range(3)])
+    ingested(spark, tmp_path)
+    write(tmp_path / "journal", [operation(n) for n in range(5)])
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=5, duplicates=3)
+    assert counted(spark, tmp_path) == 5
+
+
+def test_ingest_deleted_file_its_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
+    file = write(tmp_path / "journal", [operation(0)])
+    ingested(spark, tmp_path)
+    file.unlink()
+    write(tmp_path / "journal", [operation(1)], "late")
+    ingested(spark, tmp_path)
+    assert counted(spark, tmp_path) == 2
+
+
+def test_ingest_columns_of_another_width_are_widened(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = {
+        "waited_us": pa.int32(),
+        "key_count": pa.int64(),
+        "schema_version": pa.int64(),
+        "watched_at": pa.timestamp("ms", tz="UTC"),
+        "weight": pa.float32(),
+        "purgatory": pa.large_string(),
+    }
+    for number, (name, kind) in enumerate(kinds.items()):
+        rewritten(write(tmp_path / "journal", [expired(number)], name), with_type(name, kind))
+    no_zone = write(tmp_path / "journal", [expired(50)], "no zone")
+    rewritten(no_zone, with_type("watched_at", pa.timestamp("us")))
+    assert ingested(spark, tmp_path) == Counts(files=7, rows_in=7)
+    minutes = sums(spark, str(tmp_path / "out"), "activity").select("minute").distinct().collect()
+    assert [row.minute for row in minutes] == [int(NOON.timestamp()) // 60]
+
+
+def test_ingest_missing_and_foreign_columns(spark: SparkSession, tmp_path: Path) -> None:
+    older = write(tmp_path / "journal", [operation(0)], "older")
+    rewritten(older, lambda table: table.drop_columns("timeout_us"))
+    more = OPERATIONS.append(pa.field("foreign", pa.string()))
+    write(tmp_path / "journal", [operation(1) | {"foreign": "x"}], schema=more)
+    snapshots = write(tmp_path / "journal", [snapshot()], table="statistics")
+    rewritten(snapshots, lambda table: table.drop_columns("twin_keys"))
+    counts = ingest(spark, str(tmp_path / "journal"), str(tmp_path / "out"))
+    assert counts["operations"] == Counts(files=2, rows_in=2)
+    assert counts["statistics"] == Counts(files=1, rows_in=1)
+
+
+def test_ingest_folder_that_lies_about_its_day_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    file = write(tmp_path / "journal", [operation(0)])
+    for lie in ("date=2026-01-01", "date=garbage"):
+        place = tmp_path / "journal" / "operations" / lie / "hour=x"
+        place.mkdir(parents=True)
+        rewritten(write(tmp_path / "journal", [operation(len(lie))], "lie"), lambda table: table)
+        (file.parent / "lie.parquet").rename(place / "lie.parquet")
+    assert ingested(spark, tmp_path).quarantined == {"time not of its file's day": 2}
+
+
+def test_ingest_any_path_works(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["José ü", "[1]", "{x,y}", "100%", "%20a+b", "a b?c*", "date=1", "x\\y", 'it\'s "so"']
+    folder = tmp_path / "%41 [b] {c,d} 'é' ?*="
+    for number, name in enumerate(names):
+        write(folder / "journal", [operation(2 * number), operation(2 * number + 1, waited_us=-1)], name)
+    assert ingested(spark, folder) == Counts(9, 18, 0, Counter({"waited_us is negative": 9}))
+    assert counted(spark, folder) == 9
+    assert ingested(spark, folder) == Counts()
+
+
+# two runs, and runs that fail
+
+
+def test_ingest_two_at_once_rows_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / "journal", [operation(number)], f"f-{number}")
+    barrier = threading.Barrier(2)
+
+    def run() -> None:
+        barrier.wait()
+        ingested(spark, tmp_path)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counted(spark, tmp_path) == 4
+    write(tmp_path / "journal", [operation(9)], "late")
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
+    assert counted(spark, tmp_path) == 5
+
+
+def forked(spark: SparkSession, folder: Path, names: Sequence[str]) -> None:
+    """Take in the files of *names* as a run does that does not know the newest attempt."""
+    place = folder / "journal" / "operations"
+    hidden = folder / "hidden"
+    others = [path for path in place.rglob("*.parquet") if path.stem not in names]
+    hidden.mkdir()
+    for path in others:
+        path.rename(hidden / path.name)
+    newest = committed(spark, str(folder / "out"))[-1]
+    account = next((folder / "out/sums/files").glob(f"*/attempt={newest.name}"))
+    account.rename(hidden / "account")
+    ingested(spark, folder)
+    (hidden / "account").rename(account)
+    for path in others:
+        (hidden / path.name).rename(path)
+
+
+def test_ingest_beside_another_run_files_of_the_other_count_next_time(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)], "first")
+    ingested(spark, tmp_path)
+    write(tmp_path / "journal", [operation(1)], "second")
+    ingested(spark, tmp_path)
+    write(tmp_path / "journal", [operation(2)], "third")
+    forked(spark, tmp_path, ["first", "third"])
+    assert counted(spark, tmp_path) == 2  # the older of two lines
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
+    assert counted(spark, tmp_path) == 3
+
+
+def test_ingest_that_fails_leaves_nothing_that_counts(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    (tmp_path / "out" / "sums").mkdir(parents=True)
+    (tmp_path / "out" / "sums" / "touched").write_text("in the way")
+    with pytest.raises(Exception, match="touched"):
+        ingested(spark, tmp_path)
+    assert committed(spark, str(tmp_path / "out")) == []
+    (tmp_path / "out" / "sums" / "touched").unlink()
+    assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
+    assert counted(spark, tmp_path) == 1
+
+
+def test_ingest_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PurgatoryError, match=r"there is no journal in .*/journal: give the folder that Journal"):
+        ingested(spark, tmp_path)
+
+
+@pytest.mark.parametrize("out", ["journal", "journal/out", ".", "link", "journal/../journal/"])
+def test_ingest_into_the_journal_refused(spark: SparkSession, tmp_path: Path, out: str) -> None:
+    write(tmp_path / "journal", [operation(0)])
+    (tmp_path / "link").symlink_to(tmp_path / "journal")
+    with pytest.raises(PurgatoryError, match="out must not overlap with the journal's folder"):
+        ingest(spark, str(tmp_path / "journal"), str(tmp_path / out))
