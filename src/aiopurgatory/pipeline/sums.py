@@ -76,7 +76,7 @@ def waiting(rows: DataFrame) -> DataFrame:
         *(F.expr(f"{second} div {_DAY} AS {name}") for name, second in (("first_day", _SEEN), ("last_day", _GONE))),
     )
     changes = seen.select(
-        "series", F.expr(f"inline(IF(first_day = last_day, {_IN_A_DAY}, concat({_IN_A_DAY}, {_MIDNIGHTS})))")
+        "series", F.expr(f"inline(IF(first_day = last_day, {_IN_A_DAY}, flatten(array({_IN_A_DAY}, {_MIDNIGHTS}))))")
     )
     date = F.expr("date_from_unix_date(CAST(day AS INT)) AS date")
     return changes.groupBy(date, "second", "series").agg(F.sum("change").alias("change"))
