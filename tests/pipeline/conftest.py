@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,5 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
-    with session("local[2]", settings=settings) as made:
+    master = os.environ.get("AIOPURGATORY_MASTER", "local[2]")  # make test-sail
+    with session(master, settings=settings) as made:
+        if master == "sail":
+            os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # pyspark.testing of its client asks for one
         yield made

@@ -128,7 +128,7 @@ def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapp
         known = {**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(contact)}
         # Its input is a pipe: it ends when nobody holds the other end. Ctrl-C in a terminal is for this process alone.
         process = subprocess.Popen([*words, "pyspark-shell"], env=known, stdin=subprocess.PIPE, preexec_fn=_deaf)
-        atexit.register(lambda: (process.kill(), process.wait()))
+        atexit.register(lambda: (process.kill(), process.communicate()))
         while not contact.exists():
             if process.poll() is not None:
                 raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {_why()}")
