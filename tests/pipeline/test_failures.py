@@ -133,7 +133,7 @@ import logging
 logging.getLogger().addHandler(logging.NullHandler())  # as the command does, or py4j logs a trace on stderr
 from aiopurgatory.pipeline.session import session
 try:
-    with session("local[1]", memory="300m") as spark:
+    with session("local[1]", memory="512m") as spark:
         spark.range(1).selectExpr("length(repeat(uuid(), 50000000))").collect()
 except Exception as error:
     print(type(error).__name__, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -128,7 +129,7 @@ def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapp
         known = {**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(contact)}
         # Its input is a pipe: it ends when nobody holds the other end. Ctrl-C in a terminal is for this process alone.
         process = subprocess.Popen([*words, "pyspark-shell"], env=known, stdin=subprocess.PIPE, preexec_fn=_deaf)
-        atexit.register(lambda: (process.kill(), process.communicate()))
+        atexit.register(_end, process)
         while not contact.exists():
             if process.poll() is not None:
                 raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {_why()}")
@@ -147,6 +148,12 @@ def _class_path(environment: Mapping[str, str]) -> str:
         )
     folders = [environment.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")]
     return os.pathsep.join([*(folder for folder in folders if folder), f"{jars}/*"])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    logging.getLogger().addHandler(logging.NullHandler())  # else py4j, which has not noticed, prints a traceback
+    process.kill()
+    process.communicate()
 
 
 def _deaf() -> None:
