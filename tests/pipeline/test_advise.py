@@ -54,7 +54,7 @@ def text_of(*changes: Row, **options: Any) -> str:
 
 
 def test_advise_is_the_cheapest_on_time() -> None:
-    every = ({}, COARSE, PURGING, SHORTER)
+    every: list[Row] = [{}, COARSE, PURGING, SHORTER]
     use = "Use `Purgatory(tick=0.01, wheel_size=20, purge_interval=0)`: it saves 8% of 34.7% of a core."
     assert text_of(*every).splitlines()[2] == use
     text = text_of(*every, max_lateness_ms=5)

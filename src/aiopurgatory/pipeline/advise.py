@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
 
 def simulated(spark: SparkSession, out: str) -> list[dict[str, Any]]:
     """Return the rows of the simulations in *out*, one per setting."""
-    return spark.read.schema(SCHEMA).parquet(f"{out}/simulations").toArrow().to_pylist()
+    return list(spark.read.schema(SCHEMA).parquet(f"{out}/simulations").toArrow().to_pylist())
 
 
 def advise(

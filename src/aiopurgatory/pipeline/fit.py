@@ -116,7 +116,7 @@ def shapes(daily: DataFrame, hours: DataFrame) -> DataFrame:
 
 
 def _summed(rows: DataFrame, series: Sequence[str], what: Column, number: Column, total: Column) -> DataFrame:
-    by = [*series, what.cast("int").alias("what"), number.cast("bigint").alias("number")]
+    by: list[Column | str] = [*series, what.cast("int").alias("what"), number.cast("bigint").alias("number")]
     counts = [F.sum(name).alias(name) for name in ("operations", "squares")]
     return rows.groupBy(*by).agg(*counts, F.sum(F.coalesce(total, F.lit(0.0))).alias("total"))
 

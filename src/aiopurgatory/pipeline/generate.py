@@ -127,7 +127,7 @@ def _arrived(numbers: DataFrame, rates: Sequence[float], seed: int, rate: float 
     place = _uniform(seed, ARRIVAL) * F.col("count") / F.lit(upto[-1])
     counted = numbers.crossJoin(F.broadcast(numbers.agg(F.count("*").alias("count"))))
     placed = counted.withColumn("place", place).withColumn("rest", (F.col("place") % 1) * F.lit(upto[-1]))
-    hour = sum((F.col("rest") >= F.lit(each)).cast("int") for each in upto[1:-1])
+    hour = sum(((F.col("rest") >= F.lit(each)).cast("int") for each in upto[1:-1]), F.lit(0))
     hours = [F.when((F.col("rest") < b) & F.lit(b > a), (F.col("rest") - a) / (b - a or 1)) for a, b in pairwise(upto)]
     arrival = (F.floor("place") * HOURS + F.col("at_hour") + F.least(F.coalesce(*hours), F.lit(1.0))) * F.lit(_HOUR_US)
     return placed.withColumn("at_hour", hour).select("id", "at_hour", arrival.cast("bigint").alias("arrival_us"))

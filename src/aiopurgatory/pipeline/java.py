@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
-from pyspark.serializers import UTF8Deserializer, read_int
 
 from aiopurgatory.errors import PurgatoryError
 
@@ -134,8 +133,8 @@ def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapp
             if process.poll() is not None:
                 raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {_why()}")
             time.sleep(0.02)
-    with contact.open("rb") as file:
-        _RUNNING.append(Jvm(process, read_int(file), UTF8Deserializer().loads(file)))
+    told = contact.read_bytes()  # the port, the length of the secret, the secret
+    _RUNNING.append(Jvm(process, int.from_bytes(told[:4]), told[8:].decode()))
     return _RUNNING[-1]
 
 

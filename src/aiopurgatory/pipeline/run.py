@@ -118,7 +118,7 @@ def run_all(
     _timed("generate", lambda: requests.write.mode("overwrite").parquet(f"{out}/trace"))
     replays = simulate.replays(spark.read.schema(TRACE).parquet(f"{out}/trace"), settings)
     _timed("simulate", lambda: replays.write.mode("overwrite").parquet(f"{out}/simulations"))
-    late = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
+    late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
     found = advise.advise(advise.simulated(spark, out), workloads=workloads, **late)
     documents.write(folder / documents.ADVICE, found.markdown())
     limits = Limits(expected_shares=expected_shares(workloads), **late)

@@ -198,7 +198,7 @@ def _on_sail(settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
     """Make a session on Sail, an engine in this process that speaks Spark Connect."""
     os.environ.setdefault("RUST_LOG", "error")  # else it logs every session
     try:
-        from pysail.spark import SparkConnectServer
+        from pysail.spark import SparkConnectServer  # type: ignore[import-not-found]  # an extra of its own
     except ImportError as error:
         raise PurgatoryError(f'Sail needs more packages: pip install "aiopurgatory[sail]" ({error})') from None
     server = SparkConnectServer(ip="127.0.0.1", port=0)

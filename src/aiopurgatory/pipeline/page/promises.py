@@ -80,8 +80,8 @@ class Limits:
         given: float = getattr(self, name)
         if given != getattr(Limits, name):
             return given, "given"
-        if promise == "share expired" and purgatory in self.expected_shares:
-            expected = self.expected_shares[purgatory]
+        expected = self.expected_shares.get(purgatory or "")
+        if promise == "share expired" and expected is not None:
             return min(1.0, expected * MARGIN + 0.01), f"model: {share(expected)} expected"
         return given, "default"
 
@@ -170,7 +170,7 @@ def _dropped(minutes: DataFrame, lost: DataFrame) -> DataFrame:
 
 def _limit(limits: Limits) -> Column:
     """The limit of the promise in the column ``name``."""
-    known = {(name, None): limits.of(name)[0] for name in PROMISES}
+    known: dict[tuple[str, str | None], float] = {(name, None): limits.of(name)[0] for name in PROMISES}
     known |= {("share expired", each): limits.of("share expired", each)[0] for each in limits.expected_shares}
 
     def more(found: Column, each: tuple[tuple[str, str | None], float]) -> Column:
