@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import committed, sums
-from .intake import Batch
-from .journal_files import CHANGED, new_files
+from .intake import Losses, take_in
+from .journal_files import CHANGED, File, new_files
 from .session import session_of
 
 #: Files of one batch.
@@ -48,6 +48,13 @@ class Counts:
     @property
     def counted(self) -> int:
         return self.rows_in - self.duplicates - self.quarantined.total()
+
+    def add(self, file: File) -> None:
+        self.files += file.problem != CHANGED
+        if file.problem and file.problem != CHANGED:
+            self.problems[file.problem] += 1
+        self.rows_in += 0 if file.problem else file.rows_in
+        self.duplicates += file.duplicates
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,18 +90,13 @@ def ingest(spark: SparkSession, journal: str, out: str, *, max_files: int = MAX_
     while True:
         line = committed(spark, out)
         files = new_files(spark, journal, sums(spark, out, "files", line), max_files)
-        if files:
-            batch = Batch(spark, out, line)
-            batch.take(files)
-            for each in files:
-                if each.problem != CHANGED:
-                    of = counts[each.table]
-                    of.files += 1
-                    of.problems.update([each.problem] if each.problem else [])
-                    of.rows_in += 0 if each.problem else each.rows_in
-                    of.duplicates += each.duplicates
-            for (table, _, reason), rows in batch.losses.items():
-                counts[table].quarantined.update({} if reason.startswith("file ") else {reason: rows})
+        losses = take_in(spark, out, line, files) if files else Losses()
+        if losses is None:
+            continue  # what the other run has left is new now
+        for each in files:
+            counts[each.table].add(each)
+        for (table, _, reason), rows in losses.items():
+            counts[table].quarantined.update({} if reason.startswith("file ") else {reason: rows})
         if len(files) < max_files:
             return counts
 

@@ -7,8 +7,7 @@ to be good. The numbers of rows tell if that is wrong; only then are rows judged
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Final
@@ -19,11 +18,11 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import CUMULATIVE, Attempt, is_cumulative, read_folder, sums, with_all_before
+from .attempts import CUMULATIVE, Attempt, committed, is_cumulative, read_folder, sums, with_all_before
 from .journal_files import CHANGED, File, mark_torn, read, with_footers
 from .rules import good, quarantined
 from .sums import OF_ROWS, activity, words
-from .tables import SUMS
+from .tables import JOURNAL, SUMS
 
 #: Smaller files cost more to be opened once for each sum than their rows cost to be kept.
 _SMALL: Final = 200_000
@@ -33,69 +32,69 @@ class LostRowsError(PurgatoryError):
     """Rows of some files are neither counted nor quarantined, so that nothing of their batch counts."""
 
 
-class Batch:
+#: Rows that are in no sum, by table, day of their file, and reason.
+Losses = Counter[tuple[str, str, str]]
+
+
+def take_in(spark: SparkSession, out: str, line: Sequence[Attempt], files: Sequence[File]) -> Losses | None:
+    """Take in *files* as a batch upon the *line* of attempts that count. Sets what became of the rows of each file.
+
+    Returns: the rows that are in no sum; None: another run was faster, so that the batch does not count.
+    Raises: LostRowsError: the counts do not add up.
+    """
+    while True:
+        batch = _Batch(spark, out, line)
+        try:
+            batch.take(files)
+        except Exception:
+            # Sums are read strictly: a torn file fails them. The next attempt leaves it out.
+            if not mark_torn(spark, files):
+                raise
+        else:
+            is_nothing = all(each.problem == CHANGED for each in files)
+            return batch.losses if is_nothing or batch.attempt in committed(spark, out) else None
+
+
+class _Batch:
     """One attempt to take in some files."""
 
     def __init__(self, spark: SparkSession, out: str, line: Sequence[Attempt]) -> None:
-        """Args: line: the attempts that count."""
         self._spark, self._out, self._line = spark, out, line
         number, parent = (line[-1].batch + 1, line[-1].name) if line else (1, "none")
-        self._attempt = Attempt(number, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}", parent)
-        #: Rows that are in no sum, by table, day of their file, and reason.
-        self.losses: Counter[tuple[str, str, str]] = Counter()
+        self.attempt = Attempt(number, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}", parent)
+        self.losses = Losses()
 
     def take(self, files: Sequence[File]) -> None:
-        """Take in *files*, and set what became of their rows.
-
-        Raises: LostRowsError: the counts do not add up.
-        """
         for table, sum_up in (("operations", self._operations), ("statistics", self._statistics)):
             readable = with_footers(self._spark, [each for each in files if each.table == table])
-            try:
-                sum_up(readable)
-            except Exception:
-                if not mark_torn(self._spark, readable):
-                    raise
-                self.losses.clear()
-                sum_up([each for each in readable if not each.problem])
+            if readable:
+                rows = read(self._spark, readable)
+                are_small = len(readable) > 1 and sum(each.length for each in readable) < _SMALL * len(readable)
+                sum_up(rows.persist() if are_small else rows, readable)
+                rows.unpersist()
         known = [each for each in files if each.problem != CHANGED]
         if known:
             self._account(known)
 
-    def _operations(self, files: Sequence[File]) -> None:
-        if not files:
-            return
-        with self._rows(files) as rows:
-            once, has_names = self._once(rows, files)
-            self._save(activity(good(once, "operations")), "activity")
+    def _operations(self, rows: DataFrame, files: Sequence[File]) -> None:
+        once, has_names = self._once(rows, files)
+        self._save(activity(good(once, "operations")), "activity")
+        counted, minutes = self._counted()
+        if counted != _expected(files):
+            once, has_names = self._once(self._without_bad(rows, files), files)
+            self._save(activity(once), "activity")
             counted, minutes = self._counted()
-            if counted != sum(each.rows_in - each.duplicates for each in files):
-                once, has_names = self._once(self._without_bad(rows, files), files)
-                self._save(activity(once), "activity")
-                counted, minutes = self._counted()
-                self._require(counted, files)
-            names = ["daily", "hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)]
-            for name in names:
-                self._save(OF_ROWS[name](once), name)
+            _require(counted, files)
+        for name in ("daily", "hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)):
+            self._save(OF_ROWS[name](once), name)
         self._compare_sums()
 
-    def _statistics(self, files: Sequence[File]) -> None:
-        if not files:
-            return
-        with self._rows(files) as rows:
-            columns = [each.split()[0] for each in SUMS["snapshots"].split(", ")]
-            self._save(good(rows, "statistics").select(columns), "snapshots")
-            if self._own("snapshots").count() != sum(each.rows_in for each in files):
-                self._without_bad(rows, files)
-                self._require(self._own("snapshots").count(), files)
-
-    @contextmanager
-    def _rows(self, files: Sequence[File]) -> Iterator[DataFrame]:
-        rows = read(self._spark, files)
-        are_small = len(files) > 1 and sum(each.length for each in files) < _SMALL * len(files)
-        yield rows.persist() if are_small else rows
-        if are_small:
-            rows.unpersist()
+    def _statistics(self, rows: DataFrame, files: Sequence[File]) -> None:
+        self._save(good(rows, "statistics").select(*JOURNAL["statistics"].names[:-2]), "snapshots")
+        counted = self._own("snapshots").count()
+        if counted != _expected(files):
+            self._without_bad(rows, files)
+            _require(counted, files)
 
     def _once(self, rows: DataFrame, files: Sequence[File]) -> tuple[DataFrame, bool]:
         """Return *rows* without copies of others, in this batch or before it, and whether keys have names."""
@@ -116,25 +115,17 @@ class Batch:
     def _without_bad(self, rows: DataFrame, files: Sequence[File]) -> DataFrame:
         """Write the bad rows, and return the others."""
         table = files[0].table
-        folder = f"{self._out}/quarantine/{table}/attempt={self._attempt.name}"
+        folder = f"{self._out}/quarantine/{table}/attempt={self.attempt.name}"
         bad_rows = quarantined(rows, table)
         bad_rows.write.mode("overwrite").parquet(folder)
         by = ("date", "reason", F.xxhash64("file").alias("uri_hash"))
-        found = read_folder(self._spark, folder, bad_rows.schema).groupBy(*by).count().collect()
         bad = Counter[int]()
-        for row in found:
+        for row in read_folder(self._spark, folder, bad_rows.schema).groupBy(*by).count().collect():
             bad[row.uri_hash] += row["count"]
             self.losses[table, row.date, row.reason] += row["count"]
         for each in files:
             each.bad = bad[each.uri_hash]
         return good(rows, table)
-
-    def _require(self, counted: int, files: Sequence[File]) -> None:
-        """Raises: LostRowsError: *counted* are not the rows that have to be counted."""
-        lost = sum(each.rows_in - each.bad - each.duplicates for each in files) - counted
-        if lost:
-            named = ", ".join(each.path for each in mark_torn(self._spark, files) or files[:3])
-            raise LostRowsError(f"{lost:,} rows are neither counted nor quarantined, look at {named}; run ingest again")
 
     def _compare_sums(self) -> None:
         """Raises: LostRowsError: the tables of sums are not of the same operations."""
@@ -157,21 +148,21 @@ class Batch:
         days = self._own("daily").select("date").union(self._own("waiting").select("date"))
         days = days.union(self._own("snapshots").select(F.to_date("at")))
         days = days.union(self._own("losses").select("date").where("date IS NOT NULL")).distinct()
-        self._save(days.withColumn("attempt", F.lit(self._attempt.name)).coalesce(1), "touched")
+        self._save(days.withColumn("attempt", F.lit(self.attempt.name)).coalesce(1), "touched")
         rows = [(e.table, e.path, e.length, e.modified_us, e.problem, e.rows_in, e.bad, e.duplicates) for e in files]
         account = self._spark.createDataFrame(rows, SUMS["files"])
-        if is_cumulative(self._attempt):
+        if is_cumulative(self.attempt):
             for name in CUMULATIVE[1:]:
                 every = with_all_before(self._own(name), self._before(name), name)
-                every.write.parquet(f"{self._out}/sums/{name}/attempt={self._attempt.name}")
+                every.write.parquet(f"{self._out}/sums/{name}/attempt={self.attempt.name}")
             account = account.union(self._before("files"))
-        name = f"batch={self._attempt.batch}/attempt={self._attempt.name}/parent={self._attempt.parent}"
+        name = f"batch={self.attempt.batch}/attempt={self.attempt.name}/parent={self.attempt.parent}"
         account.coalesce(1).write.parquet(f"{self._out}/sums/files/{name}")
 
     def _folder(self, name: str) -> str:
         """Return the folder of the batch's own sums."""
-        place = "own" if is_cumulative(self._attempt) and name in CUMULATIVE else "sums"
-        return f"{self._out}/{place}/{name}/attempt={self._attempt.name}"
+        place = "own" if is_cumulative(self.attempt) and name in CUMULATIVE else "sums"
+        return f"{self._out}/{place}/{name}/attempt={self.attempt.name}"
 
     def _save(self, rows: DataFrame, name: str) -> None:
         rows.write.mode("overwrite").parquet(self._folder(name))
@@ -187,6 +178,18 @@ class Batch:
         span = F.max("minute") - F.min("minute")
         rows, minutes = self._own("activity").agg(F.sum("rows"), span).collect()[0]
         return rows or 0, minutes or 0
+
+
+def _expected(files: Sequence[File]) -> int:
+    return sum(each.rows_in - each.bad - each.duplicates for each in files)
+
+
+def _require(counted: int, files: Sequence[File]) -> None:
+    """Raises: LostRowsError: *counted* are not the rows that have to be counted."""
+    if counted != _expected(files):
+        named = ", ".join(each.path for each in files[:3])
+        why = f"{_expected(files):,} rows must be counted, got {counted:,}, in {len(files):,} files: {named}, ..."
+        raise LostRowsError(f"{why}; nothing of them counts yet, run ingest again")
 
 
 def repeated(own: DataFrame, before: DataFrame) -> DataFrame:

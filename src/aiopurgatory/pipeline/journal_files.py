@@ -100,13 +100,16 @@ def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
     return [each for each in there if not each.problem]
 
 
-def mark_torn(spark: SparkSession, files: Sequence[File]) -> list[File]:
-    """Set the problem of each of *files* from which not all rows and columns can be read; return these files."""
-    rows = read(spark, files, **_LENIENT)
-    found = _rows_by_file(rows, *(name for name in rows.columns if name not in ("file", "modified")))
-    torn = [each for each in files if found.get(each.uri_hash, 0) != each.rows_in]
-    for each in torn:
-        each.problem = problem_of(spark, each) or CHANGED
+def mark_torn(spark: SparkSession, files: Sequence[File]) -> bool:
+    """Set the problem of each of *files* from which not all rows and columns can be read; return whether one has."""
+    torn = False
+    for table, schema in JOURNAL.items():
+        own = [each for each in files if each.table == table and not each.problem]
+        found = _rows_by_file(read(spark, own, **_LENIENT), *schema.names) if own else {}
+        for each in own:
+            each.bad = each.duplicates = 0
+            if found.get(each.uri_hash, 0) != each.rows_in:
+                each.problem, torn = problem_of(spark, each) or CHANGED, True
     return torn
 
 
