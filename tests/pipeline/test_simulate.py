@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,10 @@ def test_command_simulate_setting_is_refused_before_a_session(
     assert main(["pipeline", "simulate", *options, "none", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err == f"aiopurgatory pipeline simulate: {message}\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_docs_functions_work_in_a_job_of_ones_own(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "pipeline.md"
+    (program,) = re.findall(r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    exec(program.replace("100_000", "2_000"), {"spark": spark})
+    assert "peak_pending" in capsys.readouterr().out

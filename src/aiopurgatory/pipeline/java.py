@@ -120,7 +120,7 @@ def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapp
     if _RUNNING and _RUNNING[-1].process.poll() is None:
         return _RUNNING[-1]
     contact = Path(tempfile.mkdtemp(dir=scratch()), "contact")
-    with as_file(files(__package__).joinpath("log4j2.properties")) as log_settings:
+    with as_file(files("aiopurgatory.pipeline").joinpath("log4j2.properties")) as log_settings:
         words = [find_java(), "-cp", _class_path(environment), *_NEEDED, *options]
         words += [f"-Dlog4j2.configurationFile={log_settings.as_uri()}", f"-Daiopurgatory.log={log()}"]
         words += [f"-Djava.io.tmpdir={scratch()}", "org.apache.spark.deploy.SparkSubmit"]

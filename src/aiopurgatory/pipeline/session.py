@@ -39,6 +39,8 @@ SQL: Final = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
     # By default, 4,000 files are listed by 4,000 tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    # By default, a task reads 32 small files at most.
+    "spark.sql.files.openCostInBytes": "262144",
     "spark.sql.parquet.compression.codec": "lz4_raw",
     "spark.sql.pyspark.jvmStacktrace.enabled": "true",
 }
@@ -150,7 +152,7 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
         jvm = java.start(known, options, os.environ)
         with _ended_by_signals(jvm.process) as watch:
             gateway = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
-            os.environ |= gateway
+            os.environ.update(gateway)
             with _made(known, send=not local) as spark:
                 for name in gateway:  # else a child of this process would use the same JVM
                     del os.environ[name]

@@ -58,7 +58,7 @@ def page(found: Found, limits: Limits, advice: Any = None) -> str:
         "error": f"{ERROR:.0%}",
         "body": "\n".join(sections),
     }
-    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    template = files("aiopurgatory.pipeline.page").joinpath("page.html").read_text(encoding="utf-8")
     # Values are not searched for placeholders, as a name in the journal may look like one.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: values[place[1]], template)
 

@@ -184,9 +184,9 @@ def _limit(limits: Limits) -> Column:
 def promises(rows: Iterable[Mapping[str, Any]], limits: Limits) -> list[Promise]:
     """Rows of judged() -> promises, purgatory by purgatory, the fleet's last."""
     found = {(row["purgatory"], row["name"]): row for row in rows}
-    purgatories = sorted({purgatory for purgatory, _ in found if purgatory is not None})
+    purgatories: list[str | None] = sorted({purgatory for purgatory, _ in found if purgatory is not None})
     wanted = [(each, name) for each in purgatories for name in PROMISES if name != _FLEET]
-    return [_promise(*each, found.get(each), limits) for each in [*wanted, (None, _FLEET)]]
+    return [_promise(each, name, found.get((each, name)), limits) for each, name in [*wanted, (None, _FLEET)]]
 
 
 def _promise(purgatory: str | None, name: str, row: Mapping[str, Any] | None, limits: Limits) -> Promise:
