@@ -35,20 +35,37 @@ with session("local[1]", memory="512m") as spark:
 """
 
 
-def killed_again_and_again(folder: Path, luck: random.Random, said: list[str]) -> None:
-    """Start writers and kill them, Python and JVM, at random times: KILLS / 2 times."""
+def started(folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(folder / "journal"), str(folder / "out")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True)
+
+
+def killed_again_and_again(folder: Path, luck: random.Random, longest: float, said: list[str]) -> None:
+    """Start writers and kill them, Python and JVM, at random times: KILLS / 2 times."""
     for _ in range(KILLS // 2):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True)
+        process = started(folder)
         assert process.stdout is not None
         said.append(process.stdout.readline().strip())
-        time.sleep(luck.uniform(0.0, 14.0))  # the first batch of a process is there after some 6 s
+        time.sleep(luck.uniform(0.0, longest))
         os.killpg(process.pid, signal.SIGKILL)
         said += process.communicate()[0].split()
 
 
+def first_batch(folder: Path) -> float:
+    """Return how many seconds a writer needs for its first batch."""
+    process = started(folder)
+    assert process.stdout is not None
+    process.stdout.readline()
+    begun = time.monotonic()
+    while not list(folder.glob("out/sums/files/batch=1/*/*/part*")):
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return time.monotonic() - begun
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(3600)
 def test_ingest_killed_again_and_again_every_row_counts_once(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(FILES):
         at = NOON + timedelta(hours=number)
@@ -56,8 +73,10 @@ def test_ingest_killed_again_and_again_every_row_counts_once(spark: SparkSession
         rows = [operation(n, watched_at=at) for n in range(first, (number + 1) * ROWS_PER_FILE)]
         write(tmp_path / "journal", rows, f"f-{number}", at=at)
     out, said = str(tmp_path / "out"), list[str]()
+    longest = 3 * first_batch(tmp_path)
     threads = [
-        threading.Thread(target=killed_again_and_again, args=(tmp_path, random.Random(seed), said)) for seed in (1, 2)
+        threading.Thread(target=killed_again_and_again, args=(tmp_path, random.Random(seed), longest, said))
+        for seed in (1, 2)
     ]
     for thread in threads:
         thread.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -111,6 +111,18 @@ def mark_torn(spark: SparkSession, files: Sequence[File]) -> bool:
             if found.get(each.uri_hash, 0) != each.rows_in:
                 each.problem, torn = problem_of(spark, each) or CHANGED, True
     return torn
+
+
+def set_duplicates(files: Sequence[File], found: Mapping[int, int]) -> None:
+    """Set how many rows of *files* are copies of others: those *found*, by the hash of the file's URI."""
+    for each in files:
+        each.duplicates = found.get(each.uri_hash, 0)
+
+
+def set_bad(files: Sequence[File], found: Mapping[int, int]) -> None:
+    """Set how many rows of *files* break a rule."""
+    for each in files:
+        each.bad = found.get(each.uri_hash, 0)
 
 
 def problem_of(spark: SparkSession, file: File) -> str | None:

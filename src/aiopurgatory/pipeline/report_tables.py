@@ -230,14 +230,16 @@ def settings(snapshots: DataFrame) -> DataFrame:
 
 
 def _grown(snapshots: DataFrame, counters: tuple[str, ...], *by: str) -> DataFrame:
-    """Return by how much *counters* grew since the snapshot before. One that fell was reset: all of it is growth."""
+    """Return by how much *counters* grew since the snapshot before, of the same day or the day before.
+
+    A counter that fell was reset: all of it is growth.
+    """
     order = Window.partitionBy(*by).orderBy("at")
     once = snapshots.dropDuplicates(["purgatory", "instance", "at"])
-    growth = {name: F.col(name) - F.lag(name).over(order) for name in counters}
-    return once.select(
-        *(*by, "at"),
-        *(F.coalesce(F.when(n >= 0, n).when(n < 0, F.col(name)), F.lit(0)).alias(name) for name, n in growth.items()),
-    )
+    known = F.date_diff("at", F.lag("at").over(order)) <= 1
+    grew = {name: F.when(known, F.col(name) - F.lag(name).over(order)) for name in counters}
+    of = {name: F.coalesce(F.when(n < 0, F.col(name)).otherwise(n), F.lit(0)) for name, n in grew.items()}
+    return once.select(*by, "at", *(n.alias(name) for name, n in of.items()))
 
 
 def _date_of(number: str) -> Column:
