@@ -28,7 +28,7 @@ _KNOWN: Final = {
     r"No space left on device|Disk quota exceeded": (
         "no space left on device: free some on the disk of the results, or on that of TMPDIR, and run it again"
     ),
-    r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit|Total memory usage .* exceeds": (
+    r"OutOfMemoryError|Java heap space|GC overhead limit|Total memory usage .* exceeds|SparkContext was shut down": (
         "Java ran out of memory: give it more, as in --memory 4g, or use fewer cores, as in --master local[1]"
     ),
     r'Cannot run program "(?P<program>[^"]+)"': (

@@ -32,7 +32,7 @@ from .attempts import newest
 from .fit import fit
 from .generate import SCHEMA as TRACE
 from .generate import trace
-from .ingest import ingest
+from .ingest import ingest, summary
 from .model import enough, expected_shares, to_json
 from .page.page import write_page
 from .page.promises import Limits
@@ -102,7 +102,7 @@ def run_all(
     Raises: PurgatoryError: a stage failed.
     """
     settings = settings or simulate.grid()
-    _timed("ingest", lambda: ingest(spark, journal, out))
+    print(*summary(_timed("ingest", lambda: ingest(spark, journal, out))), sep="\n", flush=True)
     options = repr((aiopurgatory.__version__, newest(spark, out), rows, settings, max_lateness_ms))
     page, made = folder / documents.PAGE, _read(folder / _MADE)
     if made.get("from") == options and page.exists() and not again:

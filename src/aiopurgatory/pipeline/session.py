@@ -9,9 +9,7 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -55,6 +53,8 @@ _PATIENCE: Final = 5.0
 _CONNECT_PORT: Final = 15002
 # Of a call of a Connect server, within 17 s. By default it is ten minutes, but a server that died has lost the session.
 _RETRIES: Final = 5
+#: Seconds for a session to end after an error.
+_LAST_CALL: Final = 0.5
 #: A local journal of more bytes than this is worth Java's second compiler.
 _LARGE: Final = 100_000_000
 
@@ -150,7 +150,7 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
     options = [f"-Xmx{memory}", *(() if large else java.SMALL)]
     with _environment(_for_java(local)):
         jvm = java.start(known, options, os.environ)
-        with _ended_by_signals(jvm.process) as watch:
+        with _ended_by_signals(jvm.process.kill) as watch:
             gateway = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
             os.environ.update(gateway)
             with _made(known, send=not local) as spark:
@@ -177,16 +177,25 @@ def _connected(server: str, settings: Mapping[str, str] | None, *, send: bool = 
     """Make a session on a Spark Connect server."""
     _require_master(server)
     try:
+        from pyspark.sql.connect.client import DefaultChannelBuilder
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as Session
     except ImportError as error:
         raise PurgatoryError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from None
     # Functions of pyspark.sql ask this variable for which kind of session they are.
     with _environment(_without_spark() | {"SPARK_CONNECT_MODE_ENABLED": "1"}):
-        spark = cast("SparkSession", Session.builder.remote(server).create())
+        builder = DefaultChannelBuilder(server)
+        channel = builder.toChannel()
+        builder.toChannel = lambda: channel  # type: ignore[method-assign]
+        spark = cast("SparkSession", Session.builder.channelBuilder(builder).create())
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # an error says it
         spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
-        with _stopped(spark):
+
+        def give_up() -> None:
+            _try_briefly(spark.interruptAll)
+            channel.close()
+
+        with _ended_by_signals(give_up), _stopped(spark):
             for name, value in (SQL | dict(settings or {})).items():
                 with suppress(PySparkException):  # of another engine, or fixed by the server
                     spark.conf.set(name, value)
@@ -230,13 +239,13 @@ def _require_master(master: str) -> None:
 
 
 def _send_package(spark: SparkSession) -> None:
-    """Give this library to the session's workers: they may have none, or another version."""
-    home = Path(aiopurgatory.__file__).parents[1]
-    with tempfile.TemporaryDirectory() as folder:
-        package = str(home)
-        if home.is_dir():  # else it is the archive that spark-submit got
-            package = shutil.make_archive(f"{folder}/aiopurgatory", "zip", home, "aiopurgatory")
-        spark.addArtifacts(package, pyfile=True)
+    """Give this library to the session's workers: they may have none, or another version. They fetch it later."""
+    from .java import scratch
+
+    package = home = Path(aiopurgatory.__file__).parents[1]
+    if home.is_dir():  # else it is the archive that spark-submit got
+        package = Path(shutil.make_archive(f"{scratch()}/aiopurgatory", "zip", home, "aiopurgatory"))
+    spark.addArtifacts(str(package), pyfile=True)
 
 
 @contextmanager
@@ -244,22 +253,33 @@ def _stopped(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(Exception), warnings.catch_warnings():  # the first error counts, and the JVM may be gone
-            warnings.simplefilter("ignore")
-            spark.stop()
+        _try_briefly(spark.stop)  # the first error counts
         raise
     spark.stop()
 
 
+def _try_briefly(call: Callable[[], object]) -> None:
+    """Make a call that may fail or last: the JVM may be gone, and a server may be silent."""
+
+    def quietly() -> None:
+        with suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call()
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    thread.start()
+    thread.join(_LAST_CALL)
+
+
 @contextmanager
-def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[Callable[[], None]]:
-    """End the JVM *process* when a signal to stop arrives: a call of Java would go on, and so would all later ones."""
+def _ended_by_signals(give_up: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """Call *give_up* when a signal to stop arrives. It must end the calls that wait, and all later ones."""
     received: list[int] = []
 
     def end(number: int, _: object) -> None:
         received.append(number)
         logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a traceback
-        process.kill()
+        give_up()
         raise _reason(number)
 
     def watch() -> None:
