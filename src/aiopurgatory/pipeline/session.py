@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.errors import PySparkException
 
@@ -184,16 +184,20 @@ def _connected(server: str, settings: Mapping[str, str] | None, *, send: bool = 
         raise PurgatoryError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from None
     # Functions of pyspark.sql ask this variable for which kind of session they are.
     with _environment(_without_spark() | {"SPARK_CONNECT_MODE_ENABLED": "1"}):
-        builder = DefaultChannelBuilder(server)
-        channel = builder.toChannel()
-        builder.toChannel = lambda: channel  # type: ignore[method-assign]
+
+        class Builder(DefaultChannelBuilder):
+            def toChannel(self) -> Any:  # noqa: N802 - the name is of its base
+                self.channel = super().toChannel()
+                return self.channel
+
+        builder = Builder(server)
         spark = cast("SparkSession", Session.builder.channelBuilder(builder).create())
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # an error says it
         spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
 
         def give_up() -> None:
             _try_briefly(spark.interruptAll)
-            channel.close()
+            builder.channel.close()
 
         with _ended_by_signals(give_up), _stopped(spark):
             for name, value in (SQL | dict(settings or {})).items():
