@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import random
@@ -9,8 +10,10 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal.schema import OPERATIONS
+from aiopurgatory.pipeline import ingest as command
 from aiopurgatory.pipeline.attempts import committed, sums
 from aiopurgatory.pipeline.ingest import Counts, ingest, summary
 
@@ -378,6 +382,28 @@ def test_ingest_that_fails_leaves_nothing_that_counts(spark: SparkSession, tmp_p
     (tmp_path / "out" / "sums" / "touched").unlink()
     assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
     assert counted(spark, tmp_path) == 1
+
+
+def test_command_follow_counts_files_as_they_come(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pauses = iter([True, False])
+
+    def pause(seconds: float) -> None:
+        assert seconds == 7.0
+        if not next(pauses):
+            raise KeyboardInterrupt
+        write(tmp_path / "journal", [operation(1), operation(2)], "late")
+
+    write(tmp_path / "journal", [operation(0)])
+    monkeypatch.setattr(command, "session_of", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=pause))
+    parser = argparse.ArgumentParser()
+    command.arguments(parser)
+    with pytest.raises(KeyboardInterrupt):
+        command.run(parser.parse_args([str(tmp_path / "journal"), str(tmp_path / "out"), "--follow", "7"]))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("operations")]
+    assert [line.split(" new files")[0] for line in lines] == ["operations: 1 rows in 1", "operations: 2 rows in 1"]
 
 
 def test_ingest_no_journal_refused(spark: SparkSession, tmp_path: Path) -> None:
