@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.cli import main
-from aiopurgatory.pipeline.generate import NO_TIMEOUT_US, TraceError, chosen, trace
-from aiopurgatory.pipeline.model import FEW, MANY, ModelError, Workload, expired_share, of_seed
+from aiopurgatory.errors import PurgatoryError
+from aiopurgatory.pipeline.generate import NO_TIMEOUT_US, trace
+from aiopurgatory.pipeline.model import FEW, MANY, Workload, expired_share, of_seed
 
 MIXED = replace(
     FEW,
@@ -111,14 +112,8 @@ def test_expired_share_is_that_of_a_trace(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("rate", [-1.0, 0.0, float("inf")])
 def test_trace_impossible_rate_is_refused(spark: SparkSession, rate: float) -> None:
-    with pytest.raises(TraceError, match="rate must be > 0 per second"):
+    with pytest.raises(PurgatoryError, match="rate must be > 0 per second"):
         trace(spark.range(1), [FEW], rate=rate)
-
-
-def test_chosen_is_the_workloads_of_one_purgatory() -> None:
-    assert chosen([MIXED, NEVER, FEW], "fetch") == [MIXED, NEVER]
-    with pytest.raises(ModelError, match=r"must be one that the model knows \(seed\), got 'fetch'"):
-        chosen([FEW, MANY], "fetch")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 The same seed gives the same trace, on any machine and with any number of partitions.
 
     aiopurgatory pipeline generate --workload few --rows 1000000 OUT
-    aiopurgatory pipeline generate --model OUT/model.json --purgatory fetch --rows 1000000 OUT
+    aiopurgatory pipeline generate --model OUT/model.json --rows 1000000 OUT
 
 The trace is in OUT/trace, a row per request in order of arrival: arrival_us since the trace began; the ids of its watch
 keys; completion_us from arrival to completion, null if nothing completes it; timeout_us.
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .model import HOURS, WORKLOADS, ModelError, Workload, read_model
+from .model import HOURS, WORKLOADS, Workload, read_model
 from .session import session_of
 
 if TYPE_CHECKING:
@@ -44,44 +44,33 @@ _KINDS: Final = (
 )
 
 
-class TraceError(PurgatoryError):
-    """A trace that cannot be made or replayed."""
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder for the trace")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", type=Path, help="model.json, written by fit")
-    source.add_argument(
-        "--workload", choices=WORKLOADS, help="a workload of Kafka's benchmark: few or many requests expire"
-    )
-    parser.add_argument("--purgatory", help="only this purgatory of the model (default: all)")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="requests in the trace (default: %(default)s)")
+    about = "a workload of Kafka's benchmark: few or many requests expire"
+    source.add_argument("--workload", choices=WORKLOADS, help=about)
+    parser.add_argument("--rows", type=rows, default=1_000_000, help="requests in the trace (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
-    parser.add_argument(
-        "--rate", type=float, help="requests per second, on average over the day (default: the model's)"
-    )
+    about = "requests per second, on average over the day (default: the model's)"
+    parser.add_argument("--rate", type=float, help=about)
+
+
+def rows(text: str) -> int:
+    """Return the number of rows in an option. Raises: PurgatoryError: it is not positive."""
+    if (number := int(text)) < 1:
+        raise PurgatoryError(f"rows must be >= 1, got {number}")
+    return number
 
 
 def run(args: argparse.Namespace) -> None:
     """Generate, and print the path of the trace."""
-    workloads = chosen(read_model(args.model) if args.model else [WORKLOADS[args.workload]], args.purgatory)
-    if args.rows < 1:
-        raise TraceError(f"rows must be >= 1, got {args.rows}")
+    workloads = read_model(args.model) if args.model else [WORKLOADS[args.workload]]
     with session_of(args) as spark:
         requests = trace(spark.range(args.rows), workloads, seed=args.seed, rate=args.rate)
         requests.write.mode("overwrite").parquet(f"{args.out}/trace")
     print(f"{args.rows:,} requests are in {args.out}/trace")
-
-
-def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workload]:
-    """Return the workloads of *purgatory* (None: all). Raises: ModelError: there are none."""
-    found = [workload for workload in workloads if purgatory in (None, workload.purgatory)]
-    if not found:
-        known = ", ".join(sorted({workload.purgatory for workload in workloads})) or "nothing"
-        raise ModelError(f"purgatory must be one that the model knows ({known}), got {purgatory!r}")
-    return found
 
 
 def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, rate: float | None = None) -> DataFrame:
@@ -93,10 +82,10 @@ def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, r
         seed: of the random numbers (default: 1).
         rate: requests per second, on average over the hours of the day (default: the workloads' own).
 
-    Raises: TraceError: the rate is out of its range.
+    Raises: PurgatoryError: the rate is out of its range.
     """
     if rate is not None and not 0 < rate < inf:
-        raise TraceError(f"rate must be > 0 per second, got {rate}")
+        raise PurgatoryError(f"rate must be > 0 per second, got {rate}")
     first_hour = workloads[0].first_hour
     hours = [[each.arrivals_per_second[(first_hour + n) % HOURS] for each in workloads] for n in range(HOURS)]
     drawn = _arrived(numbers, [sum(each) for each in hours], seed, rate)

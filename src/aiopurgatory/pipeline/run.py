@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,11 +27,9 @@ import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
-from . import advise, documents, simulate
+from . import advise, documents, generate, simulate
 from .attempts import newest
 from .fit import fit
-from .generate import SCHEMA as TRACE
-from .generate import trace
 from .ingest import ingest, summary
 from .model import enough, expected_shares, to_json
 from .page.page import write_page
@@ -55,27 +53,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("journal", help="folder of the journal")
     parser.add_argument("out", help="folder for all results")
     about = "requests in the trace (default: from 20000 to 100000, as many as show a steady state)"
-    parser.add_argument("--rows", type=int, help=about)
-    about = "ticks to simulate (default: 1,10)"
-    parser.add_argument("--ticks", type=simulate.milliseconds, default=simulate.TICKS, metavar="MS,...", help=about)
-    about = "purge intervals to simulate (default: 0,1000)"
-    default = simulate.PURGE_INTERVALS
-    parser.add_argument("--purge-intervals", type=simulate.counts, default=default, metavar="N,...", help=about)
+    parser.add_argument("--rows", type=generate.rows, help=about)
+    simulate.grid_arguments(parser)
     advise.limit(parser)
-    parser.add_argument("--again", action="store_true", help="make everything again, even if nothing is new")
-    documents.argument(parser, "the page, the model and the advice")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
-    folder = documents.folder(args.documents, args.out)
-    settings = simulate.grid(args.ticks, purge_intervals=args.purge_intervals)
-    if args.rows is not None and args.rows < 1:
-        raise PurgatoryError(f"rows must be >= 1, got {args.rows}")
+    settings, folder = simulate.grid_of(args), documents.folder(None, args.out)
     with _alone(folder), session_of(args, args.journal) as spark:
-        options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms, "again": args.again}
-        headline = run_all(spark, args.journal, args.out, folder, settings=settings, **options)
-    print(headline)
+        options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
+        print(run_all(spark, args.journal, args.out, folder, settings=settings, **options))
     print(f"The report: {folder / documents.PAGE}")
 
 
@@ -88,7 +76,6 @@ def run_all(
     rows: int | None = None,
     settings: Sequence[Setting] = (),
     max_lateness_ms: float | None = None,
-    again: bool = False,
 ) -> str:
     """Run the stages; return the advice in one line.
 
@@ -97,27 +84,27 @@ def run_all(
         rows: requests in the trace (default: as many as show a steady state, from 20,000 to 100,000).
         settings: to simulate (default: those of simulate.grid()).
         max_lateness_ms: 99 % of expirations must be at most this late (default: 20 in the advice, 100 in promises).
-        again: make everything again, even if nothing is new (default: no).
 
     Raises: PurgatoryError: a stage failed.
     """
     settings = settings or simulate.grid()
     print(*summary(_timed("ingest", lambda: ingest(spark, journal, out))), sep="\n", flush=True)
     options = repr((aiopurgatory.__version__, newest(spark, out), rows, settings, max_lateness_ms))
-    page, made = folder / documents.PAGE, _read(folder / _MADE)
-    if made.get("from") == options and page.exists() and not again:
-        _say("Nothing is new since the last run.")
-        return str(made["advice"])
+    page, made = folder / documents.PAGE, dict[str, str]()
+    with suppress(OSError, ValueError):  # none, or a broken one
+        made = json.loads((folder / _MADE).read_text(encoding="utf-8"))
+    if made.get("from") == options and page.exists():
+        print("Nothing is new since the last run.")
+        return made["advice"]
     _timed("report", lambda: report(spark, out))
     if not page.exists():
         _timed("page", lambda: write_page(spark, out, page))
         print(f"A first page, without a model and advice: {page}", flush=True)
     workloads = _timed("fit", lambda: fit(spark, out))
     documents.write(folder / documents.MODEL, to_json(workloads))
-    requests = trace(spark.range(rows or enough(workloads)), workloads)
+    requests = generate.trace(spark.range(rows or enough(workloads)), workloads)
     _timed("generate", lambda: requests.write.mode("overwrite").parquet(f"{out}/trace"))
-    replays = simulate.replays(spark.read.schema(TRACE).parquet(f"{out}/trace"), settings)
-    _timed("simulate", lambda: replays.write.mode("overwrite").parquet(f"{out}/simulations"))
+    _timed("simulate", lambda: simulate.simulate(spark, f"{out}/trace", out, settings))
     late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
     found = advise.advise(advise.simulated(spark, out), workloads=workloads, **late)
     documents.write(folder / documents.ADVICE, found.markdown())
@@ -141,19 +128,8 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # none, or a broken one
-        return {}
-
-
 def _timed(name: str, make: Callable[[], Any]) -> Any:
     begun = time.monotonic()
     result = make()
-    _say(f"{name}: done in {time.monotonic() - begun:.1f} s")
+    print(f"{name}: done in {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
     return result
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -28,7 +28,7 @@ from .generate import SCHEMA as TRACE
 from .session import session_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 TICKS: Final = (1.0, 10.0)
 WHEEL_SIZES: Final = (20, 64)
@@ -39,10 +39,8 @@ _RULE: Final = (
     "AND coalesce(completion_us, 0) >= 0"
 )
 _STEPS: Final = ("cascades", "wakeups", "heap_operations", "purges", "purge_visits")
-_COUNTS: Final = (
-    *("operations", "expired", "left", "span_us", *_STEPS),
-    *("wakeups_in_trace", "late_p99_us", "peak_pending", "peak_bytes"),
-)
+_FOUND: Final = ("wakeups_in_trace", "peak_pending", "peak_bytes")
+_COUNTS: Final = ("operations", "expired", "left", "span_us", *_STEPS, *_FOUND, "late_p99_us")
 #: A setting, and the counts of its replay. Operations *left* have no deadline, or one over a day after the trace.
 SCHEMA: Final = ", ".join([_SETTING, *(f"{name} BIGINT" for name in _COUNTS)])
 
@@ -51,14 +49,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("trace", help="folder written by generate")
     parser.add_argument("out", help="folder for the results")
-    for name, kind, default, about in (
-        ("ticks", milliseconds, TICKS, "ticks (default: 1,10)"),
-        ("wheel-sizes", counts, WHEEL_SIZES, "buckets per level (default: 20,64)"),
-        ("purge-intervals", counts, PURGE_INTERVALS, "purge intervals (default: 0,1000)"),
-        ("timeouts", milliseconds, (), "one timeout for all operations, too (default: only with each operation's own)"),
-    ):
-        unit = "MS,..." if kind is milliseconds else "N,..."
-        parser.add_argument(f"--{name}", type=kind, default=default, metavar=unit, help=about)
+    grid_arguments(parser)
+
+
+def grid_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the values to combine."""
+    for name, (kind, unit, default, about) in {
+        "ticks": (milliseconds, "MS", TICKS, "ticks (default: 1,10)"),
+        "wheel-sizes": (counts, "N", WHEEL_SIZES, "buckets per level (default: 20,64)"),
+        "purge-intervals": (counts, "N", PURGE_INTERVALS, "purge intervals (default: 0,1000)"),
+        "timeouts": (milliseconds, "MS", (), "a timeout for all operations (default: only each operation's own)"),
+    }.items():
+        parser.add_argument(f"--{name}", type=kind, default=default, metavar=f"{unit},...", help=f"simulate: {about}")
 
 
 def milliseconds(text: str) -> tuple[float, ...]:  # argparse names the function in its error
@@ -69,16 +71,26 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(","))
 
 
+def grid_of(args: argparse.Namespace) -> list[Setting]:
+    """Return grid() of the options."""
+    return grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
+
+
 def run(args: argparse.Namespace) -> None:
     """Simulate, and print where the results are.
 
     Raises: PurgatoryError: a setting is refused, or the trace is not valid.
     """
-    settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
+    settings = grid_of(args)
     with session_of(args) as spark:
-        requests = spark.read.schema(TRACE).parquet(args.trace)
-        replays(requests, settings).write.mode("overwrite").parquet(f"{args.out}/simulations")
+        simulate(spark, args.trace, args.out, settings)
     print(f"{len(settings)} settings: {args.out}/simulations")
+
+
+def simulate(spark: SparkSession, trace: str, out: str, settings: Sequence[Setting]) -> None:
+    """Write the results of the *trace* in a folder to OUT/simulations."""
+    requests = spark.read.schema(TRACE).parquet(trace)
+    replays(requests, settings).write.mode("overwrite").parquet(f"{out}/simulations")
 
 
 def grid(
@@ -131,8 +143,6 @@ def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
         "left": int((found.ended_us < 0).sum()),
         "span_us": int(arrival_us[-1] - arrival_us[0]),
         **{name: found.counts[name] for name in _STEPS},
-        "wakeups_in_trace": found.wakeups_in_trace,
+        **{name: getattr(found, name) for name in _FOUND},
         "late_p99_us": int(np.quantile(late, 0.99, method="inverted_cdf")),
-        "peak_pending": found.peak_pending,
-        "peak_bytes": found.peak_bytes,
     }
