@@ -43,7 +43,7 @@ def counted(spark: SparkSession, folder: Path) -> float:
         for name in ("activity", "daily", "hours", "keys")
     }
     assert len(set(found.values())) == 1, found
-    return found["activity"]
+    return float(found["activity"])
 
 
 def quarantined(folder: Path) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.pipeline import report_tables as tables
 from aiopurgatory.pipeline import sums
-from aiopurgatory.pipeline.tables import JOURNAL, REPORT, SUMS
+from aiopurgatory.pipeline.tables import JOURNAL, REPORT, SUMS, columns
 
 from .journals import NOON, expired, operation, snapshot
 
@@ -24,7 +24,7 @@ class Sums:
     def __init__(self, spark: SparkSession, rows: list[dict[str, Any]]) -> None:
         schema = JOURNAL["operations"]
         known = {"date": "", "hour": ""}
-        frame = spark.createDataFrame([tuple((known | row)[name] for name in schema.names) for row in rows], schema)
+        frame = spark.createDataFrame([tuple((known | row)[name] for name in columns(schema)) for row in rows], schema)
         self.of = {name: make(frame) for name, make in sums.OF_ROWS.items()}
 
     def minutes(self) -> DataFrame:
@@ -35,7 +35,7 @@ class Sums:
 
 
 def snapshots(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    names = [each.split()[0] for each in SUMS["snapshots"].split(", ")]
+    names = columns(SUMS["snapshots"])
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], SUMS["snapshots"])
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import types as T
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.pipeline.rules import good, judged, quarantined, rules
-from aiopurgatory.pipeline.tables import JOURNAL, OUTCOMES
+from aiopurgatory.pipeline.tables import JOURNAL, OUTCOMES, columns
 
 from .journals import NOON, expired, operation, snapshot
 
@@ -55,8 +54,8 @@ def of_file(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def frame(spark: SparkSession, rows: list[dict[str, Any]], table: str = "operations") -> DataFrame:
-    schema = T.StructType([*JOURNAL[table].fields, T.StructField("modified", T.TimestampType())])
-    return spark.createDataFrame([tuple(of_file(row)[name] for name in schema.names) for row in rows], schema)
+    schema = f"{JOURNAL[table]}, modified TIMESTAMP"
+    return spark.createDataFrame([tuple(of_file(row)[name] for name in columns(schema)) for row in rows], schema)
 
 
 def test_judged_impossible_rows_have_the_reason(spark: SparkSession) -> None:

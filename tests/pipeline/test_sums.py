@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.pipeline import sums
-from aiopurgatory.pipeline.tables import GROWTH, JOURNAL, OUTCOMES
+from aiopurgatory.pipeline.tables import GROWTH, JOURNAL, OUTCOMES, columns
 
 from .journals import NOON, expired, operation
 
@@ -25,7 +25,7 @@ NOON_S, MIDNIGHT_S = int(NOON.timestamp()), int(MIDNIGHT.timestamp())
 def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
     schema = JOURNAL["operations"]
     known = {"date": "2026-11-21", "hour": "12"}
-    return spark.createDataFrame([tuple((known | row)[name] for name in schema.names) for row in rows], schema)
+    return spark.createDataFrame([tuple((known | row)[name] for name in columns(schema)) for row in rows], schema)
 
 
 def test_activity_histogram_by_minute(spark: SparkSession) -> None:

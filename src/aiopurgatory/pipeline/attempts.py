@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from .sums import total
-from .tables import REPORT, SUMS
+from .tables import REPORT, SUMS, columns
 
 #: Sums that a cumulative batch repeats.
 CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched")
@@ -61,7 +61,7 @@ def committed(spark: SparkSession, out: str) -> list[Attempt]:
 
 def newest(spark: SparkSession, out: str) -> str:
     """Return the name of the newest attempt that counts; "" if there is none."""
-    return next((each.name for each in reversed(committed(spark, out))), "")
+    return "".join(each.name for each in committed(spark, out)[-1:])
 
 
 def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] | None = None) -> DataFrame:
@@ -70,14 +70,11 @@ def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] |
     Args: attempts: only rows of these (default: all that count).
     """
     line = committed(spark, out) if attempts is None else attempts
-    if name in CUMULATIVE:
-        line = [
-            each for each in line if each.batch >= max((one.batch for one in line if is_cumulative(one)), default=0)
-        ]
-    rows = read_folder(
-        spark, f"{out}/sums/{name}", f"{SUMS[name]}, attempt STRING" if name != "touched" else SUMS[name]
-    )
-    return rows.where(F.col("attempt").isin([each.name for each in line])).select(*_columns(SUMS[name]))
+    begin = max((each.batch for each in line if is_cumulative(each)), default=0) if name in CUMULATIVE else 0
+    schema = SUMS[name] if name == "touched" else f"{SUMS[name]}, attempt STRING"
+    rows = read_folder(spark, f"{out}/sums/{name}", schema)
+    counts = F.col("attempt").isin([each.name for each in line if each.batch >= begin])
+    return rows.where(counts).select(*columns(SUMS[name]))
 
 
 def is_cumulative(attempt: Attempt) -> bool:
@@ -86,7 +83,7 @@ def is_cumulative(attempt: Attempt) -> bool:
 
 def with_all_before(own: DataFrame, before: DataFrame, name: str) -> DataFrame:
     """Return sums of a batch with those of all batches before."""
-    both = own.select(*_columns(SUMS[name])).unionByName(before)
+    both = own.select(*columns(SUMS[name])).unionByName(before)
     return both if name in _LISTS else total(both)
 
 
@@ -110,7 +107,3 @@ def read_folder(spark: SparkSession, folder: str, schema: str | StructType) -> D
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return spark.createDataFrame([], schema)
-
-
-def _columns(schema: str) -> list[str]:
-    return [each.split()[0] for each in schema.split(", ")]

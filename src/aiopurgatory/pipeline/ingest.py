@@ -50,11 +50,10 @@ class Counts:
         return self.rows_in - self.duplicates - self.quarantined.total()
 
     def add(self, file: File) -> None:
-        self.files += file.problem != CHANGED
-        if file.problem and file.problem != CHANGED:
-            self.problems[file.problem] += 1
-        self.rows_in += 0 if file.problem else file.rows_in
+        self.files += 1
         self.duplicates += file.duplicates
+        self.rows_in += 0 if file.problem else file.rows_in
+        self.problems.update([file.problem] if file.problem else [])
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +92,7 @@ def ingest(spark: SparkSession, journal: str, out: str, *, max_files: int = MAX_
         losses = take_in(spark, out, line, files) if files else Losses()
         if losses is None:
             continue  # what the other run has left is new now
-        for each in files:
+        for each in (file for file in files if file.problem != CHANGED):
             counts[each.table].add(each)
         for (table, _, reason), rows in losses.items():
             counts[table].quarantined.update({} if reason.startswith("file ") else {reason: rows})

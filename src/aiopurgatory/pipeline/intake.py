@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import CUMULATIVE, Attempt, committed, is_cumulative, read_folder, sums, with_all_before
-from .journal_files import CHANGED, File, mark_torn, read, set_bad, set_duplicates, with_footers
+from .journal_files import CHANGED, File, mark_torn, read, set_lost, with_footers
 from .rules import good, quarantined
 from .sums import OF_ROWS, activity, words
-from .tables import JOURNAL, SUMS
+from .tables import SUMS, columns
 
 #: Smaller files cost more to be opened once for each sum than their rows cost to be kept.
 _SMALL: Final = 200_000
@@ -90,7 +90,7 @@ class _Batch:
         self._compare_sums()
 
     def _statistics(self, rows: DataFrame, files: Sequence[File]) -> None:
-        self._save(good(rows, "statistics").select(*JOURNAL["statistics"].names[:-2]), "snapshots")
+        self._save(good(rows, "statistics").select(*columns(SUMS["snapshots"])), "snapshots")
         counted = self._own("snapshots").count()
         if counted != _expected(files):
             self._without_bad(rows, files)
@@ -98,7 +98,7 @@ class _Batch:
 
     def _once(self, rows: DataFrame, files: Sequence[File]) -> tuple[DataFrame, bool]:
         """Return *rows* without copies of others, in this batch or before it, and whether keys have names."""
-        set_duplicates(files, {})
+        set_lost(files, "duplicates", {})
         self._save(words(rows), "seen")
         found = repeated(self._own("seen"), self._before("seen"))
         has_repeats, has_names = found.agg(F.bool_or("is_repeated"), F.sum("named") > 0).collect()[0]
@@ -106,7 +106,7 @@ class _Batch:
             return rows, bool(has_names)
         repeats = found.where("is_repeated").select("instance", "word", "before")
         copies = placed(rows, repeats).where("place > 1").groupBy(F.xxhash64("file").alias("uri_hash")).count()
-        set_duplicates(files, {row.uri_hash: row["count"] for row in copies.collect()})
+        set_lost(files, "duplicates", {row.uri_hash: row["count"] for row in copies.collect()})
         return first_copies(rows, repeats), bool(has_names)
 
     def _without_bad(self, rows: DataFrame, files: Sequence[File]) -> DataFrame:
@@ -120,7 +120,7 @@ class _Batch:
         for row in read_folder(self._spark, folder, bad_rows.schema).groupBy(*by).count().collect():
             bad[row.uri_hash] += row["count"]
             self.losses[table, row.date, row.reason] += row["count"]
-        set_bad(files, bad)
+        set_lost(files, "bad", bad)
         return good(rows, table)
 
     def _compare_sums(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import literal
-from .tables import JOURNAL
+from .tables import JOURNAL, columns
 
 #: The problem of a file that gets no account: if it is there again, it is new.
 CHANGED: Final = "changed or was deleted while it was read"
@@ -105,7 +105,7 @@ def mark_torn(spark: SparkSession, files: Sequence[File]) -> bool:
     torn = False
     for table, schema in JOURNAL.items():
         own = [each for each in files if each.table == table and not each.problem]
-        found = _rows_by_file(read(spark, own, **_LENIENT), *schema.names) if own else {}
+        found = _rows_by_file(read(spark, own, **_LENIENT), *columns(schema)) if own else {}
         for each in own:
             each.bad = each.duplicates = 0
             if found.get(each.uri_hash, 0) != each.rows_in:
@@ -113,22 +113,16 @@ def mark_torn(spark: SparkSession, files: Sequence[File]) -> bool:
     return torn
 
 
-def set_duplicates(files: Sequence[File], found: Mapping[int, int]) -> None:
-    """Set how many rows of *files* are copies of others: those *found*, by the hash of the file's URI."""
+def set_lost(files: Sequence[File], which: Literal["bad", "duplicates"], found: Mapping[int, int]) -> None:
+    """Set how many rows of *files* break a rule, or are copies of others: those *found*, by the hash of their URI."""
     for each in files:
-        each.duplicates = found.get(each.uri_hash, 0)
-
-
-def set_bad(files: Sequence[File], found: Mapping[int, int]) -> None:
-    """Set how many rows of *files* break a rule."""
-    for each in files:
-        each.bad = found.get(each.uri_hash, 0)
+        setattr(each, which, found.get(each.uri_hash, 0))
 
 
 def problem_of(spark: SparkSession, file: File) -> str | None:
     """Return why *file* cannot be read; None: it can."""
     try:
-        _rows_by_file(read(spark, [file]), *JOURNAL[file.table].names)
+        _rows_by_file(read(spark, [file]), *columns(JOURNAL[file.table]))
     except Exception as error:
         text = str(error)
         if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text:

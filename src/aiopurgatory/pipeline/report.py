@@ -114,9 +114,8 @@ class _Report:
         snapshots = _among(self._sums("snapshots", before), before, F.to_date("at"))
         work = tables.work(snapshots).withColumn("date", F.to_date("minute"))
         self._by_day("work", _among(work, self._days), "purgatory", "minute")
-        self._by_day(
-            "lost", _among(tables.lost(snapshots, self._sums("losses")), self._days, nulls=True), "minute", "what"
-        )
+        lost = _among(tables.lost(snapshots, self._sums("losses")), self._days)
+        self._by_day("lost", lost, "minute", "what")
         # Folders of quarantined files may have any date.
         newest = max(self._dates(F.col("date") <= F.date_add(F.current_date(), 1)), default=_EPOCH)
         last = {newest, newest - _ONE}
@@ -126,11 +125,9 @@ class _Report:
         """Write the seconds of a short journal."""
         span = hours.agg(F.max("last_us") - F.min("first_us")).head()
         is_short = span is not None and span[0] is not None and span[0] < HOUR
-        seconds = tables.seconds(self._sums("waiting"), self._sums("ends"), hours)
-        if is_short:
-            self._whole("seconds", seconds.orderBy("second", *KEYS))
-        elif table(self._spark, self._out, "seconds").head(1):
-            self._whole("seconds", seconds.limit(0))
+        if is_short or table(self._spark, self._out, "seconds").head(1):
+            seconds = tables.seconds(self._sums("waiting"), self._sums("ends"), hours)
+            self._whole("seconds", seconds.where(F.lit(is_short)).orderBy("second", *KEYS))
 
     def _dates(self, which: Column) -> set[date]:
         """Return the dates that some attempts touch."""
@@ -161,12 +158,10 @@ class _Report:
         rows.coalesce(1).write.mode("overwrite").parquet(f"{self._out}/report/{name}")
 
 
-def _among(rows: DataFrame, days: set[date] | None, date_of: Column | None = None, *, nulls: bool = False) -> DataFrame:
-    """Return the rows of *days*; None: all rows."""
-    if days is None:
-        return rows
+def _among(rows: DataFrame, days: set[date] | None, date_of: Column | None = None) -> DataFrame:
+    """Return the rows of *days*, and those without a date; None: all rows."""
     day = F.col("date") if date_of is None else date_of
-    return rows.where(day.isin(*days) | day.isNull() if nulls else day.isin(*days))
+    return rows if days is None else rows.where(day.isin(*days) | day.isNull())
 
 
 def _and_beside(days: set[date]) -> set[date]:

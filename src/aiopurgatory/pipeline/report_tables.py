@@ -8,10 +8,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .sums import middle, named, total
-from .tables import DAY, KEYS, OTHERS, OUTCOMES, SECOND, WORK
+from .tables import DAY, KEYS, LATENESS, MEASURES, OTHERS, OUTCOMES, SECOND, WAITED, WORK
 
-_WAITED: Final = {"waited_p50_us": 0.5, "waited_p90_us": 0.9, "waited_p99_us": 0.99, "waited_p999_us": 0.999}
-_LATENESS: Final = {"lateness_p50_us": 0.5, "lateness_p99_us": 0.99, "lateness_max_us": 1.0}
 _COUNTS: Final = ("operations", *OUTCOMES, "missed_triggers")
 #: The measures to compare with the day before, for kinds with at least FEWEST operations.
 COMPARED: Final = (
@@ -19,10 +17,6 @@ COMPARED: Final = (
     *("waited_p50_us", "waited_p99_us", "lateness_p99_us", "pending_peak"),
 )
 _FEWEST: Final = 100
-_MEASURES: Final[tuple[str, ...]] = (
-    *("covered_s", "operations", *OUTCOMES, "missed_triggers", *(f"{name}_share" for name in OUTCOMES)),
-    *(*_WAITED, *_LATENESS, "pending_mean", "pending_peak"),
-)
 
 
 def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFrame:
@@ -34,10 +28,10 @@ def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFr
     held = (F.col("held_covered") / F.nullif(_whole_s(begin), F.lit(0)), F.col("held") / 60)
     rows = dated.join(covered, ["date", "series"], "left").select(
         *("date", "series", F.timestamp_seconds(begin).alias("minute"), _covered_s(begin, 60).alias("covered_s")),
-        *_MEASURES[1:-2],
+        *MEASURES[1:-2],
         *(F.coalesce(*held).alias("pending_mean"), "pending_peak"),
     )
-    return named(rows, hours).select("date", *KEYS, "minute", *_MEASURES)
+    return named(rows, hours).select("date", *KEYS, "minute", *MEASURES)
 
 
 def days(daily: DataFrame, minutes: DataFrame, hours: DataFrame) -> DataFrame:
@@ -48,7 +42,7 @@ def days(daily: DataFrame, minutes: DataFrame, hours: DataFrame) -> DataFrame:
     begin = F.unix_date("date").cast("bigint") * (DAY // SECOND)
     rows = measured(daily, "date").join(F.broadcast(spans(hours)), ["date", "series"], "left")
     rows = rows.withColumn("covered_s", _covered_s(begin, DAY // SECOND)).drop("first_us", "last_us")
-    return named(rows, hours).join(waited, by, "left").select(*by, *_MEASURES)
+    return named(rows, hours).join(waited, by, "left").select(*by, *MEASURES)
 
 
 def measured(histogram: DataFrame, time: str) -> DataFrame:
@@ -67,8 +61,8 @@ def measured(histogram: DataFrame, time: str) -> DataFrame:
         .groupBy(time, "series")
         .agg(
             *(F.sum(F.when(which, F.col("operations")).otherwise(0.0)).alias(name) for name, which in counts.items()),
-            *(_least(0, share).alias(name) for name, share in _WAITED.items()),
-            *(_least(1, share).alias(name) for name, share in _LATENESS.items()),
+            *(_least(0, share).alias(name) for name, share in WAITED.items()),
+            *(_least(1, share).alias(name) for name, share in LATENESS.items()),
         )
     )
     return found.select("*", *((F.col(name) / F.col("operations")).alias(f"{name}_share") for name in OUTCOMES))

@@ -33,6 +33,14 @@ _MIDNIGHTS: Final = (
 )
 _LONGEST_KEY: Final = 200
 _COUNTS: Final = ("operations", "rows", "squares", "logs", "total", "change", "watched", "named")
+#: How columns of several batches add up. All others are group keys.
+_ADDED: Final[dict[str, Callable[[str], Column]]] = {
+    **dict.fromkeys(_COUNTS, F.sum),
+    "first_us": F.min,
+    "key": F.min,
+    "last_us": F.max,
+    "bits": F.bit_or,
+}
 
 
 def activity(rows: DataFrame) -> DataFrame:
@@ -115,25 +123,14 @@ def words(rows: DataFrame) -> DataFrame:
 
 
 #: Table -> the function that makes it of good rows of operations.
-OF_ROWS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
-    "activity": activity,
-    "daily": daily,
-    "hours": hours,
-    "waiting": waiting,
-    "keys": keys,
-    "names": names,
-    "ends": ends,
-}
+OF_ROWS: Final = {make.__name__: make for make in (activity, daily, hours, waiting, keys, names, ends)}
 
 
 def total(sums: DataFrame) -> DataFrame:
     """Add up the sums of several batches."""
-    added = [F.sum(name).alias(name) for name in sums.columns if name in _COUNTS]
-    added += [F.min(name).alias(name) for name in sums.columns if name in ("first_us", "key")]
-    added += [F.max(name).alias(name) for name in sums.columns if name == "last_us"]
-    added += [F.bit_or(name).alias(name) for name in sums.columns if name == "bits"]
-    counts = {*_COUNTS, "first_us", "last_us", "key", "bits"}
-    return sums.groupBy(*(name for name in sums.columns if name not in counts)).agg(*added).select(*sums.columns)
+    by = [name for name in sums.columns if name not in _ADDED]
+    added = [_ADDED[name](name).alias(name) for name in sums.columns if name in _ADDED]
+    return sums.groupBy(*by).agg(*added).select(*sums.columns)
 
 
 def series() -> Column:

@@ -44,7 +44,6 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from aiopurgatory import Outcome
 from aiopurgatory.journal import schema
@@ -68,21 +67,28 @@ OTHERS: Final = "(others)"
 MOST_SERIES: Final = 8_191
 
 ARROW: Final = {"operations": schema.OPERATIONS, "statistics": schema.STATISTICS}
-_TYPES: Final = {pa.string(): T.StringType(), pa.bool_(): T.BooleanType(), pa.float64(): T.DoubleType()}
+_TYPES: Final = {
+    pa.string(): "STRING",
+    pa.bool_(): "BOOLEAN",
+    pa.float64(): "DOUBLE",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+}
+_FIELDS: Final = {
+    name: ", ".join(f"{each.name} {_TYPES.get(each.type, 'BIGINT')}" for each in table) for name, table in ARROW.items()
+}
+# Folders are strings: one that is no date must break a rule, not the query.
+JOURNAL: Final = {name: f"{fields}, date STRING, hour STRING" for name, fields in _FIELDS.items()}
 
 
-def _as_read(table: pa.Schema) -> T.StructType:
-    types = [
-        T.TimestampType() if pa.types.is_timestamp(each.type) else _TYPES.get(each.type, T.LongType()) for each in table
-    ]
-    fields = [T.StructField(each.name, kind) for each, kind in zip(table, types, strict=True)]
-    # Folders are strings: one that is no date must break a rule, not the query.
-    return T.StructType([*fields, T.StructField("date", T.StringType()), T.StructField("hour", T.StringType())])
+def columns(schema: str) -> list[str]:
+    """Return the names of the columns of a schema in this module."""
+    return [each.split()[0] for each in schema.split(", ")]
 
 
-JOURNAL: Final = {name: _as_read(table) for name, table in ARROW.items()}
+def _of(kind: str, *names: str) -> str:
+    return ", ".join(f"{name} {kind}" for name in names)
 
-_SNAPSHOTS: Final = [JOURNAL["statistics"][name] for name in ARROW["statistics"].names]
+
 _BY: Final = "purgatory STRING, kind STRING"
 _HISTOGRAM: Final = (
     "series BIGINT, outcome TINYINT, missed_trigger BOOLEAN, waited SMALLINT, lateness SMALLINT, operations DOUBLE"
@@ -96,7 +102,7 @@ SUMS: Final = {
     "ends": "second BIGINT, series BIGINT, outcome TINYINT, operations DOUBLE",
     "keys": "purgatory STRING, key_hash BIGINT, operations DOUBLE, watched DOUBLE",
     "names": "purgatory STRING, key_hash BIGINT, key STRING",
-    "snapshots": ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in _SNAPSHOTS),
+    "snapshots": _FIELDS["statistics"],
     "seen": "instance STRING, word BIGINT, bits BIGINT, rows BIGINT, named BIGINT",
     "files": "table STRING, path STRING, length BIGINT, modified_us BIGINT, problem STRING, "
     "rows_in BIGINT, bad BIGINT, duplicates BIGINT",
@@ -104,25 +110,23 @@ SUMS: Final = {
     "touched": "date DATE, attempt STRING",
 }
 
-_SHARES: Final = ", ".join(f"{name}_share DOUBLE" for name in OUTCOMES)
-_MEASURES: Final = (
-    "covered_s DOUBLE, operations DOUBLE, " + ", ".join(f"{name} DOUBLE" for name in OUTCOMES) + ", "
-    f"missed_triggers DOUBLE, {_SHARES}, "
-    "waited_p50_us DOUBLE, waited_p90_us DOUBLE, waited_p99_us DOUBLE, waited_p999_us DOUBLE, "
-    "lateness_p50_us DOUBLE, lateness_p99_us DOUBLE, lateness_max_us DOUBLE, pending_mean DOUBLE, pending_peak DOUBLE"
+WAITED: Final = {"waited_p50_us": 0.5, "waited_p90_us": 0.9, "waited_p99_us": 0.99, "waited_p999_us": 0.999}
+LATENESS: Final = {"lateness_p50_us": 0.5, "lateness_p99_us": 0.99, "lateness_max_us": 1.0}
+#: Of a minute or a day of a kind.
+MEASURES: Final = (
+    *("covered_s", "operations", *OUTCOMES, "missed_triggers", *(f"{name}_share" for name in OUTCOMES)),
+    *(*WAITED, *LATENESS, "pending_mean", "pending_peak"),
 )
 #: Counters of the journal's statistics whose growth is the work of a purgatory.
 WORK: Final = ("checks", "checks_without_effect", "purges", "purged", "cascaded", "wakeups", "undelivered", "refused")
 REPORT: Final = {
-    "minutes": f"date DATE, {_BY}, minute TIMESTAMP, {_MEASURES}",
-    "days": f"date DATE, {_BY}, {_MEASURES}",
+    "minutes": f"date DATE, {_BY}, minute TIMESTAMP, " + _of("DOUBLE", *MEASURES),
+    "days": f"date DATE, {_BY}, " + _of("DOUBLE", *MEASURES),
     "changes": f"date DATE, {_BY}, measure STRING, before DOUBLE, now DOUBLE, change DOUBLE",
     "hot_keys": "purgatory STRING, place INT, key_hash BIGINT, key STRING, operations DOUBLE, share DOUBLE, "
     "keys_each DOUBLE",
-    "work": "purgatory STRING, minute TIMESTAMP, " + ", ".join(f"{name} BIGINT" for name in WORK),
+    "work": "purgatory STRING, minute TIMESTAMP, " + _of("BIGINT", *WORK),
     "lost": "date DATE, minute TIMESTAMP, what STRING, rows BIGINT",
     "settings": "purgatory STRING, instances BIGINT, tick_s DOUBLE, wheel_size BIGINT, purge_interval BIGINT",
-    "seconds": f"date DATE, {_BY}, second TIMESTAMP, "
-    + ", ".join(f"{name} DOUBLE" for name in OUTCOMES)
-    + ", pending DOUBLE",
+    "seconds": f"date DATE, {_BY}, second TIMESTAMP, " + _of("DOUBLE", *OUTCOMES, "pending"),
 }
