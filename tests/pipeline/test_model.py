@@ -54,7 +54,6 @@ def test_read_model_of_something_else_is_refused(tmp_path: Path, text: str) -> N
         {"key_space": 1.5},
         {"key_space": 0},
         {"first_hour": 24},
-        {"kind": None},
         {"at_once": 1.5},
     ],
 )
@@ -77,7 +76,7 @@ def test_enough_is_four_times_the_longest_wait(changes: dict[str, Any], rows: in
 
 
 def test_expected_shares_are_the_recorded_ones_by_purgatory() -> None:
-    recorded = replace(FEW, purgatory="fetch", evidence={"shares": {"expired": 0.25}})
-    twice = replace(recorded, kind="other", evidence={"shares": {"expired": 0.75}})
+    recorded = replace(FEW, purgatory="fetch", expired=0.25)
+    twice = replace(recorded, kind="other", expired=0.75)
     assert expected_shares([recorded, twice]) == {"fetch": 0.5}
     assert expected_shares([MANY])["seed"] == pytest.approx(0.5)

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
 from . import documents
-from .model import Workload, read_model
-from .page.wording import count, duration, share
+from .model import Workload
+from .page.markup import count, duration, share
 from .session import session_of
 from .simulate import SCHEMA
 
@@ -46,7 +45,8 @@ NEAR: Final = 1.03
 #: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
 #: probability of 95 %, as 0.99 ** 300 = 0.05.
 ENOUGH_EXPIRED: Final = 300
-_WORDS: Final = ("tick", "wheel size", "purge interval", "timeout")
+#: A trace of fewer operations allows no advice.
+FEWEST: Final = 1_000
 
 
 class AdviceError(PurgatoryError):
@@ -57,8 +57,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder in which simulate has written")
     limit(parser)
-    about = "model.json, written by fit: the advice then says what was recorded"
-    parser.add_argument("--model", type=Path, metavar="FILE", help=about)
     documents.argument(parser, documents.ADVICE)
 
 
@@ -69,9 +67,8 @@ def limit(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
-    workloads = read_model(args.model) if args.model else []
     with session_of(args) as spark:
-        advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0, workloads=workloads).markdown()
+        advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0).markdown()
     documents.write(documents.folder(args.documents, args.out) / documents.ADVICE, advice)
     print(advice)
 
@@ -82,43 +79,32 @@ def simulated(spark: SparkSession, out: str) -> list[dict[str, Any]]:
 
 
 def advise(
-    simulations: Sequence[Mapping[str, Any]],
-    max_lateness_ms: float = 20.0,
-    fewest: int = 1_000,
-    *,
-    workloads: Sequence[Workload] = (),
+    simulations: Sequence[Mapping[str, Any]], max_lateness_ms: float = 20.0, *, workloads: Sequence[Workload] = ()
 ) -> Advice:
     """Choose the settings to use.
 
     Args:
         simulations: rows of simulate.SCHEMA.
         max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
-        fewest: give no advice from a trace of fewer operations (default: 1,000).
         workloads: the model that the trace was made from, which knows what was recorded (default: unknown).
 
     Raises: AdviceError: no setting can be chosen; the message has the remedy.
     """
-    options = options_of(simulations)
-    best, reason = choose(options, max_lateness_ms, fewest)
-    ordered = sorted(options, key=lambda each: (each.cpu_seconds, each.name))
-    rows = [each.cells(best) for each in ordered]
-    return Advice(best, reason, (*_recorded(workloads), *_about(best)), rows)
+    options = [Option(Setting(*(row[name] for name in Setting.__dataclass_fields__)), row) for row in simulations]
+    best, reason = choose(options, max_lateness_ms)
+    use = f"Use `Purgatory({best.name})`" if best.changes else "Keep the defaults"
+    rows = [each.cells(best) for each in sorted(options, key=lambda each: (each.cpu_seconds, each.name))]
+    return Advice(best, f"{use}: {reason}.", [*_about(best, workloads)], rows)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The setting to use, why, more about it, and a table with a row per setting: its cells by column."""
+    """The setting to use, with the reason in one line, more about it, and a row per setting: its cells by column."""
 
     best: Option
-    reason: str
+    headline: str
     sentences: Sequence[str]
     rows: Sequence[Mapping[str, str]]
-
-    @property
-    def headline(self) -> str:
-        """The setting to use and the reason, in one line."""
-        use = "Keep the defaults" if self.best.is_default else f"Use `Purgatory({self.best.name})`"
-        return f"{use}: {self.reason}."
 
     def markdown(self) -> str:
         items = "\n".join(f"- {sentence}" for sentence in self.sentences)
@@ -151,126 +137,85 @@ class Option:
         return self.cpu_seconds * self.totals["operations"] / max(self.totals["span_us"], 1)
 
     @property
-    def wakeups_per_second(self) -> float:
-        return self.totals["wakeups_in_trace"] / max(self.totals["span_us"] / 1e6, 1e-6)
+    def is_measured(self) -> bool:
+        return self.totals["expired"] >= ENOUGH_EXPIRED
 
     @property
     def late_ms(self) -> float:
         """The 99th percentile of lateness; one tick, the worst case, if too few expired to measure it."""
-        measured = self.totals["expired"] >= ENOUGH_EXPIRED
-        return self.totals["late_p99_us"] / 1000 if measured else self.setting.tick_ms
+        return self.totals["late_p99_us"] / 1000 if self.is_measured else self.setting.tick_ms
 
     @property
     def peak_mb(self) -> float:
         return self.totals["peak_bytes"] / 1e6
 
-    @property
-    def is_default(self) -> bool:
-        return not self.differing(Setting())
-
     def each(self, step: str) -> float:
         """How many times *step* was taken per operation."""
         return self.totals[step] / self.totals["operations"]
 
-    def saves(self, other: Option) -> bool:
-        """Whether anybody would notice that *other* costs more."""
-        return other.cores - self.cores >= NOTICED_CORES or other.peak_mb - self.peak_mb >= NOTICED_MB
-
-    def differing(self, other: Setting) -> list[str]:
-        """What differs from *other*, in words."""
-        pairs = zip(_WORDS, astuple(self.setting), astuple(other), strict=True)
-        return [word for word, own, theirs in pairs if own != theirs]
+    @property
+    def changes(self) -> list[str]:
+        """What differs from the defaults, in words."""
+        own, default = asdict(self.setting), asdict(Setting())
+        return [name.removesuffix("_ms").replace("_", " ") for name in own if own[name] != default[name]]
 
     def cells(self, best: Option) -> dict[str, str]:
         """The row of the table, by column."""
-        late = ("" if self.totals["expired"] >= ENOUGH_EXPIRED else "up to ") + f"{self.late_ms:.3g}"
         return {
             "setting": f"{self.name} (advised)" if self is best else self.name,
             "CPU s per 1M": f"{self.cpu_seconds:.2f}",
-            "relative to the advice": f"{self.cpu_seconds / best.cpu_seconds:.2f}",
             "share of a core": share(self.cores),
-            "wake-ups/s": count(self.wakeups_per_second),
-            "cascades/op": f"{self.each('cascades'):.3f}",
-            "heap steps/op": f"{self.each('heap_operations'):.3f}",
-            "purge visits/op": f"{self.each('purge_visits'):.2f}",
-            "late p99 ms": late,
+            "wake-ups/s": count(self.totals["wakeups_in_trace"] / max(self.totals["span_us"] / 1e6, 1e-6)),
+            "late p99 ms": f"{'' if self.is_measured else 'up to '}{self.late_ms:.3g}",
             "expired": share(self.each("expired")),
             "peak pending": count(self.totals["peak_pending"]),
             "peak MB": count(self.peak_mb),
         }
 
 
-def options_of(simulations: Sequence[Mapping[str, Any]]) -> list[Option]:
-    """Return the settings. Raises: AdviceError: one is refused by the library, or there are none."""
-    if not simulations:
-        raise AdviceError("no advice without simulations: generate a trace with rows, and simulate it")
-    try:
-        return [Option(Setting(*(row[name] for name in Setting.__dataclass_fields__)), row) for row in simulations]
-    except (TypeError, ValueError) as error:
-        raise AdviceError(f"{error}: simulate again") from None
-
-
-def choose(options: Sequence[Option], max_lateness_ms: float, fewest: int) -> tuple[Option, str]:
+def choose(options: Sequence[Option], max_lateness_ms: float) -> tuple[Option, str]:
     """Return the best of *options*, and why. Raises: AdviceError: too few operations, or no setting is on time."""
     candidates = [each for each in options if each.setting.timeout_ms is None]
-    if not candidates:
-        raise AdviceError("simulations must have a setting with each operation's own timeout, got none")
-    seen = min(each.totals["operations"] for each in candidates)
-    if seen < fewest:
+    seen = min((each.totals["operations"] for each in candidates), default=0)
+    if seen < FEWEST:
         raise AdviceError(
-            f"no advice from {seen:,} operations, at least {fewest:,} are needed: simulate a trace with more rows"
+            f"no advice from {seen:,} operations, at least {FEWEST:,} are needed: simulate a longer trace"
         )
     on_time = [each for each in candidates if each.late_ms <= max_lateness_ms]
     if not on_time:
         best = min(each.late_ms for each in candidates)
-        raise AdviceError(
-            f"no advice: 99 % of expirations must be at most {max_lateness_ms:g} ms late, but the best setting reaches "
-            f"{best:.3g} ms: simulate finer ticks, or allow more lateness"
-        )
+        rule = f"99 % of expirations must be at most {max_lateness_ms:g} ms late, but the best setting reaches"
+        raise AdviceError(f"no advice: {rule} {best:.3g} ms: simulate finer ticks, or allow more lateness")
     least = min(each.cpu_seconds for each in on_time)
     near = [each for each in on_time if each.cpu_seconds <= least * NEAR]
-    chosen = min(near, key=lambda each: (len(each.differing(Setting())), each.peak_mb, each.cpu_seconds))
-    default = next((each for each in on_time if each.is_default), None)
+    chosen = min(near, key=lambda each: (len(each.changes), each.peak_mb, each.cpu_seconds))
+    default = next((each for each in on_time if not each.changes), None)
     if default is None:
         return chosen, "the defaults are too late, or were not simulated"
     if chosen is default:
         return default, "no other setting takes less CPU time"
-    if chosen.saves(default):
-        return chosen, f"it saves {_saving(default, chosen)}"
-    words = chosen.differing(default.setting)
-    what = f"another {words[0]}" if len(words) == 1 else "other settings"
-    return default, f"{what} would save {_saving(default, chosen)}, too little to notice"
+    return _worthwhile(default, chosen)
 
 
-def _saving(default: Option, cheap: Option) -> str:
-    cpu = f"{1 - cheap.cpu_seconds / default.cpu_seconds:.0%} of {share(default.cores)} of a core"
-    megabytes = default.peak_mb - cheap.peak_mb
-    return f"{cpu}, and {megabytes:,.0f} MB" if megabytes >= NOTICED_MB else cpu
+def _worthwhile(default: Option, cheap: Option) -> tuple[Option, str]:
+    """Return *cheap* if anybody would notice that it costs less, else *default*, and why."""
+    cores, megabytes = default.cores - cheap.cores, default.peak_mb - cheap.peak_mb
+    saving = f"{1 - cheap.cpu_seconds / default.cpu_seconds:.0%} of {share(default.cores)} of a core"
+    if megabytes >= NOTICED_MB:
+        saving += f", and {megabytes:,.0f} MB"
+    if cores >= NOTICED_CORES or megabytes >= NOTICED_MB:
+        return cheap, f"it saves {saving}"
+    return default, f"another {' and '.join(cheap.changes)} would save {saving}, too little to notice"
 
 
-def _recorded(workloads: Sequence[Workload]) -> Iterator[str]:
-    known = [each.evidence for each in workloads if "operations" in each.evidence]
-    if known:
-        operations = sum(each["operations"] for each in known)
-        expired = sum(each["operations"] * each["shares"]["expired"] for each in known) / operations
-        seconds = max(each["seconds_covered"] for each in known)
+def _about(best: Option, workloads: Sequence[Workload]) -> Iterator[str]:
+    operations = sum(each.operations for each in workloads)
+    if operations:
+        expired = sum(each.operations * (each.expired or 0) for each in workloads) / operations
+        seconds = max(each.seconds_covered for each in workloads)
         yield f"Recorded: {operations:,.0f} operations in {duration(seconds * 1e6)}; {share(expired)} of them expired."
-
-
-def _about(best: Option) -> Iterator[str]:
     totals = best.totals
-    yield (
-        f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}; "
-        f"{share(best.each('expired'))} of them expire."
-    )
-    yield (
-        f"It takes about {best.cpu_seconds:.1f} s of CPU time per million operations, {share(best.cores)} of a core, "
-        f"and {count(best.wakeups_per_second)} wake-ups a second. At most {totals['peak_pending']:,} operations are "
-        f"pending, in {count(best.peak_mb)} MB."
-    )
-    late = f"99 % of expirations are at most {best.late_ms:.3g} ms late"
-    if totals["expired"] < ENOUGH_EXPIRED:
-        late = f"Only {totals['expired']:,} operations expired, so the worst lateness is assumed: {best.late_ms:g} ms"
-    yield f"{late}: timeouts are rounded up to the tick. A busy event loop adds its own delays; the report shows both."
-    if totals["left"]:
-        yield f"{totals['left']:,} operations never end: they have no deadline, and the trace does not complete them."
+    yield f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}."
+    if not best.is_measured:
+        yield f"Only {totals['expired']:,} operations expired, so the worst lateness is assumed: {best.late_ms:g} ms."
+    yield "Lateness is the rounding of timeouts up to the tick. A busy event loop adds its own; the report shows both."

@@ -1,7 +1,7 @@
 """Estimates, by numpy on the driver: the time to completion and the popularity of keys, from sums that fit a page.
 
 The time to completion is a log-normal distribution by maximum likelihood. Operations that expired are right-censored.
-Those completed by the last try at their deadline are left-censored. Kaplan and Meier's estimate checks the fit.
+Kaplan and Meier's estimate checks the fit.
 
 The popularity of keys is the exponent of Zipf's law, by maximum likelihood. The true ranks are unknown. They are taken
 from the counts, so with few operations per key the exponent is too large.
@@ -51,19 +51,11 @@ class LogNormal:
     sigma: float
     #: Percentiles beyond this are extrapolated.
     followed_ms: float
-    largest_gap: float
     #: The time of the largest gap, and the shares completed by then.
     gap_at_ms: float
     gap_seen: float
     gap_model: float
-    #: A gap of this size may be chance.
-    noise: float
-    #: Times seen, by percentile; None: fewer operations completed in time.
-    seen_ms: dict[int, float | None]
-
-    @property
-    def fits(self) -> bool:
-        return self.largest_gap <= max(TOLERATED_GAP, self.noise)
+    fits: bool
 
     def percentile_ms(self, percent: float) -> float:
         return self.p50_ms * exp(self.sigma * float(ndtri(percent / 100)))
@@ -73,42 +65,36 @@ class LogNormal:
         return self.percentile_ms(percent) > self.followed_ms * 1.001
 
 
-def log_normal(completed: Binned, longer: Binned, shorter: Binned) -> LogNormal | None:
+def log_normal(completed: Binned, longer: Binned) -> LogNormal | None:
     """Return the maximum-likelihood log-normal distribution of times; None: nothing completed.
 
-    Args: completed: exact times; longer: right-censored ones; shorter: left-censored ones.
+    Args: completed: exact times; longer: right-censored ones.
     """
     weight = float(completed.weights.sum())
     if weight <= 0:
         return None
-    followed = max(float(each.means.max()) for each in (completed, longer, shorter) if len(each.means))
-    mu, sigma = _estimated(completed, longer, shorter)
-    survival, edges, model = _kaplan_meier(completed, longer, shorter, mu, sigma)
-    gaps = np.abs((1 - survival) - model)
+    mu, sigma = _estimated(completed, longer)
+    edges = completed.bins * log(GROWTH)
+    seen, model = 1 - _kaplan_meier(completed, longer), ndtr((edges - mu) / sigma)
+    gaps = np.abs(seen - model)
     worst = int(gaps.argmax())
-    seen: dict[int, float | None] = {}
-    for percent in PERCENTILES:
-        reached = np.flatnonzero(1 - survival >= percent / 100)
-        seen[percent] = exp(edges[reached[0]]) / 1000 if len(reached) else None
     rows = weight**2 / float(completed.squares.sum())  # Kish's effective sample size
     return LogNormal(
         p50_ms=exp(mu) / 1000,
         sigma=sigma,
-        followed_ms=exp(followed) / 1000,
-        largest_gap=float(gaps[worst]),
+        followed_ms=exp(float(np.concatenate([completed.means, longer.means]).max())) / 1000,
         gap_at_ms=exp(float(edges[worst])) / 1000,
-        gap_seen=float(1 - survival[worst]),
+        gap_seen=float(seen[worst]),
         gap_model=float(model[worst]),
-        noise=1.63 / sqrt(rows),
-        seen_ms=seen,
+        fits=bool(gaps[worst] <= max(TOLERATED_GAP, 1.63 / sqrt(rows))),  # so large a gap may be chance
     )
 
 
-def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[float, float]:
+def _estimated(completed: Binned, longer: Binned) -> tuple[float, float]:
     """Return mu and sigma."""
     middle = float(np.average(completed.means, weights=completed.weights))
     spread = sqrt(float(np.average((completed.means - middle) ** 2, weights=completed.weights)))
-    if spread < _NO_DEVIATION and not len(longer.means) + len(shorter.means):
+    if spread < _NO_DEVIATION and not len(longer.means):
         return middle, _NO_DEVIATION
 
     def unlikely(at: Array) -> float:
@@ -116,31 +102,20 @@ def _estimated(completed: Binned, longer: Binned, shorter: Binned) -> tuple[floa
         mu, scale = middle + at[0], max(exp(min(at[1], 50.0)), _NO_DEVIATION)
         exact = completed.weights @ (-(((completed.means - mu) / scale) ** 2) / 2 - log(scale))
         above = longer.weights @ log_ndtr((mu - longer.means) / scale)
-        below = shorter.weights @ log_ndtr((shorter.means - mu) / scale)
-        return -float(exact + above + below) / float(completed.weights.sum())
+        return -float(exact + above) / float(completed.weights.sum())
 
     options = {"xatol": 1e-7, "fatol": 1e-12, "maxiter": 2_000}
     found = minimize(unlikely, [0.0, log(max(spread, 0.01))], method="Nelder-Mead", options=options).x
     return middle + float(found[0]), max(exp(found[1]), _NO_DEVIATION)
 
 
-def _kaplan_meier(
-    completed: Binned, longer: Binned, shorter: Binned, mu: float, sigma: float
-) -> tuple[Array, Array, Array]:
-    """Return by bin with completed operations: the share not complete at its end, its end, and the model's share.
-
-    A time censored in a bin counts as censored at its end. A left-censored one is spread over the bins below its bound
-    as the model says.
-    """
-    bins, done = completed.bins, completed.weights
-    edges = bins * log(GROWTH)
-    model: Array = ndtr((edges - mu) / sigma)
-    last = np.maximum(bins.searchsorted(shorter.bins, side="right") - 1, 0)
-    below = np.bincount(last, shorter.weights / np.maximum(model[last], 1e-300), len(bins))
-    done = done + np.diff(model, prepend=0.0) * below[::-1].cumsum()[::-1]
-    before = np.concatenate([[0.0], longer.weights.cumsum()])[longer.bins.searchsorted(bins, side="left")]
+def _kaplan_meier(completed: Binned, longer: Binned) -> Array:
+    """Return the share not complete at the end of each bin of *completed*. A censored time counts as its bin's end."""
+    done = completed.weights
+    before = np.concatenate([[0.0], longer.weights.cumsum()])[longer.bins.searchsorted(completed.bins, side="left")]
     at_risk = done.sum() + longer.weights.sum() - before - np.concatenate([[0.0], done.cumsum()[:-1]])
-    return np.clip(1 - done / at_risk, 0, 1).cumprod(), edges, model
+    survival: Array = np.clip(1 - done / at_risk, 0, 1).cumprod()
+    return survival
 
 
 @dataclass(frozen=True, slots=True)

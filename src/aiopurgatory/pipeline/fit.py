@@ -3,8 +3,8 @@
 Arrivals per second by hour of the day, a log-normal time to completion, and the popularity of a purgatory's keys.
 Spark adds the sums up to what fits a page; numpy estimates from that. Operations that were cancelled or failed count as
 completed then: they ended before their deadline. Those that expired are right-censored. Those completed by the last try
-at their deadline are left-censored. Findings tell how well each part fits, and name extrapolated numbers. A day without
-a row of the purgatory counts as not recorded.
+at their deadline are left out of the estimate, as nobody knows when they could have completed. Findings tell how well
+each part fits, and name extrapolated numbers. A day without a row of the purgatory counts as not recorded.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.window import Window
 
 from aiopurgatory.errors import PurgatoryError
 
@@ -26,13 +26,14 @@ from . import documents
 from .attempts import sums
 from .estimates import PERCENTILES, Array, Binned, LogNormal, Popularity, log_normal, popularity
 from .model import HOURS, Workload, expired_share, to_json
-from .page.wording import duration, share
+from .page.markup import count, duration, share
+from .report_tables import spans
 from .session import session_of
 from .sums import named
 from .tables import DAY, HOUR, KEYS, OUTCOMES, SECOND
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 #: What a row of shapes() counts.
 AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)
@@ -69,13 +70,13 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     counts = _grouped(popularities(sums(spark, out, "keys")), "purgatory")
     keys = {name: popularity([(row["operations"], row["keys"]) for row in rows]) for name, rows in counts.items()}
     covered = _grouped(coverage(hours), "purgatory")
-    return [_Kind(_binned(rows), keys[name[:1]], covered[name[:1]]).workload(*name) for name, rows in kinds.items()]
+    return [_workload(name, _binned(rows), keys[name[:1]], covered[name[:1]]) for name, rows in kinds.items()]
 
 
 def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[dict[str, Any]]]:
-    """Collect a small table: its rows by the columns *by*, in order of these."""
+    """Collect a small table: its rows by the columns *by*, in order of all columns."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for row in table.orderBy(*by).toArrow().to_pylist():
+    for row in table.orderBy(*table.columns).toArrow().to_pylist():
         found[tuple(row[name] for name in by)].append(row)
     return found
 
@@ -85,8 +86,7 @@ def _binned(rows: Sequence[Mapping[str, Any]]) -> dict[int, Binned]:
         columns = [np.array([row[name] for row in own], np.float64) for name in _COUNTED[1:]]
         return Binned(columns[0].astype(np.int64), columns[3] / columns[1], columns[1], columns[2])
 
-    ordered = sorted(rows, key=lambda row: row["number"])
-    return {what: binned([row for row in ordered if row["what"] == what]) for what in range(WHATS)}
+    return {what: binned([row for row in rows if row["what"] == what]) for what in range(WHATS)}
 
 
 # DataFrame -> DataFrame
@@ -106,13 +106,9 @@ def shapes(daily: DataFrame, hours: DataFrame) -> DataFrame:
     number = F.greatest("waited", F.lit(0))
     ends = named(_summed(daily, ["series"], end, number, F.col("logs")), hours).select(*KEYS, *_COUNTED)
     timeout = F.coalesce("timeout", F.lit(-1))
-    of_hours = [
-        _summed(hours, KEYS, F.lit(what), number, F.col("total"))
-        for what, number in ((BY_HOUR, F.col("hour") % HOURS), (TIMEOUTS, timeout), (KEY_COUNTS, F.col("key_count")))
-    ]
-    for each in of_hours:
-        ends = ends.unionByName(each)
-    return ends
+    of_hours = (BY_HOUR, F.col("hour") % HOURS), (TIMEOUTS, timeout), (KEY_COUNTS, F.col("key_count"))
+    parts = [_summed(hours, KEYS, F.lit(what), number, F.col("total")) for what, number in of_hours]
+    return reduce(DataFrame.unionByName, parts, ends)
 
 
 def _summed(rows: DataFrame, series: Sequence[str], what: Column, number: Column, total: Column) -> DataFrame:
@@ -133,98 +129,50 @@ def popularities(keys: DataFrame) -> DataFrame:
 
 
 def coverage(hours: DataFrame) -> DataFrame:
-    """Sums by hour -> by purgatory and hour of the day, the seconds that the journal covers, and its first end.
-
-    A day is covered from its first end to its last, and from or to midnight if the day beside it has rows, too.
-    """
-    day = F.expr(f"first_us div {DAY}").alias("day")
-    ends = F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")
-    order = Window.partitionBy("purgatory").orderBy("day")
-    days = hours.groupBy("purgatory", day).agg(*ends)
-    midnight = F.col("day") * DAY
-    begin = F.when(F.lag("day").over(order) == F.col("day") - 1, midnight).otherwise(F.col("first_us"))
-    end = F.when(F.lead("day").over(order) == F.col("day") + 1, midnight + DAY).otherwise(F.col("last_us") + 1)
-    spans = days.withColumns({"begin": begin, "end": end, "hour": F.sequence(F.lit(0), F.lit(HOURS - 1))})
-    spans = spans.withColumn("hour", F.explode("hour"))
-    start = midnight + F.col("hour").cast("bigint") * HOUR
-    seconds = (F.least("end", start + HOUR) - F.greatest("begin", start)) / SECOND
-    covered = spans.withColumn("seconds", seconds).where("seconds > 0").groupBy("purgatory", "hour")
-    first = F.min("first_us").over(Window.partitionBy("purgatory")).alias("first_us")
-    summed = covered.agg(F.sum("seconds").alias("seconds"), F.min("first_us").alias("first_us"))
-    return summed.select("purgatory", "hour", "seconds", first)
+    """Sums by hour -> by purgatory and hour of the day, the seconds that the journal covers, and its first end."""
+    hour = F.explode(F.sequence(F.lit(0), F.lit(HOURS - 1))).alias("hour")
+    days = spans(hours.withColumn("series", F.col("purgatory"))).select("*", hour)
+    start = F.unix_date("date").cast("bigint") * DAY + F.col("hour").cast("bigint") * HOUR
+    seconds = (F.least(F.col("last_us") + 1, start + HOUR) - F.greatest("first_us", start)) / SECOND
+    covered = (
+        days.withColumn("seconds", seconds).where("seconds > 0").groupBy(F.col("series").alias("purgatory"), "hour")
+    )
+    return covered.agg(F.sum("seconds").alias("seconds"), F.min("first_us").alias("first_us"))
 
 
 # On the driver
 
 
-@dataclass
-class _Kind:
-    """The sums of one kind of operation, and the estimates made from them."""
-
-    rows: Mapping[int, Binned]
-    keys: Popularity
-    #: Rows of coverage().
-    coverage: Sequence[Mapping[str, Any]]
-
-    def workload(self, purgatory: str, kind: str) -> Workload:
-        known, completion = self.rates, self.completion
-        typical = sum(known.values()) / len(known)
-        timeouts, key_counts = self.rows[TIMEOUTS], self.rows[KEY_COUNTS]
-        bins = zip(timeouts.bins.tolist(), timeouts.means.tolist(), strict=True)
-        workload = Workload(
-            purgatory=purgatory,
-            kind=kind,
-            arrivals_per_second=tuple(known.get(hour, typical) for hour in range(HOURS)),
-            first_hour=self.coverage[0]["first_us"] // HOUR % HOURS,
-            p50_ms=completion.p50_ms if completion else None,
-            sigma=completion.sigma if completion else 0.0,
-            timeouts_ms=_shares(
-                [None if number < 0 else round(mean) / 1000 for number, mean in bins], timeouts.weights
-            ),
-            key_counts=_shares(key_counts.bins.tolist(), key_counts.weights),
-            key_space=self.keys.keys,
-            zipf=self.keys.zipf,
-            at_once=self.share(AT_ONCE),
-            evidence=self._evidence(),
-        )
-        return replace(workload, findings=tuple(_findings(self, workload)))
-
-    def share(self, *what: int) -> float:
-        return float(sum(self.rows[each].weights.sum() for each in what)) / self.weight
-
-    @cached_property
-    def covered(self) -> dict[int, float]:
-        """The seconds that the journal covers, by hour of the day."""
-        return {row["hour"]: row["seconds"] for row in self.coverage}
-
-    @cached_property
-    def weight(self) -> float:
-        """The number of operations."""
-        return float(self.rows[BY_HOUR].weights.sum())
-
-    @cached_property
-    def completion(self) -> LogNormal | None:
-        return log_normal(*(self.rows[what] for what in (ENDED, EXPIRED, LAST_TRY)))
-
-    @cached_property
-    def rates(self) -> dict[int, float]:
-        """Arrivals per second by hour of the day, for the hours covered."""
-        rows = self.rows[BY_HOUR]
-        counts = np.bincount(rows.bins, rows.weights, HOURS).tolist()
-        # A journal of less than a second says nothing about a second.
-        return {hour: counts[hour] / max(seconds, 1.0) for hour, seconds in sorted(self.covered.items())}
-
-    def _evidence(self) -> dict[str, Any]:
-        ends = {"at once": AT_ONCE, "ended": ENDED, "last try": LAST_TRY, "expired": EXPIRED}
-        completion = self.completion
-        return {
-            "operations": self.weight,
-            "seconds_covered": sum(self.covered.values()),
-            "hours_seen": sorted(self.rates),
-            "shares": {name: self.share(what) for name, what in ends.items()},
-            "completion": asdict(completion) | {"fits": completion.fits} if completion else None,
-            "popularity": asdict(self.keys) | {"fits": self.keys.fits},
-        }
+def _workload(
+    name: Sequence[str], rows: Mapping[int, Binned], keys: Popularity, covered: Sequence[Mapping[str, Any]]
+) -> Workload:
+    """Args: name: purgatory and kind; rows: of shapes(), by what they count; covered: rows of coverage()."""
+    total = float(rows[BY_HOUR].weights.sum())
+    shares = {what: float(rows[what].weights.sum()) / total for what in (AT_ONCE, LAST_TRY, ENDED, EXPIRED)}
+    completion = log_normal(rows[ENDED], rows[EXPIRED])
+    counts = np.bincount(rows[BY_HOUR].bins, rows[BY_HOUR].weights, HOURS).tolist()
+    # A journal of less than a second says nothing about a second.
+    rates = {row["hour"]: counts[row["hour"]] / max(row["seconds"], 1.0) for row in covered}
+    bins = zip(rows[TIMEOUTS].bins.tolist(), rows[TIMEOUTS].means.tolist(), strict=True)
+    timeouts = [None if number < 0 else round(mean) / 1000 for number, mean in bins]
+    workload = Workload(
+        purgatory=name[0],
+        kind=name[1],
+        arrivals_per_second=tuple(rates.get(hour, sum(rates.values()) / len(rates)) for hour in range(HOURS)),
+        first_hour=min(row["first_us"] for row in covered) // HOUR % HOURS,
+        p50_ms=completion.p50_ms if completion else None,
+        sigma=completion.sigma if completion else 0.0,
+        timeouts_ms=_shares(timeouts, rows[TIMEOUTS].weights),
+        key_counts=_shares(rows[KEY_COUNTS].bins.tolist(), rows[KEY_COUNTS].weights),
+        key_space=keys.keys,
+        zipf=keys.zipf,
+        at_once=shares[AT_ONCE],
+        operations=total,
+        seconds_covered=sum(row["seconds"] for row in covered),
+        expired=shares[EXPIRED],
+    )
+    findings = *_about_load(workload, rates, shares), *_about_completion(completion), *_about_keys(keys)
+    return replace(workload, findings=findings)
 
 
 def _shares(values: Sequence[Any], weights: Array) -> tuple[tuple[Any, float], ...]:
@@ -236,20 +184,20 @@ def _shares(values: Sequence[Any], weights: Array) -> tuple[tuple[Any, float], .
 # In words
 
 
-def _findings(kind: _Kind, workload: Workload) -> Iterator[str]:
-    low, high = min(kind.rates.values()), max(kind.rates.values())
-    yield f"{kind.weight:,.0f} operations in {duration(sum(kind.covered.values()) * 1e6)}."
-    yield f"Arrivals: {low:,.3g} to {high:,.3g} per second, by hour of the day."
-    if len(kind.rates) < HOURS:
-        yield f"Extrapolated: {HOURS - len(kind.rates)} of the 24 hours of the day were not seen. They get the mean."
+def _about_load(of: Workload, rates: Mapping[int, float], shares: Mapping[int, float]) -> Iterator[str]:
+    arrivals = f"{count(min(rates.values()))} to {count(max(rates.values()))} per second, by hour of the day"
+    yield f"{of.operations:,.0f} operations in {duration(of.seconds_covered * 1e6)}: {arrivals}."
+    if len(rates) < HOURS:
+        yield f"Extrapolated: {HOURS - len(rates)} of the 24 hours of the day were not seen. They get the mean."
     yield (
-        f"{share(kind.share(AT_ONCE))} never had to wait, {share(kind.share(ENDED, LAST_TRY))} ended after a wait "
-        f"before their deadline, {share(kind.share(EXPIRED))} expired; {share(expired_share(workload))} in the model."
+        f"{share(shares[AT_ONCE])} never had to wait, {share(shares[ENDED] + shares[LAST_TRY])} ended after a wait "
+        f"before their deadline, {share(shares[EXPIRED])} expired; {share(expired_share(of))} in the model."
     )
-    if kind.share(LAST_TRY) > 0.01:
-        yield f"{share(kind.share(LAST_TRY))} were completed only by the last try at their deadline: missed triggers."
-    yield from _about_completion(kind.completion)
-    keys = kind.keys
+    if shares[LAST_TRY] > 0.01:
+        yield f"{share(shares[LAST_TRY])} are missed triggers. The model leaves out when they completed."
+
+
+def _about_keys(keys: Popularity) -> Iterator[str]:
     law = "equally popular" if keys.zipf == 0 else f"popularity falls with rank to the power of -{keys.zipf:.3g}"
     yield f"{keys.keys:,} first keys, {law}. {share(keys.hottest)} of operations wait under the hottest."
     if not keys.fits:
@@ -264,11 +212,6 @@ def _about_completion(found: LogNormal | None) -> Iterator[str]:
     yield f"Time to completion, log-normal: {', '.join(model)}; sigma {found.sigma:.3g}."
     if any(map(found.extrapolated, PERCENTILES)):
         yield f"Extrapolated: times over {duration(found.followed_ms * 1000)}, the longest that was seen."
-    gap = (
-        f"by {duration(found.gap_at_ms * 1000)}, {share(found.gap_seen)} had completed (Kaplan-Meier), "
-        f"{share(found.gap_model)} in the model"
-    )
-    if found.fits:
-        yield f"The model fits. Largest gap: {gap}."
-    else:
-        yield f"TIMES TO COMPLETION ARE NOT LOG-NORMAL: {gap}. Do not trust the model near such times."
+    fits = "The model fits. Largest gap" if found.fits else "TIMES TO COMPLETION ARE NOT LOG-NORMAL"
+    gap = f"{share(found.gap_seen)} had completed (Kaplan-Meier), {share(found.gap_model)} in the model"
+    yield f"{fits}: by {duration(found.gap_at_ms * 1000)}, {gap}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from math import exp, inf, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
@@ -44,8 +44,10 @@ class Workload:
         zipf: exponent of the keys' popularity (default: 0, all keys are equally popular).
         at_once: share of operations that complete on arrival (default: 0).
         first_hour: hour of the day in which a trace begins (default: 0).
-        evidence: the numbers behind the model, with 95 % intervals and notes on extrapolation.
-        findings: the same in words.
+        operations: how many were recorded (default: 0).
+        seconds_covered: how many seconds of them the journal covers (default: 0).
+        expired: share of them that expired; None: not recorded (default).
+        findings: how well the model fits, and what is extrapolated, in words.
     """
 
     purgatory: str
@@ -59,15 +61,15 @@ class Workload:
     zipf: float = 0.0
     at_once: float = 0.0
     first_hour: int = 0
-    evidence: dict[str, Any] = field(default_factory=dict)
+    operations: float = 0.0
+    seconds_covered: float = 0.0
+    expired: float | None = None
     findings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         own, pairs = self, "pairs of a {} and its share, with shares that sum to 1"
         rates, first, keys = own.arrivals_per_second, own.first_hour, own.key_space
         for name, rule, holds in (
-            ("purgatory", "a string", isinstance(own.purgatory, str)),
-            ("kind", "a string", isinstance(own.kind, str)),
             ("arrivals_per_second", "24 numbers >= 0, some > 0", len(rates) == HOURS and _known(*rates) and any(rates)),
             ("p50_ms", "> 0, or null", own.p50_ms is None or (_known(own.p50_ms) and own.p50_ms > 0)),
             ("sigma", "a finite number >= 0", _known(own.sigma)),
@@ -101,21 +103,12 @@ def expired_share(workload: Workload) -> float:
 
     These do not complete on arrival, and their time to completion exceeds their timeout.
     """
-    p50_ms = workload.p50_ms
-    share = sum(
-        share * (1.0 if p50_ms is None else _share_longer(timeout_ms, p50_ms, workload.sigma))
-        for timeout_ms, share in workload.timeouts_ms
-        if timeout_ms is not None
-    )
-    return (1 - workload.at_once) * share
-
-
-def _share_longer(timeout_ms: float, p50_ms: float, sigma: float) -> float:
-    """Return the share of log-normal times of at least *timeout_ms*."""
-    if timeout_ms == 0:
-        return 1.0
-    distance = log(timeout_ms / p50_ms)
-    return NormalDist().cdf(-distance / sigma) if sigma else float(distance <= 0)
+    deadlines = [(timeout_ms, share) for timeout_ms, share in workload.timeouts_ms if timeout_ms is not None]
+    if workload.p50_ms is None:
+        return (1 - workload.at_once) * sum(share for _, share in deadlines)
+    logs = NormalDist(log(workload.p50_ms), max(workload.sigma, 1e-9))
+    longer = sum(share * logs.cdf(2 * logs.mean - log(max(ms, 1e-9))) for ms, share in deadlines)
+    return (1 - workload.at_once) * longer
 
 
 def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
@@ -125,8 +118,7 @@ def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
     for each in workloads:
         rate = sum(each.arrivals_per_second)
         arrivals[each.purgatory] += rate
-        recorded = each.evidence.get("shares", {}).get("expired")
-        expired[each.purgatory] += rate * (expired_share(each) if recorded is None else recorded)
+        expired[each.purgatory] += rate * (expired_share(each) if each.expired is None else each.expired)
     return {name: expired[name] / rate for name, rate in arrivals.items()}
 
 

@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import reduce
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from ..model import expected_shares, read_model
-from .wording import count, duration, share
+from .markup import count, duration, share
 
 #: A model expects the share of an average minute. The limit is MARGIN times that share, plus 0.01.
 MARGIN: Final = 1.5
-#: By promise: the attribute of Limits, and how values are shown.
-PROMISES: Final[dict[str, tuple[str, Any]]] = {
-    "share expired": ("max_expired_share", share),
-    "late p99": ("max_lateness_ms", lambda milliseconds: duration(milliseconds * 1e3)),
-    "missed triggers": ("max_missed_share", share),
-    "dropped rows": ("max_dropped_rows", count),
-}
-REMEDIES: Final = {
-    "share expired": "news came too late. See that all code that makes news checks its keys, or set a longer timeout",
-    "late p99": "something blocked the event loop, or there was no CPU left. PYTHONASYNCIODEBUG=1 logs slow callbacks: "
-    "move them to a thread. If it is about one tick, set a finer tick",
-    "missed triggers": "some code changes what operations wait for, and does not call notify() with their key",
-    "dropped rows": "the journal's disk is slow or full. Use a faster one, or record less with Journal(share=)",
-}
-_FLEET: Final = "dropped rows"
 _ABOUT: Final = {
     "max_expired_share": "share of a purgatory's operations that may expire",
     "max_lateness_ms": "99 %% of expirations must be at most this late, in ms",
     "max_missed_share": "share of operations that may be completed only by the last try, at their deadline",
     "max_dropped_rows": "rows that all journals together may drop in a minute",
     "fewest": "do not judge a purgatory by minutes with fewer operations",
+}
+
+
+#: By promise: the attribute of Limits, and how values are shown.
+PROMISES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "share expired": ("max_expired_share", share),
+    "late p99": ("max_lateness_ms", lambda ms: duration(ms * 1e3)),
+    "missed triggers": ("max_missed_share", share),
+    "dropped rows": ("max_dropped_rows", count),
+}
+#: What to do about a broken promise.
+REMEDIES: Final = {
+    "share expired": "news came too late. See that all code that makes news checks its keys, or set a longer timeout",
+    "late p99": "something blocked the event loop, or there was no CPU left. PYTHONASYNCIODEBUG=1 logs slow callbacks: "
+    "move them to a thread. If it is about one tick, set a finer tick",
+    "missed triggers": "some code changes what operations wait for, and does not call notify() with their key",
+    "dropped rows": "the journal's disk is slow or full. Use a faster one, or record less with Journal(share=)",
 }
 
 
@@ -74,78 +72,51 @@ class Limits:
             if not getattr(self, name) >= 0:
                 raise PurgatoryError(f"{name} must be >= 0, got {getattr(self, name):g}")
 
-    def of(self, promise: str, purgatory: str | None = None) -> tuple[float, str]:
-        """The limit of a *promise* of one purgatory, and where it comes from."""
-        name = PROMISES[promise][0]
-        given: float = getattr(self, name)
-        if given != getattr(Limits, name):
-            return given, "given"
-        expected = self.expected_shares.get(purgatory or "")
-        if promise == "share expired" and expected is not None:
-            return min(1.0, expected * MARGIN + 0.01), f"model: {share(expected)} expected"
-        return given, "default"
+    def of(self, promise: str, purgatory: str | None = None) -> float:
+        """The limit of a *promise* of one purgatory."""
+        given = float(getattr(self, PROMISES[promise][0]))
+        is_given = promise != "share expired" or given != Limits.max_expired_share
+        expected = None if is_given else self.expected_shares.get(purgatory or "")
+        return given if expected is None else min(1.0, expected * MARGIN + 0.01)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     group = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
     for name, about in _ABOUT.items():
-        default = getattr(Limits, name)
-        option = f"--{name.replace('_', '-')}"
+        option, default = f"--{name.replace('_', '-')}", getattr(Limits, name)
         group.add_argument(option, type=float, default=default, help=f"{about} (default: {default:g})")
-    about = "model.json, written by fit: sets the share that may expire, unless --max-expired-share is given"
-    group.add_argument("--model", type=Path, metavar="FILE", help=about)
 
 
 def limits_of(args: argparse.Namespace) -> Limits:
     """Return the limits on the command line."""
-    expected = expected_shares(read_model(args.model)) if args.model else {}
-    return Limits(**{name: getattr(args, name) for name in _ABOUT}, expected_shares=expected)
-
-
-@dataclass(frozen=True)
-class Promise:
-    """One promise, and its state in the last minute that can be judged."""
-
-    #: None: the promise is for the whole fleet.
-    purgatory: str | None
-    name: str
-    verdict: Literal["kept", "broken", "unknown"]
-    limit: float
-    source: str
-    #: Minutes with enough operations, and those of them that broke it.
-    judged: int = 0
-    broken: int = 0
-    #: At the last judged minute; None where nothing expired.
-    now: float | None = None
-    worst: float | None = None
-    at: datetime | None = None
-    #: The first minute with the current verdict; None: all minutes had it.
-    since: datetime | None = None
-
-    def shown(self, value: float | None) -> str:
-        """*value* in the unit of this promise."""
-        return "nothing expired" if value is None else str(PROMISES[self.name][1](value))
+    return Limits(**{name: getattr(args, name) for name in _ABOUT})
 
 
 def judged(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
-    """Minutes, lost rows -> by purgatory and promise, its state in the last minute with enough operations.
+    """Minutes, lost rows -> the promises of each purgatory and of the fleet, whose name is null.
 
-    The purgatory is null for promises of the fleet. Without such a minute, ``judged`` is 0.
+    The columns are purgatory, name, verdict, limit, and how many minutes were ``judged`` and ``broken``. ``now`` is the
+    value of the last minute with enough operations, which begins ``at``; it is null where nothing expired. The verdict
+    is of that minute: kept, broken, or unknown without one. ``since`` is the first minute with the same verdict; null:
+    all minutes had it.
     """
     order = Window.partitionBy("purgatory", "name").orderBy("minute")
-    bad = F.coalesce(F.col("value") > _limit(limits), F.lit(False))  # nothing expired: nothing was late
-    rows = _values(minutes, limits).unionByName(_dropped(minutes, lost)).withColumn("bad", bad)
-    following = rows.withColumn("next", F.lead("minute").over(order)).withColumn("known", F.col("minute").isNotNull())
-    since = F.max(F.when(F.col("bad"), F.col("next"))), F.max(F.when(~F.col("bad"), F.col("next")))
+    rows = _values(minutes, limits).unionByName(_dropped(minutes, lost)).withColumn("limit", _limit(limits))
+    bad = F.coalesce(F.col("value") > F.col("limit"), F.lit(False))  # nothing expired: nothing was late
+    following = rows.withColumns({"bad": bad, "next": F.lead("minute").over(order)})
+    is_known = F.col("minute").isNotNull()
     known = following.groupBy("purgatory", "name").agg(
-        *(F.count_if("known").alias("judged"), F.count_if(F.col("known") & F.col("bad")).alias("broken")),
-        *(F.max_by("value", "minute").alias("now"), F.max_by("bad", "minute").alias("is_broken")),
-        *(F.max("value").alias("worst"), F.max("minute").alias("at")),
-        *(since[0].alias("after_bad"), since[1].alias("after_good")),
+        *(F.max("limit").alias("limit"), F.count_if(is_known).alias("judged")),
+        *(F.count_if(is_known & F.col("bad")).alias("broken"), F.max_by("bad", "minute").alias("is_broken")),
+        *(F.max_by("value", "minute").alias("now"), F.max("value").alias("worst"), F.max("minute").alias("at")),
+        F.max(F.when(F.col("bad"), F.col("next"))).alias("after_bad"),
+        F.max(F.when(~F.col("bad"), F.col("next"))).alias("after_good"),
     )
-    since_then = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
-    return known.withColumn("since", since_then).drop("after_bad", "after_good")
+    verdict = F.when(F.col("judged") == 0, "unknown").when(F.col("is_broken"), "broken").otherwise("kept")
+    since = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
+    columns = "purgatory", "name", verdict.alias("verdict"), "limit", "judged", "broken", "now", "worst", "at"
+    return known.select(*columns, since.alias("since")).orderBy(F.asc_nulls_last("purgatory"), "name")
 
 
 def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
@@ -164,48 +135,30 @@ def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
 def _dropped(minutes: DataFrame, lost: DataFrame) -> DataFrame:
     dropped = lost.where("what = 'dropped' AND minute IS NOT NULL").select("minute", F.col("rows").cast("double"))
     both = minutes.select("minute", F.lit(0.0).alias("rows")).unionByName(dropped)
-    fleet = F.lit(None).cast("string").alias("purgatory"), F.lit(_FLEET).alias("name")
+    fleet = F.lit(None).cast("string").alias("purgatory"), F.lit("dropped rows").alias("name")
     return both.groupBy("minute").agg(F.sum("rows").alias("value")).select(*fleet, "minute", "value")
 
 
 def _limit(limits: Limits) -> Column:
     """The limit of the promise in the column ``name``."""
-    known: dict[tuple[str, str | None], float] = {(name, None): limits.of(name)[0] for name in PROMISES}
-    known |= {("share expired", each): limits.of("share expired", each)[0] for each in limits.expected_shares}
-
-    def more(found: Column, each: tuple[tuple[str, str | None], float]) -> Column:
-        (name, purgatory), limit = each
-        own = F.lit(True) if purgatory is None else F.col("purgatory") == purgatory
-        return F.when((F.col("name") == name) & own, F.lit(float(limit))).otherwise(found)
-
-    return reduce(more, known.items(), F.lit(None).cast("double"))
+    found = F.lit(None).cast("double")
+    for name in PROMISES:
+        found = F.when(F.col("name") == name, limits.of(name)).otherwise(found)
+    for each in limits.expected_shares:
+        own = (F.col("name") == "share expired") & (F.col("purgatory") == each)
+        found = F.when(own, limits.of("share expired", each)).otherwise(found)
+    return found
 
 
-def promises(rows: Iterable[Mapping[str, Any]], limits: Limits) -> list[Promise]:
-    """Rows of judged() -> promises, purgatory by purgatory, the fleet's last."""
-    found = {(row["purgatory"], row["name"]): row for row in rows}
-    purgatories: list[str | None] = sorted({purgatory for purgatory, _ in found if purgatory is not None})
-    wanted = [(each, name) for each in purgatories for name in PROMISES if name != _FLEET]
-    return [_promise(each, name, found.get((each, name)), limits) for each, name in [*wanted, (None, _FLEET)]]
-
-
-def _promise(purgatory: str | None, name: str, row: Mapping[str, Any] | None, limits: Limits) -> Promise:
-    limit = limits.of(name, purgatory)
-    if not row or not row["judged"]:
-        return Promise(purgatory, name, "unknown", *limit)
-    rest = {each: row[each] for each in ("judged", "broken", "now", "worst", "at", "since")}
-    return Promise(purgatory, name, "broken" if row["is_broken"] else "kept", *limit, **rest)
-
-
-def headline(stand: Sequence[Promise]) -> str:
-    """Sum up the verdicts in one sentence. It names broken promises, if they are few."""
+def headline(stand: Sequence[Any]) -> str:
+    """Sum up rows of judged() in one sentence. It names broken promises, if they are few."""
     broken = [each for each in stand if each.verdict == "broken"]
     unknown = sum(each.verdict == "unknown" for each in stand)
     if unknown == len(stand):
         return "Too few operations to judge any promise"
-    verdict = f"{len(broken)} of {len(stand)} promises broken" if broken else "No promise broken"
     if not broken and not unknown:
         return "All promises kept"
+    verdict = f"{len(broken)} of {len(stand)} promises broken" if broken else "No promise broken"
     if 0 < len(broken) <= 3:
         verdict += ": " + ", ".join(f"{each.name} of {each.purgatory or 'the fleet'}" for each in broken)
     return f"{verdict}; too few operations to judge {unknown} of {len(stand)}" if unknown else verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -15,89 +15,74 @@ from pyspark.sql import functions as F
 
 from ..attempts import table
 from ..tables import OUTCOMES, REPORT, WORK
-from .plots import DAY, MINUTE, Axis, Floats, axis_of
-from .promises import Limits, Promise, judged, promises
+from .markup import DAY, MINUTE, Axis, Floats, axis_of
+from .promises import Limits, judged
 
 #: How many purgatories, the busiest first, are shown. The tables have all.
 SHOWN: Final = 12
 #: The most rows of a table on the page, and of changes.
 ROWS: Final = 60
 CHANGES: Final = 20
-#: Percentiles cannot be added: of several kinds or minutes, the page shows the largest.
-TIMES: Final = ("waited_p50_us", "waited_p99_us", "lateness_p99_us")
+#: Labels and CSS classes by column. Percentiles cannot be added: of several, the page shows the largest.
+TIMES: Final = {
+    "waited_p50_us": ("waited p50", "line waited"),
+    "waited_p99_us": ("waited p99", "dashed waited"),
+    "lateness_p99_us": ("lateness p99", "line late"),
+}
 
 
 @dataclass(frozen=True)
 class Found:
     """What the page shows."""
 
-    promises: Sequence[Promise]
     #: Sums of all operations, and of each shown purgatory.
     everything: Any
     totals: Mapping[str, Any]
     #: Rows of the small tables, by name.
     rows: Mapping[str, Sequence[Any]]
-    #: Time axes: of the load, and of percentiles, with steps of a minute at least.
     axis: Axis
-    coarse: Axis
 
-    def curve(self, purgatory: str, name: str, missing: float = 0.0) -> Floats:
-        """The column *name* of one purgatory by step; NaN on days without a row of it."""
-        rows = [each for each in self.rows["steps"] if each.purgatory == purgatory]
-        return np.where(self.cover(purgatory) > 0, self.axis.dense(rows, name, missing), np.nan)
-
-    def cover(self, purgatory: str) -> Floats:
-        """How many seconds of each step are covered: those from its first to its last row, on days with rows."""
-        rows = [each for each in self.rows["steps"] if each.purgatory == purgatory]
-        first, last = min(each.first for each in rows), max(each.last for each in rows)
-        days = np.array(sorted(self.totals[purgatory].dates), np.float64)[:, None] * DAY
-        low, high = np.maximum(days, first), np.minimum(days + DAY, last + min(self.axis.step, MINUTE))
-        edges = self.axis.edges
-        within = np.minimum(high, edges[1:]) - np.maximum(low, edges[:-1])
-        return np.asarray(np.clip(within, 0, None).sum(axis=0), np.float64)
-
-    def times(self, purgatory: str, name: str) -> Floats:
-        """A percentile by step of *coarse*; NaN where nothing ended."""
-        rows = [each for each in self.rows["coarse"] if each.purgatory == purgatory]
-        return self.coarse.dense(rows, name, np.nan)
+    def curve(self, purgatory: str, name: str, silent: float = 0.0) -> Floats:
+        """The column *name* of one purgatory by step: *silent* where it has no row, NaN on days without one."""
+        days = np.array(self.totals[purgatory].dates, "datetime64[D]").astype(int)
+        found = np.where(np.isin(self.axis.edges[:-1] // DAY, days), silent, np.nan)
+        for each in self.rows["load"]:
+            if each.purgatory == purgatory:
+                found[each.step] = getattr(each, name)
+        return found
 
 
 def read(spark: SparkSession, out: str, limits: Limits) -> Found:
     """Read the report in the folder *out*."""
     tables = {name: table(spark, out, name) for name in REPORT}
-    minutes, days, lost = (tables[name] for name in ("minutes", "days", "lost"))
-    seconds = by_second(tables["seconds"])
+    minutes, is_short = tables["minutes"], bool(tables["seconds"].head(1))
+    load = by_second(tables["seconds"], minutes) if is_short else minutes
     first = _collected(
-        totals=busiest(days, SHOWN),
-        promises=judged(minutes, lost, limits),
-        minutes=bounds(minutes),
-        seconds=bounds(seconds),
+        totals=busiest(tables["days"], SHOWN),
+        promises=judged(minutes, tables["lost"], limits),
+        ends=load.agg(*(F.unix_seconds(end("minute")) for end in (F.min, F.max))),
         changes=latest(tables["changes"]),
         settings=tables["settings"].orderBy("purgatory", "tick_s").limit(ROWS),
-        lost=reasons(lost),
+        lost=reasons(tables["lost"]),
     )
-    everything, *shown = first["totals"] or [SimpleNamespace(purgatory=None, operations=0.0, dates=[], purgatories=0)]
-    by_seconds = first["seconds"][0].first is not None
-    axis = axis_of(*vars(first["seconds" if by_seconds else "minutes"][0]).values(), by_second=by_seconds)
-    coarse = replace(axis, step=max(axis.step, MINUTE))
-    names = [each.purgatory for each in shown]
-    own = {name: rows.where(F.col("purgatory").isin(names)) for name, rows in tables.items() if name != "lost"}
+    everything, *shown = first["totals"] or [SimpleNamespace(purgatory=None, operations=0.0, dates=[])]
+    axis = axis_of(*vars(first["ends"][0]).values(), unit=1 if is_short else MINUTE)
+    is_shown = F.col("purgatory").isin([each.purgatory for each in shown])
+    key = F.coalesce("key", F.format_string("#%016x", "key_hash"))
     later = _collected(
-        steps=steps(seconds.where(F.col("purgatory").isin(names)) if by_seconds else own["minutes"], axis),
-        coarse=steps(own["minutes"], coarse),
-        days=largest(own["days"]),
-        hot_keys=own["hot_keys"].orderBy("purgatory", "place"),
-        work=own["work"].groupBy("purgatory").agg(*(F.sum(name).alias(name) for name in WORK)),
+        load=steps(load.where(is_shown), axis),
+        days=largest(tables["days"].where(is_shown)),
+        hot_keys=tables["hot_keys"].where(is_shown).withColumn("key", key).orderBy("purgatory", "place"),
+        work=tables["work"].where(is_shown).groupBy("purgatory").agg(*(F.sum(name).alias(name) for name in WORK)),
     )
-    totals = {each.purgatory: each for each in shown}
-    return Found(promises(map(vars, first["promises"]), limits), everything, totals, first | later, axis, coarse)
+    return Found(everything, {each.purgatory: each for each in shown}, first | later, axis)
 
 
 def _collected(**frames: DataFrame) -> dict[str, list[Any]]:
     """Collect small tables, a few at once: planning them takes longer than running them."""
     with ThreadPoolExecutor(4) as pool:
-        tables = pool.map(lambda frame: frame.toArrow(), frames.values())
-        return {name: records(rows) for name, rows in zip(frames, tables, strict=True)}
+        tables = pool.map(lambda frame: records(frame.toArrow()), frames.values())
+        return dict(zip(frames, tables, strict=True))
 
 
 def records(rows: pa.Table) -> list[SimpleNamespace]:
@@ -107,40 +92,32 @@ def records(rows: pa.Table) -> list[SimpleNamespace]:
 
 def busiest(days: DataFrame, number: int) -> DataFrame:
     """Days -> the sums and dates of all purgatories, whose name is null, and of the *number* busiest."""
-    counts = ("operations", *OUTCOMES)
-    sums = F.max("covered_s").alias("covered_s"), *(F.sum(name).alias(name) for name in counts)
-    by_date = days.groupBy("purgatory", "date").agg(*sums)
-    summed = by_date.rollup("purgatory").agg(
-        *(F.sum(name).alias(name) for name in ("covered_s", *counts)),
-        F.collect_set(F.unix_date("date")).alias("dates"),
-        *(F.grouping("purgatory").alias("is_all"), F.count_distinct("purgatory").alias("purgatories")),
+    summed = days.rollup("purgatory").agg(
+        *(F.sum(name).alias(name) for name in ("operations", *OUTCOMES)),
+        F.collect_set("date").alias("dates"),
+        F.grouping("purgatory").alias("is_all"),
     )
     return summed.orderBy(F.desc("is_all"), F.desc("operations"), "purgatory").limit(number + 1)
 
 
-def bounds(rows: DataFrame) -> DataFrame:
-    """Minutes -> the first and the last one, in seconds since 1970; null if there is none."""
-    at = F.unix_seconds("minute")
-    return rows.agg(F.min(at).alias("first"), F.max(at).alias("last"))
-
-
-def by_second(seconds: DataFrame) -> DataFrame:
-    """Seconds -> the same in the columns of minutes."""
-    nothing = [F.lit(None).cast("double").alias(name) for name in TIMES]
+def by_second(seconds: DataFrame, minutes: DataFrame) -> DataFrame:
+    """Seconds -> the same in the columns of minutes, with the percentiles of their minute."""
     pending = [F.col("pending").alias(name) for name in ("pending_mean", "pending_peak")]
-    return seconds.select("purgatory", F.col("second").alias("minute"), *OUTCOMES, *pending, *nothing)
+    times = minutes.select("purgatory", "kind", "minute", *TIMES)
+    both = seconds.withColumn("minute", F.date_trunc("minute", "second"))
+    both = both.join(times, ["purgatory", "kind", "minute"], "left")
+    return both.select("purgatory", F.col("second").alias("minute"), *OUTCOMES, *pending, *TIMES)
 
 
 def steps(minutes: DataFrame, axis: Axis) -> DataFrame:
     """Minutes -> the load of each purgatory by step of *axis*, all of its kinds together."""
-    counts = *OUTCOMES, "pending_mean", "pending_peak"
     largest_of = [F.max(name).alias(name) for name in TIMES]
-    pooled = minutes.groupBy("purgatory", "minute").agg(*(F.sum(name).alias(name) for name in counts), *largest_of)
-    at = F.unix_seconds("minute")
-    return pooled.groupBy("purgatory", F.expr(f"CAST({axis.number} AS INT) AS step")).agg(
+    counts = [F.sum(name).alias(name) for name in (*OUTCOMES, "pending_mean", "pending_peak")]
+    pooled = minutes.groupBy("purgatory", "minute").agg(*counts, *largest_of)
+    number = F.expr(f"CAST(unix_seconds(minute) div {axis.step} - {int(axis.start // axis.step)} AS INT)")
+    return pooled.groupBy("purgatory", number.alias("step")).agg(
         *(F.sum(name).alias(name) for name in OUTCOMES),
-        *(F.avg("pending_mean").alias("pending_mean"), F.max("pending_peak").alias("pending_peak")),
-        *(F.min(at).alias("first"), F.max(at).alias("last"), *largest_of),
+        *(F.avg("pending_mean").alias("pending_mean"), F.max("pending_peak").alias("pending_peak"), *largest_of),
     )
 
 
@@ -152,11 +129,10 @@ def latest(changes: DataFrame) -> DataFrame:
 
 
 def largest(days: DataFrame) -> DataFrame:
-    """Days -> those with the most operations of each purgatory, and the number of all of them."""
-    whole = Window.partitionBy("purgatory")
-    place = F.row_number().over(whole.orderBy(F.desc("operations"), "date", "kind"))
-    counted = days.withColumn("place", place).withColumn("rows", F.count("*").over(whole))
-    return counted.where(F.col("place") <= ROWS).orderBy("date", F.desc("operations"), "kind")
+    """Days -> those with the most operations of each purgatory."""
+    order = Window.partitionBy("purgatory").orderBy(F.desc("operations"), "date", "kind")
+    found = days.withColumn("place", F.row_number().over(order)).where(F.col("place") <= ROWS)
+    return found.orderBy("date", F.desc("operations"), "kind")
 
 
 def reasons(lost: DataFrame) -> DataFrame:
