@@ -94,8 +94,6 @@ def _estimated(completed: Binned, longer: Binned) -> tuple[float, float]:
     """Return mu and sigma."""
     middle = float(np.average(completed.means, weights=completed.weights))
     spread = sqrt(float(np.average((completed.means - middle) ** 2, weights=completed.weights)))
-    if spread < _NO_DEVIATION and not len(longer.means):
-        return middle, _NO_DEVIATION
 
     def unlikely(at: Array) -> float:
         """Return minus the logarithm of the likelihood."""
