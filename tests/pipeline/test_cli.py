@@ -92,10 +92,10 @@ def test_command_quiet_and_tidy(tmp_path: Path) -> None:
     assert (status, error.count("\n")) == (0, 1)
     assert "3" in out
     assert re.fullmatch(r"ingest: done in \d+\.\d s\n", error)
-    status, out, error = call("report", "../out/", "--documents", "../pages")
-    assert (status, out) == (0, "../pages/report.html\n")
+    status, out, error = call("report", "../out/")
+    assert (status, out) == (0, "../out/report.html\n")
     assert re.fullmatch(r"report: done in \d+\.\d s\n", error)
-    assert {path.name for path in tmp_path.iterdir()} == {"here", "temporary", "journal", "out", "pages"}
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "temporary", "journal", "out"}
     assert not list(here.iterdir())
     assert not list(temporary.iterdir())
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
-from . import documents
+from .attempts import ADVICE, documents, write
 from .model import Workload
 from .page.markup import count, duration, share
 from .session import session_of
@@ -57,7 +57,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder in which simulate has written")
     limit(parser)
-    documents.argument(parser, documents.ADVICE)
 
 
 def limit(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
     with session_of(args) as spark:
         advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0).markdown()
-    documents.write(documents.folder(args.documents, args.out) / documents.ADVICE, advice)
+    write(documents(args.out) / ADVICE, advice)
     print(advice)
 
 

@@ -1,4 +1,4 @@
-"""Which batches of files count, and the tables that hold their sums.
+"""What the folder of results holds: batches of files that count, tables, and documents for people.
 
 A batch is written by an attempt with a name of its own:
 
@@ -18,7 +18,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +35,8 @@ CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses
 #: Of these, the tables whose rows are no counts to add up.
 _LISTS: Final = ("files", "losses", "touched")
 _EVERY: Final = 64
+#: Documents are files for people, on this machine. Tables are written by Spark.
+MODEL, ADVICE, PAGE = "model.json", "advice.md", "report.html"
 _ACCOUNT: Final = re.compile(r"/batch=(\d+)/attempt=([^/]+)/parent=([^/]+)/[^/]+$")
 
 
@@ -107,3 +111,20 @@ def read_folder(spark: SparkSession, folder: str, schema: str | StructType) -> D
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return spark.createDataFrame([], schema)
+
+
+def documents(out: str) -> Path:
+    """Return the folder for documents: *out* if it is on this machine, else the working folder."""
+    local = out.removeprefix("file://").removeprefix("file:")
+    return Path("." if "://" in local else local)
+
+
+def write(path: Path, content: str) -> None:
+    """Write or replace a document, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        new.write_text(content, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

@@ -22,8 +22,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from . import documents
-from .attempts import sums
+from .attempts import MODEL, documents, sums, write
 from .estimates import PERCENTILES, Array, Binned, LogNormal, Popularity, log_normal, popularity
 from .model import HOURS, Workload, expired_share, to_json
 from .page.markup import count, duration, share
@@ -44,15 +43,14 @@ _COUNTED: Final = ("what", "number", "operations", "squares", "total")
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder written by ingest")
-    documents.argument(parser, documents.MODEL)
 
 
 def run(args: argparse.Namespace) -> None:
     """Fit, and print how well the models fit."""
     with session_of(args) as spark:
         workloads = fit(spark, args.out)
-    path = documents.folder(args.documents, args.out) / documents.MODEL
-    documents.write(path, to_json(workloads))
+    path = documents(args.out) / MODEL
+    write(path, to_json(workloads))
     for workload in workloads:
         print(f"{workload.purgatory}, {workload.kind}:", *workload.findings, sep="\n  ")
     print(f"The model is in {path}")

@@ -24,9 +24,8 @@ from pyspark.sql import functions as F
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
-from . import documents
 from . import report_tables as tables
-from .attempts import CUMULATIVE, Attempt, committed, read_folder, sums, table
+from .attempts import CUMULATIVE, PAGE, Attempt, committed, documents, read_folder, sums, table
 from .page import promises
 from .page.page import write_page
 from .session import session_of
@@ -41,14 +40,13 @@ _MADE: Final = "attempt STRING, library STRING"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("out", help="folder given to ingest")
-    documents.argument(parser, "the page")
     promises.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Make the report, and print the path of its page."""
     limits = promises.limits_of(args)
-    page = documents.folder(args.documents, args.out) / documents.PAGE
+    page = documents(args.out) / PAGE
     with session_of(args) as spark:
         report(spark, args.out)
         write_page(spark, args.out, page, limits)

@@ -27,8 +27,8 @@ import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
-from . import advise, documents, generate, simulate
-from .attempts import newest
+from . import advise, generate, simulate
+from .attempts import ADVICE, MODEL, PAGE, documents, newest, write
 from .fit import fit
 from .ingest import ingest, summary
 from .model import enough, expected_shares, to_json
@@ -60,11 +60,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
-    settings, folder = simulate.grid_of(args), documents.folder(None, args.out)
+    settings, folder = simulate.grid_of(args), documents(args.out)
     with _alone(folder), session_of(args, args.journal) as spark:
         options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
         print(run_all(spark, args.journal, args.out, folder, settings=settings, **options))
-    print(f"The report: {folder / documents.PAGE}")
+    print(f"The report: {folder / PAGE}")
 
 
 def run_all(
@@ -90,7 +90,7 @@ def run_all(
     settings = settings or simulate.grid()
     print(*summary(_timed("ingest", lambda: ingest(spark, journal, out))), sep="\n", flush=True)
     options = repr((aiopurgatory.__version__, newest(spark, out), rows, settings, max_lateness_ms))
-    page, made = folder / documents.PAGE, dict[str, str]()
+    page, made = folder / PAGE, dict[str, str]()
     with suppress(OSError, ValueError):  # none, or a broken one
         made = json.loads((folder / _MADE).read_text(encoding="utf-8"))
     if made.get("from") == options and page.exists():
@@ -101,16 +101,16 @@ def run_all(
         _timed("page", lambda: write_page(spark, out, page))
         print(f"A first page, without a model and advice: {page}", flush=True)
     workloads = _timed("fit", lambda: fit(spark, out))
-    documents.write(folder / documents.MODEL, to_json(workloads))
+    write(folder / MODEL, to_json(workloads))
     requests = generate.trace(spark.range(rows or enough(workloads)), workloads)
     _timed("generate", lambda: requests.write.mode("overwrite").parquet(f"{out}/trace"))
     _timed("simulate", lambda: simulate.simulate(spark, f"{out}/trace", out, settings))
     late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
     found = advise.advise(advise.simulated(spark, out), workloads=workloads, **late)
-    documents.write(folder / documents.ADVICE, found.markdown())
+    write(folder / ADVICE, found.markdown())
     limits = Limits(expected_shares=expected_shares(workloads), **late)
     _timed("page", lambda: write_page(spark, out, page, limits, found))
-    documents.write(folder / _MADE, json.dumps({"from": options, "advice": found.headline}))
+    write(folder / _MADE, json.dumps({"from": options, "advice": found.headline}))
     return found.headline
 
 

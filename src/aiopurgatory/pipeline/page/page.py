@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .. import documents
+from ..attempts import write
 from ..report_tables import COMPARED
 from ..tables import ERROR, OUTCOMES, WORK
 from .markup import Floats, Markup, count, duration, figure, linear, logarithmic, name, share, table, text
@@ -33,7 +33,7 @@ def write_page(spark: SparkSession, out: str, path: Path, limits: Limits | None 
         limits: the promises for every minute (default: Limits()).
         advice: an Advice to show (default: none).
     """
-    documents.write(path, page(read(spark, out, limits or Limits()), advice))
+    write(path, page(read(spark, out, limits or Limits()), advice))
 
 
 def page(found: Found, advice: Any = None) -> str:
