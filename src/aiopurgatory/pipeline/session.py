@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
+from pyspark import accumulators
 from pyspark.errors import PySparkException
 
 import aiopurgatory
@@ -270,7 +271,10 @@ def _ended_by_signals(give_up: Callable[[], None]) -> Iterator[Callable[[], None
 
     def end(number: int, _: object) -> None:
         received.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
-        logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a traceback
+        # Else py4j prints a traceback, and PySpark's servers do.
+        logging.getLogger().addHandler(logging.NullHandler())
+        for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+            server.handle_error = lambda *_: None  # type: ignore[method-assign]
         give_up()
         raise received[0]
 
