@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-spark test-pipeline check docs wheels programs bench clean
+	test-servers test-spark test-sail test-pipeline check docs wheels programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,8 +98,13 @@ programs: $(READY)  ## install the programs that tests need, if missing: a brows
 	[ -z "$$failed" ] || echo "Not installed:$$failed. See $(VENV)/programs.log."
 
 # One process, because each would start a JVM of its own.
-test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: a minute
+test-spark: $(READY)  ## test the pipeline and its failures on a real Spark: 3 minutes
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and not slow" tests/pipeline $(ARGS)
+
+# The client of Sail is older than the pipeline's PySpark.
+ON_SAIL := $(addprefix tests/pipeline/test_,generate.py simulate.py promises.py rules.py sums.py report_tables.py)
+test-sail: $(VENV)-sail/.ready  ## test the pipeline's functions of DataFrames on Sail, an engine without Java: a minute
+	AIOPURGATORY_MASTER=sail $(VENV)-sail/bin/pytest -m "spark and not slow" $(ON_SAIL) $(ARGS)
 
 test-pipeline: $(READY)  ## run the slow pipeline tests: a cluster whose worker is killed, 50 kills, the whole command
 	AIOPURGATORY_FORM=interpreted $(BIN)/pytest -m "spark and slow" --timeout 1800 tests/pipeline $(ARGS)
@@ -137,7 +142,7 @@ test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, a
 	$(VENV)-arq/bin/pytest tests/servers/test_arq.py $(ARGS)
 	$(VENV)-servers/bin/pytest --timeout 900 tests/servers --ignore tests/servers/test_arq.py $(ARGS)
 
-$(VENV)-servers/.ready $(VENV)-arq/.ready: $(VENV)-%/.ready: pyproject.toml
+$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready: $(VENV)-%/.ready: pyproject.toml
 	@echo "Setting up $(@D) ..."
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"

@@ -25,11 +25,10 @@ from typing import Any
 from peers.base import Peer
 from workload.driver import Collector, Driver
 from workload.requests import as_requests
+from workload.traces import SCHEMA, trace_of
 
 import aiopurgatory
-from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.workload.model import WORKLOADS
-from aiopurgatory.pipeline.workload.trace import SCHEMA
+from aiopurgatory.pipeline.model import WORKLOADS
 
 COMPETITORS = {
     "ours": ("ours", "Ours"),
@@ -76,7 +75,7 @@ def percentile(values: list[float], share: float) -> float:
 
 def load(args: argparse.Namespace) -> tuple[Any, array[float]]:
     rate = UNTHROTTLED if isinf(args.rate) else args.rate
-    table = generate_table([WORKLOADS[args.workload]], args.count, seed=args.seed, rate=rate)
+    table = trace_of(WORKLOADS[args.workload], args.count, seed=args.seed, rate=rate)
     return as_requests(table), array("d", (table[SCHEMA.names[0]].to_numpy() / 1e6).tolist())
 
 

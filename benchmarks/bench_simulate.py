@@ -20,13 +20,13 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import Any
 
-import pyarrow.parquet as pq
+from workload.traces import trace_of
 
 import aiopurgatory
-from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.simulate import grid, simulate_folder
-from aiopurgatory.pipeline.spark.session import session
-from aiopurgatory.pipeline.workload.model import WORKLOADS
+from aiopurgatory.pipeline.generate import SCHEMA, trace
+from aiopurgatory.pipeline.model import WORKLOADS
+from aiopurgatory.pipeline.session import session
+from aiopurgatory.pipeline.simulate import grid, replays
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
@@ -44,7 +44,7 @@ Line = dict[str, Any]
 def rates(args: argparse.Namespace) -> Iterator[Line]:
     """Return operations per second of CPU time of a replay and of the benchmark, measured in turns."""
     for workload, (label, (setting, options)) in ((workload, pair) for workload in WORKLOADS for pair in PAIRS.items()):
-        table = generate_table([WORKLOADS[workload]], args.rows)
+        table = trace_of(WORKLOADS[workload], args.rows)
         ours, theirs, unthrottled = [], [], []
         for _ in range(args.rounds):
             begin = process_time()
@@ -76,25 +76,25 @@ def benchmark(options: list[str]) -> float:
     return float(1e6 / report["cpu_seconds_per_million"])
 
 
-def generated(args: argparse.Namespace) -> Iterator[Line]:
-    """Return rows per second that generate makes."""
-    seconds = median(timed(partial(generate_table, [WORKLOADS["few"]], args.generate)) for _ in range(args.rounds))
+def generated(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
+    """Return rows per second that generate makes, on two cores."""
+    with session("local[2]", large=True) as spark:
+        made = trace(spark.range(args.generate), [WORKLOADS["few"]])
+        write = partial(made.write.mode("overwrite").parquet, str(folder / "trace"))
+        seconds = median(timed(write) for _ in range(args.rounds))
     yield {"what": "generate", "rows": args.generate, "rows_per_second": args.generate / seconds}
 
 
 def scaling(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
     """Return the ratio of simulate's times on two cores and on one."""
-    trace = folder / "scaling.parquet"
-    pq.write_table(generate_table([WORKLOADS["many"]], args.rows), trace)
     settings = grid([1.0, 10.0], [20, 64], [0, 1000])
     took: dict[int, float] = {}
     for cores in (1, 2):
-        with session("bench", scratch=folder, master=f"local[{cores}]") as spark:
-            small = [Setting(tick_ms=tick_ms) for tick_ms in (1.0, 2.0, 3.0, 4.0)]
-            start = partial(lambda known: known, spark)
-            simulate_folder(start, str(trace), str(folder), small)
-            replays = partial(simulate_folder, start, str(trace), str(folder), settings)
-            took[cores] = median(timed(replays) for _ in range(args.rounds))
+        with session(f"local[{cores}]") as spark:
+            trace(spark.range(args.rows), [WORKLOADS["many"]]).write.mode("overwrite").parquet(str(folder / "many"))
+            found = replays(spark.read.schema(SCHEMA).parquet(str(folder / "many")), settings)
+            found.collect()
+            took[cores] = median(timed(found.collect) for _ in range(args.rounds))
     yield {
         "what": "simulate, local[2] / local[1]",
         "form": FORM,
@@ -120,7 +120,7 @@ def main() -> None:
     with TemporaryDirectory() as scratch:
         parts: dict[str, Callable[[], Iterator[Line]]] = {
             "rates": lambda: rates(args),
-            "generate": lambda: generated(args),
+            "generate": lambda: generated(args, Path(scratch)),
             "scaling": lambda: scaling(args, Path(scratch)),
         }
         for name, part in parts.items():

@@ -20,7 +20,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web.inspector import Inspector
 
 ASSETS = Path(__file__).parent / "assets"
-REPORT = ASSETS.parents[1] / "build" / "pipeline" / "out" / "report" / "report.html"
+REPORT = ASSETS.parents[1] / "build" / "pipeline" / "out" / "report.html"
 SECONDS, WAITERS = 12, 2_000
 
 

@@ -21,8 +21,6 @@ import pytest
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.journal import OPERATIONS, SCHEMA_VERSION, STATISTICS, Journal, JournalStatistics
-from aiopurgatory.pipeline.cleaning import journal_tables
-from aiopurgatory.pipeline.cleaning.files import read
 from aiopurgatory.testing import ManualClock
 
 Row = dict[str, Any]
@@ -492,20 +490,6 @@ def test_kill_loses_no_finished_file(tmp_path: Path) -> None:
     assert len(found) >= 8 * 2000
     assert len(found) % 2000 == 0
     assert len({(row["instance"], row["sequence"]) for row in found}) == len(found)
-
-
-async def test_snapshots_of_an_older_version_stay_readable(tmp_path: Path) -> None:
-    """Their files lack columns that came later."""
-    async with Journal(tmp_path) as journal, Purgatory("fetch", observers=[journal]) as purgatory:
-        purgatory.watch(Fetch(), ["7"])
-        purgatory.check_and_complete(7)
-    (file,) = (tmp_path / "statistics").rglob("*.parquet")
-    assert rows(tmp_path, "statistics")[-1]["twin_keys"] == 1
-    older = pq.read_table(file, partitioning=None).drop_columns("twin_keys")
-    pq.write_table(older, file)
-    found = read(str(file), journal_tables.STATISTICS).table
-    assert found["completed"].to_pylist() == older["completed"].to_pylist()
-    assert set(found["twin_keys"].to_pylist()) == {None}
 
 
 async def test_journal_started_in_a_request_does_not_keep_its_session(tmp_path: Path, requests: Any) -> None:

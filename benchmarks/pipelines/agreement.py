@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow.dataset import dataset, partitioning
 
 KEYS = {
     "days": ["date", "purgatory", "kind"],
@@ -19,9 +19,9 @@ OTHERWISE = {"pending_mean"}
 
 
 def read_table(folder: Path) -> pa.Table:
-    """All Parquet files in *folder*, of any name."""
-    parts = [pq.ParquetFile(path).read() for path in sorted(folder.rglob("*.parquet"))]
-    return pa.concat_tables(parts, promote_options="permissive")
+    """All Parquet files in *folder*, of any name. A date may be the name of a folder."""
+    date = partitioning(pa.schema([("date", pa.date32())]), flavor="hive")
+    return dataset(folder, format="parquet", partitioning=date).to_table()
 
 
 def differences(one: Path, other: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 It judges the journal's rows by the same rules, and writes good rows as Parquet by the date on which they ended. From
 these it makes the tables minutes, days, hot_keys and work. Percentiles use the same buckets, so the figures are the
-same. It makes no table of changes, no page and no versions.
+same. The pipeline writes sums, and no copy of the rows. DuckDB makes no table of changes, and cannot take in new files.
 
 It uses the pipeline's knowledge: sequence numbers go up through the files of an instance, so only files with ranges
 that overlap, by their footers, can share rows. Rows are compared only then. If the footers say that all rows ended on
@@ -49,13 +49,10 @@ REQUIRED = {
     "statistics": ("schema_version", "purgatory", "instance", "at", *COUNTERS),
 }
 
-# The rules of cleaning/judging.py. The first that a row breaks is its reason.
+# The rules of pipeline/rules.py. The first that a row breaks is its reason.
 COMMON = [
     ("schema_version IS NULL OR schema_version <> 1", "schema_version is unknown"),
-    (
-        "purgatory IN ('', '__HIVE_DEFAULT_PARTITION__') OR strlen(purgatory) > 80",
-        "purgatory is no name for a folder",
-    ),
+    ("strlen(purgatory) NOT BETWEEN 1 AND 255", "purgatory is not of 1 to 255 bytes"),
 ]
 OF_OPERATIONS = [
     (f"outcome NOT IN {OUTCOMES}", "outcome is unknown"),

@@ -20,14 +20,14 @@ Once = Callable[[Path, Path], int]
 def ours(scratch: Path, cores: int, memory: str) -> Iterator[Once]:
     from aiopurgatory.pipeline.ingest import ingest
     from aiopurgatory.pipeline.report import report
-    from aiopurgatory.pipeline.spark.session import session
+    from aiopurgatory.pipeline.session import session
 
-    with session("bench", scratch=scratch, master=f"local[{cores}]", memory=memory) as spark:
+    with session(f"local[{cores}]", memory=memory, large=True) as spark:
 
         def once(journal: Path, out: Path) -> int:
-            counts = ingest(lambda: spark, str(journal), str(out / "clean"))["operations"]
-            report(lambda: spark, str(out / "clean"), str(out / "report"))
-            return counts.rows_out
+            counts = ingest(spark, str(journal), str(out))["operations"]
+            report(spark, str(out))
+            return counts.counted
 
         spark.range(1).count()
         yield once

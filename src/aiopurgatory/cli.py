@@ -10,17 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from .errors import PurgatoryError
 
 #: The stages in their order. Each is a module of the pipeline, imported only when it runs.
 STAGES: Final = {
-    "run": "journal -> the results of all stages, in one session; a second call runs only stages with changed inputs",
-    "ingest": "journal -> clean table by date; impossible rows are quarantined with a reason",
-    "report": "clean table -> activity per minute, and changes since the day before: tables and one page",
-    "fit": "clean table -> a model of the workload: arrivals, times to completion, keys",
+    "run": "journal -> the results of all stages, in one session; with nothing new, it ends after ingest",
+    "ingest": "journal -> sums of its new rows; impossible rows are quarantined with a reason",
+    "report": "sums -> activity per minute, and changes since the day before: tables and one page",
+    "fit": "sums -> a model of the workload: arrivals, times to completion, keys",
     "generate": "model -> a trace of any size to replay",
     "simulate": "trace -> replays by the library's own timer and core, for each of many settings",
     "advise": "simulations -> the settings to use, and the cost of the others",
@@ -33,15 +32,13 @@ INTERRUPTED: Final = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in *arguments* (default: the process's own); return the exit status."""
     name, rest = _chosen(arguments)
-    out = Path()
-    # Without a handler, py4j prints a traceback of forty lines on Ctrl-C.
+    # Without a handler, py4j prints a traceback of forty lines when Java dies.
     logging.getLogger().addHandler(logging.NullHandler())
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:
         # Shells complete folders with a slash; messages would show two.
         chosen = parser_of(name).parse_args([each.removesuffix("/") or each for each in rest])
-        out = Path(chosen.out)
         begun = time.monotonic()
         chosen.run(chosen)
         print(f"{name}: done in {time.monotonic() - begun:.1f} s", file=sys.stderr)
@@ -49,9 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(name, str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:
+        return _failed(name, str(error))
     except Exception as error:
-        failures = importlib.import_module("aiopurgatory.pipeline.spark.failures")
-        return _failed(name, failures.describe(error, out))
+        failures = importlib.import_module("aiopurgatory.pipeline.failures")
+        return _failed(name, f"{type(error).__name__}: {failures.describe(error)}")
     return 0
 
 
@@ -92,10 +91,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     )
     parser.set_defaults(run=stage.run)
     stage.arguments(parser)
-    spark = parser.add_argument_group("Spark (ignored under spark-submit, which has options of its own)")
-    about = "Spark's master, as spark://HOST:7077, or sc://HOST for Spark Connect (default: all cores of this machine)"
-    spark.add_argument("--master", default="local[*]", help=about)
-    spark.add_argument("--memory", default="1g", help="heap of the driver's JVM (default: 1g)")
+    importlib.import_module("aiopurgatory.pipeline.session").arguments(parser)
     return parser
 
 

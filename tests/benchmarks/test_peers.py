@@ -17,10 +17,10 @@ from peers.old import Old
 from peers.ours import Ours, OursAwaited
 from workload.driver import Driver
 from workload.requests import as_requests
+from workload.traces import trace_of
 
 import aiopurgatory
-from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.workload.model import Workload, of_seed
+from aiopurgatory.pipeline.model import Workload, of_seed
 
 PEERS: dict[str, Callable[[], Peer]] = {
     "ours": Ours,
@@ -59,7 +59,7 @@ def left_behind(peer: Any) -> list[object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", [FEW, MANY], ids=["few", "many"])
 async def test_driver_ends_each_request_as_the_trace_says(peer: Peer, workload: Workload) -> None:
-    table = generate_table([workload], 600, rate=3_000)
+    table = trace_of(workload, 600, rate=3_000)
     # One that completes about when its time runs out may end either way.
     clear = np.abs(table["completion_us"].to_numpy() - 80_000) > 25_000
     requests = [each for each, keep in zip(as_requests(table), clear, strict=True) if keep]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 from workload.requests import as_requests
-
-from aiopurgatory.pipeline.workload.trace import SCHEMA
+from workload.traces import SCHEMA
 
 
 def test_as_requests_null_or_late_completion_is_none() -> None:

@@ -1,17 +1,16 @@
-"""One Spark for the whole run."""
+"""One Spark for the whole run, on real rows: UTC, one shuffle partition."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from aiopurgatory.pipeline.spark.session import session
-from aiopurgatory.pipeline.spark.tasks import Spark
+from aiopurgatory.pipeline.session import session
 
 HERE = Path(__file__).parent
 
@@ -28,14 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    """Start Spark when a test first calls it. Most need no Spark, as their work is a single task."""
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    scratch = tmp_path_factory.mktemp("spark")
-    with ExitStack() as stack:
-
-        @cache
-        def start() -> SparkSession:
-            return stack.enter_context(session("tests", scratch=scratch, master="local[2]", settings=settings))
-
-        yield start
+def spark() -> Iterator[SparkSession]:
+    settings = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+    master = os.environ.get("AIOPURGATORY_MASTER", "local[2]")  # make test-sail
+    with session(master, settings=settings) as made:
+        if master == "sail":
+            os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # pyspark.testing of its client asks for one
+        yield made

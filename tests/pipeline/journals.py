@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiopurgatory.journal.schema import OPERATIONS, SCHEMA_VERSION, STATISTICS
-from aiopurgatory.pipeline.cleaning.versions import published
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -67,9 +66,3 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(list(rows), schema=nullable), folder / f"{name}.parquet")
     return folder / f"{name}.parquet"
-
-
-def clean_table(out: Path, first: date | None = None, last: date | None = None) -> pa.Table:
-    """The clean operations in *out*, as its newest manifest names them."""
-    files = published(str(out)).files(str(out), "operations", first, last)
-    return pa.concat_tables([pq.ParquetFile(file).read() for file in files] or [OPERATIONS.empty_table()])

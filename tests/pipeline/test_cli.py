@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import signal
 import subprocess
@@ -69,48 +70,50 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "aiopurgatory", "pipeline", *arguments, "--master", "local[1]"]
 
 
+def test_conf_of_another_form_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["pipeline", "ingest", "a", "b", "--conf", "spark.executor.memory"])
+    assert "a setting must be NAME=VALUE, got 'spark.executor.memory'" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_command_quiet_and_tidy(tmp_path: Path) -> None:
     write(tmp_path / "journal", [operation(n) for n in range(3)])
-    (tmp_path / "here").mkdir()
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    here.mkdir()
+    temporary.mkdir()
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        done = subprocess.run(command(*arguments), capture_output=True, text=True, cwd=tmp_path / "here")
+        known = os.environ | {"TMPDIR": str(temporary)}
+        done = subprocess.run(command(*arguments), capture_output=True, text=True, cwd=here, env=known)
         return done.returncode, done.stdout, done.stderr
 
-    status, out, error = call("ingest", "../journal", "../clean")
-    assert (status, out) == (0, "operations: 3 rows in 1 files: 3 clean, 0 duplicates\n")
+    status, out, error = call("ingest", "../journal", "../out")
+    assert (status, error.count("\n")) == (0, 1)
+    assert "3" in out
     assert re.fullmatch(r"ingest: done in \d+\.\d s\n", error)
-    status, out, error = call("report", "../clean/", "../report/")
-    assert (status, out) == (0, "../report/report.html\n")
+    status, out, error = call("report", "../out/")
+    assert (status, out) == (0, "../out/report.html\n")
     assert re.fullmatch(r"report: done in \d+\.\d s\n", error)
-    status, out, error = call("ingest", "../none", "../clean")
-    assert (status, out) == (1, "")
-    assert error == "aiopurgatory pipeline ingest: journal must be a folder with operations in it, got ../none\n"
-    assert {path.name for path in tmp_path.iterdir()} == {"here", "journal", "clean", "report"}
-    assert not list((tmp_path / "here").iterdir())
-    assert not list(tmp_path.glob("*/.spark-*"))
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "temporary", "journal", "out"}
+    assert not list(here.iterdir())
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)])
-def test_command_stopped_ends_silently_and_leaves_no_scratch(tmp_path: Path, number: int, status: int) -> None:
-    subprocess.run(command("generate", "--workload", "few", "--rows", "1000000", "out"), cwd=tmp_path, check=True)
-    arguments = command("simulate", "out/trace", "out")
+def test_command_stopped_ends_silently_within_a_second(tmp_path: Path) -> None:
+    arguments = command("generate", "--workload", "few", "--rows", "20000000", "out")
     running = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("out/.spark-*/spark.log")) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert list((tmp_path / "out").glob(".spark-*"))
-    running.send_signal(number)
-    assert (*running.communicate(timeout=60), running.returncode) == ("", "", status)
-    assert not list((tmp_path / "out").glob(".spark-*"))
+    time.sleep(12)
+    begun = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    assert (*running.communicate(timeout=60), running.returncode) == ("", "", INTERRUPTED)
+    assert time.monotonic() - begun < 1.5  # a second, on a busy machine
 
 
 @pytest.mark.slow
 def test_command_job_fails_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "trace").mkdir()
+    (tmp_path / "out" / "trace").mkdir(parents=True)
     (tmp_path / "out" / "trace" / "part.parquet").write_bytes(b"no Parquet")
     done = subprocess.run(command("simulate", "out/trace", "out"), capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")

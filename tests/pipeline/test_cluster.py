@@ -16,18 +16,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pyspark
 import pytest
-from pyspark.find_spark_home import _find_spark_home
 
 import aiopurgatory
-from aiopurgatory.pipeline.cleaning.versions import published
-from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.spark.java import find_java
-from aiopurgatory.pipeline.spark.tasks import Spark
+from aiopurgatory.pipeline.java import find_java
 
-from .journals import NOON, clean_table, operation, write
+from .journals import NOON, operation, write
 
-SPARK = Path(_find_spark_home())
+SPARK = Path(pyspark.__file__).parent
 JOB = "from aiopurgatory.cli import main\n\nraise SystemExit(main())\n"
 
 
@@ -45,7 +43,7 @@ class Cluster:
         port, self.page = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{port}"
         self.environment = os.environ | {
-            "JAVA_HOME": find_java().home,
+            "JAVA_HOME": str(Path(find_java()).resolve().parents[1]),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(folder / "local"),
@@ -115,15 +113,16 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 PLACES = """
 import sys
-import aiopurgatory
-from aiopurgatory.pipeline.spark.session import session
-from aiopurgatory.pipeline.spark.tasks import spread
+import pyarrow as pa
+from aiopurgatory.pipeline.session import session
 
-def place(_):
-    return aiopurgatory.__file__
+def place(batches):
+    import aiopurgatory
+    for batch in batches:
+        yield pa.record_batch({"place": [aiopurgatory.__file__] * len(batch)})
 
-with session("places", scratch=sys.argv[1], master=sys.argv[2], settings={"spark.executor.memory": "512m"}) as spark:
-    print(*spread(lambda: spark, place, [1, 2, 3, 4]))
+with session(sys.argv[1], settings={"spark.executor.memory": "512m"}) as spark:
+    print(*{row.place for row in spark.range(4).mapInArrow(place, "place STRING").collect()})
 """
 
 
@@ -137,39 +136,46 @@ def wait_until(what: str, true: object, process: subprocess.Popen[bytes] | None 
     pytest.fail(f"never: {what}")
 
 
+def report_of(out: Path) -> dict[str, list[dict[str, object]]]:
+    """The rows of the report's days and hot keys."""
+    found = {name: pq.read_table(out / "report" / name).to_pylist() for name in ("days", "hot_keys")}
+    return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_cluster_worker_killed_in_the_middle_same_result(spark: Spark, tmp_path: Path) -> None:
+def test_cluster_worker_killed_in_the_middle_same_result(tmp_path: Path) -> None:
     journal, noise = tmp_path / "journal", random.Random(1)
-    for number in range(24):
+    for number in range(12):
         host = f"host-{number % 4}"  # the files of all hosts lie side by side
         rows = [
-            operation(
-                n, instance=host, key=noise.randbytes(150).hex(), watched_at=NOON
-            )  # so that it takes several tasks
+            operation(n, instance=host, key_hash=noise.getrandbits(16), watched_at=NOON)
             for n in range(number * 3000, number * 3000 + 3000)
         ]
         write(journal, rows, f"f-{number:02}")
     first = journal / "operations" / f"date={NOON:%Y-%m-%d}" / f"hour={NOON:%H}" / "f-00.parquet"
     shutil.copy(first, first.with_name("f-99.parquet"))
     (tmp_path / "cluster").mkdir()
-    out = tmp_path / "out"
+    out, options = tmp_path / "out", ("--rows", "2000", "--ticks", "1", "--purge-intervals", "0")
     with ExitStack() as stack:
         cluster = Cluster(tmp_path / "cluster", stack)
         wait_until("two workers are there", lambda: cluster.alive() == 2)
-        options = ("--rows", "2000", "--ticks", "1", "--purge-intervals", "0")
         job = cluster.submit("pipeline", "run", str(journal), str(out), *options)
         stack.callback(job.kill)
-        wait_until("rows are being written", lambda: list(out.glob("clean/versions/*/operations/**/*.parquet")), job)
+        wait_until("sums are being written", lambda: list(out.glob("sums/*/*")), job)
         kill(cluster.workers[0])
         assert job.wait() == 0
         # Without spark-submit, the library is sent along.
-        command = [sys.executable, "-c", PLACES, str(tmp_path / "scratch"), cluster.url]
-        places = subprocess.run(command, env=cluster.environment, capture_output=True, text=True, check=True).stdout
-        assert all("aiopurgatory.zip" in place for place in places.split())
+        command = [sys.executable, "-c", PLACES, cluster.url]
+        done = subprocess.run(command, env=cluster.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert all("aiopurgatory.zip" in place for place in done.stdout.split())
+        missing = cluster.environment | {"PYSPARK_PYTHON": "/none/python3"}
+        failed = subprocess.run(command, env=missing, capture_output=True, text=True)
+        assert "/none/python3 is missing on a machine of the cluster" in failed.stderr
     assert (out / "advice.md").exists()
-    counts = published(str(out / "clean")).counts["operations"]
-    assert (counts["rows_in"], counts["rows_out"], counts["duplicates"]) == (75_000, 72_000, 3_000)
-    ingest(spark, str(journal), str(tmp_path / "here"))
-    both = [clean_table(folder).sort_by("sequence") for folder in (out / "clean", tmp_path / "here")]
-    assert both[0].to_pylist() == both[1].to_pylist()
+    here = [sys.executable, "-m", "aiopurgatory", "pipeline", "run", str(journal), str(tmp_path / "here"), *options]
+    subprocess.run([*here, "--master", "local[2]"], check=True, capture_output=True)
+    assert report_of(out) == report_of(tmp_path / "here")
+    for name in ("advice.md", "model.json"):
+        assert (out / name).read_text() == (tmp_path / "here" / name).read_text()

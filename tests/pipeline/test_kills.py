@@ -1,4 +1,4 @@
-"""Two ingests into one folder are killed again and again: a reader sees whole versions only."""
+"""Two ingests into one folder are killed again and again: readers see whole batches only, and no row twice."""
 
 from __future__ import annotations
 
@@ -12,80 +12,91 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
-from aiopurgatory.pipeline.cleaning import versions
-from aiopurgatory.pipeline.cleaning.journal_tables import OPERATIONS
+from aiopurgatory.pipeline.attempts import committed, sums
+from aiopurgatory.pipeline.ingest import Counts, ingest
 
-from .journals import NOON, operation, snapshot, write
+from .journals import NOON, operation, write
 
 KILLS = 50
-ROWS = 24_000
-#: Ingests for ever; a loser of a race begins again.
+FILES, ROWS_PER_FILE = 60, 400
+#: Takes in one file at a time.
 WRITER = """
 import sys
-from pathlib import Path
-from aiopurgatory.pipeline.cleaning.versions import LostRaceError
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.spark.session import session
+from aiopurgatory.pipeline.session import session
 
-journal, out = sys.argv[1:]
-with session("writer", scratch=Path(out, "scratch"), master="local[1]", memory="512m") as spark:
+with session("local[1]", memory="512m") as spark:
     print("ready", flush=True)
-    while True:
-        try:
-            ingest(spark, journal, out)
-        except LostRaceError:
-            print("lost", flush=True)
-        else:
-            print("won", flush=True)
+    ingest(spark, *sys.argv[1:], max_files=1)
+    print("done", flush=True)
 """
 
 
-def killed_again_and_again(folder: Path, luck: random.Random, said: list[str]) -> None:
-    """Start writers and kill them, Python and JVM, at random times: KILLS / 2 times."""
+def started(folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(folder / "journal"), str(folder / "out")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True)
+
+
+def killed_again_and_again(folder: Path, luck: random.Random, longest: float, said: list[str]) -> None:
+    """Start writers and kill them, Python and JVM, at random times: KILLS / 2 times."""
     for _ in range(KILLS // 2):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True)
+        process = started(folder)
         assert process.stdout is not None
         said.append(process.stdout.readline().strip())
-        time.sleep(luck.uniform(0.0, 14.0))  # the first version of a process is there after some 6 s
+        time.sleep(luck.uniform(0.0, longest))
         os.killpg(process.pid, signal.SIGKILL)
         said += process.communicate()[0].split()
 
 
-def read(out: Path) -> tuple[int, list[int]]:
-    """Return the newest version and its sequence numbers, read through the manifest, without Spark."""
-    manifest = versions.current(str(out))
-    files = manifest.files(str(out), OPERATIONS.name)
-    found = [pq.read_table(file, columns=["sequence"], partitioning=None)["sequence"] for file in files]
-    return manifest.number, sorted(number for each in found for number in each.to_pylist())
+def first_batch(folder: Path) -> float:
+    """Return how many seconds a writer needs for its first batch."""
+    process = started(folder)
+    assert process.stdout is not None
+    process.stdout.readline()
+    begun = time.monotonic()
+    while not list(folder.glob("out/sums/files/batch=1/*/*/part*")):
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return time.monotonic() - begun
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_ingest_killed_again_and_again_every_version_is_whole(tmp_path: Path) -> None:
-    for day in range(3):
-        for file in range(4):
-            first = (4 * day + file) * ROWS // 12
-            rows = [operation(n, watched_at=NOON + timedelta(days=day)) for n in range(first, first + ROWS // 12)]
-            write(tmp_path / "journal", rows, f"f-{file}", at=NOON + timedelta(days=day))
-    write(tmp_path / "journal", [snapshot()], table="statistics")
-    out, expected = tmp_path / "out", list(range(ROWS))
-    said, reads, versions_read = list[str](), 0, set[int]()
+@pytest.mark.timeout(3600)
+def test_ingest_killed_again_and_again_every_row_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(FILES):
+        at = NOON + timedelta(hours=number)
+        first = max(0, number * ROWS_PER_FILE - 10)  # repeats ten rows of the file before
+        rows = [operation(n, watched_at=at) for n in range(first, (number + 1) * ROWS_PER_FILE)]
+        write(tmp_path / "journal", rows, f"f-{number}", at=at)
+    out, said = str(tmp_path / "out"), list[str]()
+    longest = 3 * first_batch(tmp_path)
     threads = [
-        threading.Thread(target=killed_again_and_again, args=(tmp_path, random.Random(seed), said)) for seed in (1, 2)
+        threading.Thread(target=killed_again_and_again, args=(tmp_path, random.Random(seed), longest, said))
+        for seed in (1, 2)
     ]
     for thread in threads:
         thread.start()
+    counted, reads = set[float](), 0
     while any(thread.is_alive() for thread in threads):
-        number, found = read(out)
-        assert found == (expected if number else [])
-        reads, versions_read = reads + 1, versions_read | {number}
-        time.sleep(0.02)
-    counts = [said.count(each) for each in ("ready", "won", "lost")]
-    print("{} kills, {} versions, {} races lost, {} reads".format(*counts, reads))
+        line = committed(spark, out)
+        found = sums(spark, out, "activity", line).selectExpr("coalesce(sum(operations), 0) AS n").collect()[0].n
+        assert found == len(line) * ROWS_PER_FILE
+        counted.add(found)
+        reads += 1
+        time.sleep(0.2)
+    print(
+        f"{said.count('ready')} starts, {said.count('done')} ends, {len(committed(spark, out))} batches, {reads} reads"
+    )
     assert said.count("ready") == KILLS
-    assert said.count("won") > 10
-    assert len(versions_read) > 5
+    assert len(counted) > 5
+    counts = ingest(spark, str(tmp_path / "journal"), out)["operations"]
+    files = sums(spark, out, "files").collect()
+    assert len({row.path for row in files}) == len(files) == FILES
+    for name in ("activity", "hours", "keys", "daily"):
+        assert sum(row.operations for row in sums(spark, out, name).collect()) == FILES * ROWS_PER_FILE
+    assert ingest(spark, str(tmp_path / "journal"), out)["operations"] == Counts()
+    assert counts.counted == counts.files * ROWS_PER_FILE

@@ -1,122 +1,181 @@
-"""The session: quiet, tidy even after kill -9."""
+"""The local session does not depend on the shell, the locale or the machine's name; it ends at once, with its JVM."""
 
 from __future__ import annotations
 
-import math
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.pipeline.spark.scratch import PREFIX, remove_abandoned, scratch_folder
-from aiopurgatory.pipeline.spark.session import session
-from aiopurgatory.pipeline.spark.tasks import Spark, spread
+from aiopurgatory.pipeline.session import session
 
-HOLD = """
+#: Runs a Python worker, writes and reads a table with a name beyond ASCII, and reads times.
+JOB = """
 import sys
-from aiopurgatory.pipeline.spark.scratch import scratch_folder
-with scratch_folder(sys.argv[1]) as folder:
-    (folder / "block").write_text("of a shuffle")
-    print(folder, flush=True)
-    sys.stdin.read()
+from pathlib import Path
+from aiopurgatory.pipeline.session import session
+
+with session("local[2]") as spark:
+    folder = sys.argv[1] + "/é %41 [b]"
+    spark.range(3).mapInArrow(lambda batches: batches, "id long").write.parquet(folder)
+    noon = spark.sql("SELECT CAST(TIMESTAMP '2026-11-21 12:00:00' AS LONG) AS noon").first().noon
+    print(spark.read.parquet(folder.replace("[", "\\\\[").replace("]", "\\\\]")).count(), noon, spark.version[:3])
 """
+SAID = "3 1795262400 4.3\n"
 
 
-@contextmanager
-def holder(parent: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """Start a process with a scratch folder in *parent*; return both."""
-    command = [sys.executable, "-c", HOLD, str(parent)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process, Path(process.stdout.readline().strip())
-        finally:
-            process.kill()
+def job(folder: Path, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run JOB with more variables in its *environment*."""
+    known = os.environ | environment
+    script = folder / "job.py"
+    script.write_text(JOB, encoding="utf-8")
+    command = [*before, sys.executable, str(script), str(folder)]
+    return subprocess.run(command, env=known, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
-def test_session_python_worker_is_this_python(spark: Spark) -> None:
-    assert spark().range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+def test_session_is_in_utc_and_few_partitions(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.uiWebUrl is None
 
 
-def test_session_master_that_is_not_there_says_so_soon(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_session_shell_of_another_spark_does_not_count(tmp_path: Path) -> None:
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir()
+    lines = ("eventLog.enabled true", "eventLog.dir file:/none", "task.cpus 99", "jars.packages no.such:package:1")
+    defaults.write_text("".join(f"spark.{line}\n" for line in lines))
+    done = job(
+        tmp_path,
+        SPARK_HOME=str(tmp_path / "none"),
+        SPARK_CONF_DIR=str(defaults.parent),
+        SPARK_REMOTE="sc://127.0.0.1:1",
+        SPARK_MASTER="yarn",
+        SPARK_LOCAL_DIRS="/none",
+        PYSPARK_SUBMIT_ARGS="--master yarn pyspark-shell",
+        PYSPARK_PYTHON="/none/python2.7",
+        PYSPARK_DRIVER_PYTHON="/none/python2.7",
+        TZ="Asia/Kolkata",
+    )
+    assert done.stdout + done.stderr == SAID
+
+
+@pytest.mark.slow
+def test_session_spark_home_of_another_version_does_not_count(tmp_path: Path) -> None:
+    other = tmp_path / "spark-3.5"
+    for name in ("spark-submit", "spark-class", "load-spark-env.sh"):
+        path = other / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\necho another Spark >&2\nexit 1\n")
+        path.chmod(0o755)
+    (other / "jars").mkdir()
+    (other / "conf").mkdir()
+    (other / "conf" / "spark-defaults.conf").write_text("spark.master yarn\n")
+    done = job(tmp_path, SPARK_HOME=str(other), PATH=f"{other}/bin:{os.environ['PATH']}")
+    assert done.stdout + done.stderr == SAID
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk on which nothing can be executed."""
+    place = tmp_path / "noexec"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=64m", "none", place], capture_output=True).returncode:
+        pytest.skip("a disk takes root and mount")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.mark.slow
+def test_session_noexec_disk_nameless_host_latin_locale_works(disk: Path) -> None:
+    nameless = ("unshare", "--uts", "sh", "-c", 'hostname no.such.host.invalid && exec "$@"', "sh")
+    done = job(disk, *nameless, LC_ALL="de_DE.ISO-8859-1", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    if "unshare failed" in done.stderr:
+        pytest.skip("another name of the machine takes root")
+    assert done.stdout + done.stderr == SAID
+
+
+def test_session_master_that_is_not_there_says_so_soon() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens
         master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
         begun = time.monotonic()
-        made = session("nobody", scratch=tmp_path / "out", master=master)
-        with pytest.raises(PurgatoryError, match=f"master {master} cannot be reached: .*refused"), made:
+        with pytest.raises(PurgatoryError, match=f"master {master} cannot be reached: .*refused"), session(master):
             pass
     assert time.monotonic() - begun < 10
-    assert not (tmp_path / "out").exists()
 
 
-def test_spread_one_task_needs_no_session_more_come_in_order(spark: Spark) -> None:
-    def never() -> Any:
-        raise AssertionError("no session is needed")
+STOPPED = """
+import sys
+import time
+from aiopurgatory.pipeline.session import session
 
-    assert spread(never, math.sqrt, []) == []
-    assert spread(never, math.sqrt, [4.0]) == [2.0]
-    assert spread(spark, math.sqrt, [float(n * n) for n in range(20)]) == list(range(20))
+begun = sys.argv[1]
 
+def sleep(batches):
+    open(begun, "w").close()
+    time.sleep(600)
+    yield from batches
 
-def test_scratch_folder_after_the_block_is_gone(tmp_path: Path) -> None:
-    with scratch_folder(tmp_path / "out") as folder:
-        assert folder.parent == tmp_path / "out"
-        assert folder.name.startswith(PREFIX)
-        assert folder.is_dir()
-    assert not list((tmp_path / "out").iterdir())
-
-
-def test_scratch_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    with holder(tmp_path) as (killed, abandoned), holder(tmp_path) as (_, living):
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-        assert (abandoned / "block").exists()  # nobody has cleaned up yet
-        with scratch_folder(tmp_path) as mine:
-            assert {*tmp_path.iterdir()} == {mine, living}
-            assert (living / "block").exists()
+with session("local[2]") as spark:
+    print(spark.sparkContext.applicationId, flush=True)
+    if sys.argv[2] == "in a job":
+        spark.range(1).mapInArrow(sleep, "id long").collect()
+    time.sleep(600)
+"""
 
 
-def test_scratch_folder_abandoned_meanwhile_is_removed_at_end(tmp_path: Path) -> None:
-    with scratch_folder(tmp_path):
-        late = tmp_path / f"{PREFIX}late"  # its JVM wrote while the folder was being removed
-        late.mkdir()
-        (late / "log").touch()
-    assert not list(tmp_path.iterdir())
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+@pytest.mark.parametrize("when", ["in a job", "between jobs"])
+def test_session_stopped_ends_within_a_second_and_leaves_no_jvm(
+    tmp_path: Path, number: signal.Signals, status: int, when: str
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-c", STOPPED, str(tmp_path / "begun"), when]
+    known = os.environ | {"TMPDIR": str(temporary)}
+    with subprocess.Popen(command, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        until = time.monotonic() + 60
+        while when == "in a job" and not (tmp_path / "begun").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        (java,) = children_of(running.pid)
+        begun = time.monotonic()
+        running.send_signal(number)
+        _, said = running.communicate(timeout=30)
+        took = time.monotonic() - begun
+    assert running.returncode == status
+    assert "Py4J" not in said
+    assert took < 1.5  # a second, on a busy machine
+    assert not Path("/proc", str(java), "exe").exists()
+    assert not list(temporary.iterdir())
 
 
-def test_scratch_folder_of_this_process_is_kept(tmp_path: Path) -> None:
-    with scratch_folder(tmp_path) as first, scratch_folder(tmp_path) as second:
-        remove_abandoned(tmp_path)
-        assert {*tmp_path.iterdir()} == {first, second}
+def children_of(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout
+    return [int(each) for each in found.split()]
 
 
-def test_scratch_folder_link_is_not_followed(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "precious").touch()
-    (tmp_path / f"{PREFIX}link").symlink_to(elsewhere)
-    remove_abandoned(tmp_path)
-    assert (elsewhere / "precious").exists()
-
-
-def test_scratch_folder_many_at_once_each_has_its_own(tmp_path: Path) -> None:
-    script = (
-        "import sys\nfrom aiopurgatory.pipeline.spark.scratch import scratch_folder\n"
-        "for _ in range(200):\n"
-        "    with scratch_folder(sys.argv[1]) as folder:\n"
-        "        (folder / 'mine').touch()\n"
-        "        assert (folder / 'mine').exists()\n"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [each.communicate()[1] for each in running] == [""] * 3
-    assert not list(tmp_path.iterdir())
+@pytest.mark.slow
+def test_session_killed_takes_its_jvm_along(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOPPED, str(tmp_path / "begun"), "between jobs"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        (java,) = children_of(running.pid)
+        running.kill()
+    until = time.monotonic() + 20
+    while Path("/proc", str(java)).exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not Path("/proc", str(java)).exists()

@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from workload.traces import NO_TIMEOUT_US, SCHEMA, trace_of
 
 from aiopurgatory import DelayedOperation, Purgatory
 from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
 from aiopurgatory.core.purgatory import parts_of
-from aiopurgatory.pipeline.generate import generate_table
-from aiopurgatory.pipeline.workload.model import FEW, MANY, Workload
-from aiopurgatory.pipeline.workload.trace import NO_TIMEOUT_US, SCHEMA
+from aiopurgatory.pipeline.model import FEW, MANY, Workload
 from aiopurgatory.replay.replay import Replay, replay
 from aiopurgatory.replay.settings import Setting
 from aiopurgatory.replay.target import VirtualClock
@@ -130,7 +129,7 @@ def test_replay_equals_the_live_run(trace: pa.Table, setting: Setting) -> None:
 @pytest.mark.parametrize("workload", [FEW, MANY], ids=["few", "many"])
 @pytest.mark.parametrize("purge_interval", [0, 50])
 def test_replay_of_the_seeds_equals_the_live_run(workload: Workload, purge_interval: int) -> None:
-    table = generate_table([workload], 600, rate=2_000)
+    table = trace_of(workload, 600, rate=2_000)
     table = table.set_column(0, SCHEMA.field(0), pa.array(table["arrival_us"].to_numpy() + BEGIN_US))
     setting = Setting(purge_interval=purge_interval)
     found = replay(table, setting)
@@ -148,14 +147,14 @@ def test_replay_of_nothing_is_nothing() -> None:
 
 
 def test_replay_twice_is_the_same() -> None:
-    table = generate_table([MANY], 3_000, rate=20_000)
+    table = trace_of(MANY, 3_000, rate=20_000)
     first, second = (replay(table, Setting(purge_interval=100)) for _ in range(2))
     assert (first.ended_us == second.ended_us).all()
     assert (first.counts, first.peak_bytes) == (second.counts, second.peak_bytes)
 
 
 def test_replay_of_a_chunked_and_sliced_table() -> None:
-    table = generate_table([MANY], 2_000, rate=20_000)
+    table = trace_of(MANY, 2_000, rate=20_000)
     chunked = pa.concat_tables([table.slice(0, 700), table.slice(700)])
     assert (replay(chunked, Setting()).ended_us == replay(table, Setting()).ended_us).all()
     tail = table.slice(1_000)
@@ -163,7 +162,7 @@ def test_replay_of_a_chunked_and_sliced_table() -> None:
 
 
 def test_replay_coarser_tick_wakes_less_and_is_later() -> None:
-    table = generate_table([MANY], 5_000, rate=10_000)
+    table = trace_of(MANY, 5_000, rate=10_000)
     fine, coarse = (replay(table, Setting(tick_ms=tick_ms)) for tick_ms in (1.0, 20.0))
     assert coarse.counts["wakeups"] < fine.counts["wakeups"] / 5
     assert fine.lateness_us.min() >= 0  # never early
@@ -171,14 +170,14 @@ def test_replay_coarser_tick_wakes_less_and_is_later() -> None:
 
 
 def test_replay_timeout_for_all_replaces_their_own() -> None:
-    table = generate_table([MANY], 5_000, rate=10_000)
+    table = trace_of(MANY, 5_000, rate=10_000)
     shares = [replay(table, Setting(timeout_ms=ms)).expired.mean() for ms in (None, 200.0, 50.0)]
     assert shares[0] == shares[1]
     assert shares[2] > shares[0] + 0.2
 
 
 def test_replay_purges_visit_what_is_listed() -> None:
-    table = generate_table([MANY], 5_000, rate=10_000)
+    table = trace_of(MANY, 5_000, rate=10_000)
     at_once, deferred = (replay(table, Setting(purge_interval=n)) for n in (0, 100))
     assert (at_once.counts["purges"], at_once.counts["purge_visits"]) == (0, 0)
     mean = deferred.counts["purge_visits"] / deferred.counts["purges"]

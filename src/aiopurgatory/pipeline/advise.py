@@ -1,4 +1,4 @@
-"""Simulations -> the settings to use, and the cost of each alternative, in OUT/advice.md.
+"""Simulations -> the settings to use, and the cost of each alternative, in advice.md.
 
 The advice is the setting with the least CPU time of those that expire operations on time, or the defaults, if nobody
 would notice the gain: less than 1 % of a core at the load of the trace, and less than 10 MB. A setting that changes the
@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
-
-import pyarrow as pa
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
-from .page.wording import Markup, duration, share, text
-from .page.wording import table as table_of
-from .spark.folders import write_bytes
-from .workload import simulations
-from .workload.model import Workload, read_model
+from .attempts import ADVICE, documents, write
+from .model import Workload
+from .page.markup import count, duration, share
+from .session import session_of
+from .simulate import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: ns of CPU time per step, compiled. For Kafka's two workloads at 100,000 requests per second they agree with
 #: benchmarks/RESULTS.md, less the share of the driver, to about a fifth.
@@ -45,6 +45,8 @@ NEAR: Final = 1.03
 #: Fewer expirations say nothing about the 99th percentile of lateness: with 300, the latest of them is above it with a
 #: probability of 95 %, as 0.99 ** 300 = 0.05.
 ENOUGH_EXPIRED: Final = 300
+#: A trace of fewer operations allows no advice.
+FEWEST: Final = 1_000
 
 
 class AdviceError(PurgatoryError):
@@ -53,82 +55,61 @@ class AdviceError(PurgatoryError):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("simulations", help="folder written by simulate")
-    parser.add_argument("out", help="folder for the advice")
+    parser.add_argument("out", help="folder in which simulate has written")
+    limit(parser)
+
+
+def limit(parser: argparse.ArgumentParser) -> None:
     about = "99 %% of expirations must be at most this late (default: 20)"
-    parser.add_argument("--max-lateness-ms", type=float, default=20.0, metavar="MS", help=about)
-    about = "model.json, written by fit: the advice then says what was recorded"
-    parser.add_argument("--model", type=Path, metavar="FILE", help=about)
+    parser.add_argument("--max-lateness-ms", type=float, default=None, metavar="MS", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the advice, and print it. Raises: AdviceError, SimulationsError: no advice can be given."""
-    workloads = read_model(args.model) if args.model else []
-    found = simulations.read(args.simulations)
-    advice = advise(found, args.max_lateness_ms, workloads=workloads).markdown()
-    write_bytes(f"{args.out}/advice.md", advice.encode())
+    """Write the advice, and print it. Raises: AdviceError: no advice can be given."""
+    with session_of(args) as spark:
+        advice = advise(simulated(spark, args.out), args.max_lateness_ms or 20.0).markdown()
+    write(documents(args.out) / ADVICE, advice)
     print(advice)
 
 
+def simulated(spark: SparkSession, out: str) -> list[dict[str, Any]]:
+    """Return the rows of the simulations in *out*, one per setting."""
+    return list(spark.read.schema(SCHEMA).parquet(f"{out}/simulations").toArrow().to_pylist())
+
+
 def advise(
-    table: pa.Table, max_lateness_ms: float = 20.0, fewest: int = 1_000, *, workloads: Sequence[Workload] = ()
+    simulations: Sequence[Mapping[str, Any]], max_lateness_ms: float = 20.0, *, workloads: Sequence[Workload] = ()
 ) -> Advice:
     """Choose the settings to use.
 
     Args:
-        table: as simulations.read() returns it.
+        simulations: rows of simulate.SCHEMA.
         max_lateness_ms: 99 % of expirations must be at most this late, in ms (default: 20).
-        fewest: give no advice from a trace of fewer operations (default: 1,000).
         workloads: the model that the trace was made from, which knows what was recorded (default: unknown).
 
     Raises: AdviceError: no setting can be chosen; the message has the remedy.
     """
-    options = options_of(table)
-    best = choose(options, max_lateness_ms, fewest)
-    ordered = sorted(options, key=lambda each: (each.cpu_seconds, each.name))
-    sentences = (*_recorded(workloads), *_sentences(best, options, max_lateness_ms))
-    return Advice(best, sentences, tuple(_cells(best, each) for each in ordered))
+    options = [Option(Setting(*(row[name] for name in Setting.__dataclass_fields__)), row) for row in simulations]
+    best, reason = choose(options, max_lateness_ms)
+    use = f"Use `Purgatory({best.name})`" if best.changes else "Keep the defaults"
+    rows = [each.cells(best) for each in sorted(options, key=lambda each: (each.cpu_seconds, each.name))]
+    return Advice(best, f"{use}: {reason}.", [*_about(best, workloads)], rows)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The setting to use, the reasons, and a table with a row per setting: its cells by column, the name first."""
+    """The setting to use, with the reason in one line, more about it, and a row per setting: its cells by column."""
 
     best: Option
-    sentences: tuple[str, ...]
-    rows: tuple[dict[str, str], ...]
-
-    @property
-    def call(self) -> str:
-        """The setting to use, as code."""
-        setting = self.best.setting
-        if self.best.is_default:
-            return "Purgatory()"
-        given = f"tick={setting.tick:g}, wheel_size={setting.wheel_size}, purge_interval={setting.purge_interval}"
-        return f"Purgatory({given})"
-
-    @property
-    def _use(self) -> str:
-        return "Keep the defaults:" if self.best.is_default else "Use"
-
-    def html(self) -> tuple[Markup, Markup]:
-        """The text, and the table."""
-        items = "".join(f"<li>{text(sentence)}</li>" for sentence in self.sentences)
-        rows = [
-            (Markup(f"<b>{name}</b>") if name == self.best.name else name, *cells)
-            for name, *cells in map(dict.values, self.rows)
-        ]
-        words = Markup(f"<p>{self._use} <code>{text(self.call)}</code>.</p><ul>{items}</ul>")
-        return words, table_of([*self.rows[0]], rows)
+    headline: str
+    sentences: Sequence[str]
+    rows: Sequence[Mapping[str, str]]
 
     def markdown(self) -> str:
         items = "\n".join(f"- {sentence}" for sentence in self.sentences)
-        rows = [
-            (f"**{name}**" if name == self.best.name else name, *cells) for name, *cells in map(dict.values, self.rows)
-        ]
-        lines = [self.rows[0], ["---"] * len(self.rows[0]), *rows]
+        lines = [self.rows[0], ["---"] * len(self.rows[0]), *(row.values() for row in self.rows)]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        return f"# Advice\n\n{self._use} `{self.call}`.\n\n{items}\n\n{table}\n"
+        return f"# Advice\n\n{self.headline}\n\n{items}\n\n{table}\n"
 
 
 @dataclass(frozen=True)
@@ -140,12 +121,9 @@ class Option:
 
     @property
     def name(self) -> str:
-        setting = self.setting
-        words = [f"tick={setting.tick:g}", f"wheel_size={setting.wheel_size}"]
-        words.append(f"purge_interval={setting.purge_interval}")
-        if setting.timeout_ms is not None:
-            words.append(f"timeout {setting.timeout_ms:g} ms")
-        return ", ".join(words)
+        own = self.setting
+        name = f"tick={own.tick:g}, wheel_size={own.wheel_size}, purge_interval={own.purge_interval}"
+        return name if own.timeout_ms is None else f"{name}, timeout {own.timeout_ms:g} ms"
 
     @property
     def cpu_seconds(self) -> float:
@@ -153,23 +131,18 @@ class Option:
         return sum(self.each(step) * ns for step, ns in COSTS_NS.items()) / 1e3
 
     @property
-    def wakeups_per_second(self) -> float:
-        return self.totals["wakeups_in_trace"] / max(self.totals["span_us"] / 1e6, 1e-6)
+    def cores(self) -> float:
+        """The share of a core that it takes at the load of the trace."""
+        return self.cpu_seconds * self.totals["operations"] / max(self.totals["span_us"], 1)
 
     @property
-    def lateness_is_measured(self) -> bool:
-        """Did enough operations expire to measure their lateness?"""
+    def is_measured(self) -> bool:
         return self.totals["expired"] >= ENOUGH_EXPIRED
 
     @property
     def late_ms(self) -> float:
         """The 99th percentile of lateness; one tick, the worst case, if too few expired to measure it."""
-        return self.totals["late_p99_us"] / 1000 if self.lateness_is_measured else self.setting.tick_ms
-
-    @property
-    def expired(self) -> float:
-        """The share of operations that expired."""
-        return self.each("expired")
+        return self.totals["late_p99_us"] / 1000 if self.is_measured else self.setting.tick_ms
 
     @property
     def peak_mb(self) -> float:
@@ -180,170 +153,68 @@ class Option:
         return self.totals[step] / self.totals["operations"]
 
     @property
-    def is_default(self) -> bool:
-        return self.from_defaults() == 0
+    def changes(self) -> list[str]:
+        """What differs from the defaults, in words."""
+        own, default = asdict(self.setting), asdict(Setting())
+        return [name.removesuffix("_ms").replace("_", " ") for name in own if own[name] != default[name]]
 
-    def saves(self, other: Option) -> bool:
-        """Whether anybody would notice that *other* costs more."""
-        per_second = other.totals["operations"] / max(other.totals["span_us"] / 1e6, 1e-6)
-        cores = (other.cpu_seconds - self.cpu_seconds) * per_second / 1e6
-        return cores >= NOTICED_CORES or other.peak_mb - self.peak_mb >= NOTICED_MB
-
-    def from_defaults(self) -> int:
-        """How many settings are not the default."""
-        default, own = Setting(), self.setting
-        return sum(getattr(default, name) != getattr(own, name) for name in Setting.__dataclass_fields__)
-
-
-def options_of(table: pa.Table) -> list[Option]:
-    """Return the settings. Raises: AdviceError: *table* has a setting that the library refuses."""
-    names = Setting.__dataclass_fields__
-    try:
-        return [Option(Setting(**{name: row.pop(name) for name in names}), row) for row in table.to_pylist()]
-    except (TypeError, ValueError) as error:
-        raise AdviceError(f"{error}: simulate again") from None
+    def cells(self, best: Option) -> dict[str, str]:
+        """The row of the table, by column."""
+        return {
+            "setting": f"{self.name} (advised)" if self is best else self.name,
+            "CPU s per 1M": f"{self.cpu_seconds:.2f}",
+            "share of a core": share(self.cores),
+            "wake-ups/s": count(self.totals["wakeups_in_trace"] / max(self.totals["span_us"] / 1e6, 1e-6)),
+            "late p99 ms": f"{'' if self.is_measured else 'up to '}{self.late_ms:.3g}",
+            "expired": share(self.each("expired")),
+            "peak pending": count(self.totals["peak_pending"]),
+            "peak MB": count(self.peak_mb),
+        }
 
 
-def choose(options: Sequence[Option], max_lateness_ms: float, fewest: int) -> Option:
-    """The best of *options*. Raises: AdviceError: too few operations, or no setting is on time."""
+def choose(options: Sequence[Option], max_lateness_ms: float) -> tuple[Option, str]:
+    """Return the best of *options*, and why. Raises: AdviceError: too few operations, or no setting is on time."""
     candidates = [each for each in options if each.setting.timeout_ms is None]
-    if not candidates:
-        raise AdviceError("simulations must have a setting with each operation's own timeout, got none")
-    seen = min(each.totals["operations"] for each in candidates)
-    if seen < fewest:
+    seen = min((each.totals["operations"] for each in candidates), default=0)
+    if seen < FEWEST:
         raise AdviceError(
-            f"no advice from {seen:,} operations, at least {fewest:,} are needed: simulate a trace with more rows"
+            f"no advice from {seen:,} operations, at least {FEWEST:,} are needed: simulate a longer trace"
         )
     on_time = [each for each in candidates if each.late_ms <= max_lateness_ms]
     if not on_time:
         best = min(each.late_ms for each in candidates)
-        raise AdviceError(
-            f"no advice: 99 % of expirations must be at most {max_lateness_ms:g} ms late, but the best setting reaches "
-            f"{_ms(best)} ms: simulate finer ticks, or allow more lateness"
-        )
+        rule = f"99 % of expirations must be at most {max_lateness_ms:g} ms late, but the best setting reaches"
+        raise AdviceError(f"no advice: {rule} {best:.3g} ms: simulate finer ticks, or allow more lateness")
     least = min(each.cpu_seconds for each in on_time)
     near = [each for each in on_time if each.cpu_seconds <= least * NEAR]
-    chosen = min(near, key=lambda each: (each.from_defaults(), each.peak_mb, each.cpu_seconds))
-    default = next((each for each in on_time if each.is_default), chosen)
-    return chosen if chosen.saves(default) else default
+    chosen = min(near, key=lambda each: (len(each.changes), each.peak_mb, each.cpu_seconds))
+    default = next((each for each in on_time if not each.changes), None)
+    if default is None:
+        return chosen, "the defaults are too late, or were not simulated"
+    if chosen is default:
+        return default, "no other setting takes less CPU time"
+    return _worthwhile(default, chosen)
 
 
-# In words
+def _worthwhile(default: Option, cheap: Option) -> tuple[Option, str]:
+    """Return *cheap* if anybody would notice that it costs less, else *default*, and why."""
+    cores, megabytes = default.cores - cheap.cores, default.peak_mb - cheap.peak_mb
+    saving = f"{1 - cheap.cpu_seconds / default.cpu_seconds:.0%} of {share(default.cores)} of a core"
+    if megabytes >= NOTICED_MB:
+        saving += f", and {megabytes:,.0f} MB"
+    if cores >= NOTICED_CORES or megabytes >= NOTICED_MB:
+        return cheap, f"it saves {saving}"
+    return default, f"another {' and '.join(cheap.changes)} would save {saving}, too little to notice"
 
 
-def _sentences(best: Option, options: Sequence[Option], max_lateness_ms: float) -> Iterator[str]:
-    yield from _about(best)
-    for name, what in (("tick_ms", "tick"), ("wheel_size", "wheel size"), ("purge_interval", "purge interval")):
-        for other in _differing(best, options, name):
-            yield f"Another {what}, {other.name}: {_compared(best, other, max_lateness_ms)}."
-    for other in _differing(best, options, "timeout_ms"):
-        yield (
-            f"With a timeout of {other.setting.timeout_ms:g} ms for all operations, {other.expired:.1%} would expire "
-            f"instead of {best.expired:.1%}, and at most {other.totals['peak_pending']:,} would be pending instead of "
-            f"{best.totals['peak_pending']:,}."
-        )
-
-
-def _recorded(workloads: Sequence[Workload]) -> Iterator[str]:
-    known = [each.evidence for each in workloads if "operations" in each.evidence]
-    if known:
-        operations = sum(each["operations"] for each in known)
-        expired = sum(each["operations"] * each["shares"]["expired"] for each in known) / operations
-        seconds = max(each["seconds_covered"] for each in known)
+def _about(best: Option, workloads: Sequence[Workload]) -> Iterator[str]:
+    operations = sum(each.operations for each in workloads)
+    if operations:
+        expired = sum(each.operations * (each.expired or 0) for each in workloads) / operations
+        seconds = max(each.seconds_covered for each in workloads)
         yield f"Recorded: {operations:,.0f} operations in {duration(seconds * 1e6)}; {share(expired)} of them expired."
-
-
-def _about(best: Option) -> Iterator[str]:
     totals = best.totals
-    yield (
-        f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}; "
-        f"{share(best.expired)} of them expire."
-    )
-    yield (
-        f"It takes about {best.cpu_seconds:.1f} s of CPU time per million operations and "
-        f"{_number(best.wakeups_per_second)} wake-ups a second. At most {totals['peak_pending']:,} operations are "
-        f"pending, in {_bytes(best.totals['peak_bytes'])}."
-    )
-    if best.lateness_is_measured:
-        yield f"99 % of expirations are at most {_ms(best.late_ms)} ms late."
-    else:
-        yield (
-            f"Only {totals['expired']:,} operations expired. Measuring lateness takes {ENOUGH_EXPIRED}, so the worst "
-            f"case is assumed: one tick, {_ms(best.late_ms)} ms."
-        )
-    yield (
-        "This lateness is the rounding of timeouts up to the tick, on an idle machine. A busy event loop adds its own "
-        "delays; the report shows both together."
-    )
-    if totals["left"]:
-        yield f"{totals['left']:,} operations never end: they have no deadline, and the trace does not complete them."
-
-
-def _ms(lateness: float) -> str:
-    return f"{lateness:,.0f}" if lateness >= 100 else f"{lateness:.3g}"
-
-
-def _number(value: float) -> str:
-    """1,234, 12, 1.2 or 0.0012: as many digits as anybody reads."""
-    return f"{value:,.0f}" if value >= 10 or not value else f"{value:.2g}" if value >= 1e-4 else "less than 0.0001"
-
-
-def _bytes(value: float) -> str:
-    return f"{_number(value / 1e6)} MB" if value >= 1e6 else f"{_number(value / 1e3)} kB"
-
-
-def _differing(best: Option, options: Sequence[Option], name: str) -> list[Option]:
-    """The options that differ from *best* in *name* alone."""
-    names = Setting.__dataclass_fields__
-    return [
-        each
-        for each in options
-        if [other for other in names if getattr(each.setting, other) != getattr(best.setting, other)] == [name]
-    ]
-
-
-def _compared(best: Option, other: Option, max_lateness_ms: float) -> str:
-    differences = [_factor(other.cpu_seconds / best.cpu_seconds, "CPU time")]
-    pairs = [
-        ("wake-ups", best.wakeups_per_second, other.wakeups_per_second),
-        ("memory", best.peak_mb, other.peak_mb),
-    ]
-    differences += [
-        _factor(theirs / ours, what) for what, ours, theirs in pairs if ours and abs(theirs / ours - 1) > 0.05
-    ]
-    if other.totals["purge_visits"]:
-        visits = f"{other.each('purge_visits'):,.1f} entries per operation"
-        differences.append(f"its {other.totals['purges']:,} purges visit {visits}")
-    if abs(other.late_ms - best.late_ms) > 0.1:
-        most = "" if other.lateness_is_measured else "up to "
-        verdict = ", which is too late" if other.late_ms > max_lateness_ms else ""
-        differences.append(f"expirations {most}{_ms(other.late_ms)} ms late{verdict}")
-    return ", ".join(differences)
-
-
-def _factor(factor: float, what: str) -> str:
-    if abs(factor - 1) < 0.01:
-        return f"the same {what}"
-    return (
-        f"{_number(factor)} times the {what}"
-        if factor >= 2
-        else f"{abs(factor - 1):.0%} {'more' if factor > 1 else 'less'} {what}"
-    )
-
-
-def _cells(best: Option, option: Option) -> dict[str, str]:
-    """The row of *option* in the table, by column."""
-    late = _ms(option.late_ms)
-    return {
-        "setting": option.name,
-        "CPU s per 1M": f"{option.cpu_seconds:.2f}",
-        "relative to the advice": f"{option.cpu_seconds / best.cpu_seconds:.2f}",
-        "wake-ups/s": format(option.wakeups_per_second, ",.0f" if option.wakeups_per_second >= 10 else ".2g"),
-        "cascades/op": f"{option.each('cascades'):.3f}",
-        "heap steps/op": f"{option.each('heap_operations'):.3f}",
-        "purge visits/op": f"{option.each('purge_visits'):.2f}",
-        "late p99 ms": late if option.lateness_is_measured else f"up to {late}",
-        "expired": f"{option.expired:.2%}",
-        "peak pending": f"{option.totals['peak_pending']:,d}",
-        "peak MB": format(option.peak_mb, ",.0f" if option.peak_mb >= 10 else ".2g"),
-    }
+    yield f"Simulated: a trace of {totals['operations']:,} operations in {duration(totals['span_us'])}."
+    if not best.is_measured:
+        yield f"Only {totals['expired']:,} operations expired, so the worst lateness is assumed: {best.late_ms:g} ms."
+    yield "Lateness is the rounding of timeouts up to the tick. A busy event loop adds its own; the report shows both."

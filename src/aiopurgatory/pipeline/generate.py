@@ -1,35 +1,47 @@
 """Make a trace from a model, or from one of the two workloads of Kafka's TestPurgatoryPerformance.
 
-The same seed gives the same trace on any machine. Memory: about 150 bytes per request, and 8 for each key that
-one may have. Above 4 GB in all, it is refused.
+The same seed gives the same trace, on any machine and with any number of partitions.
 
     aiopurgatory pipeline generate --workload few --rows 1000000 OUT
-    aiopurgatory pipeline generate --model OUT/model.json --purgatory fetch --rows 1000000 OUT
+    aiopurgatory pipeline generate --model OUT/model.json --rows 1000000 OUT
 
-The trace is in OUT/trace.
+The trace is in OUT/trace, a row per request in order of arrival: arrival_us since the trace began; the ids of its watch
+keys; completion_us from arrival to completion, null if nothing completes it; timeout_us.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from math import ceil, log
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from math import inf, log, pi
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pyarrow as pa
+from pyspark.sql import functions as F
 
-from .spark.folders import write_table
-from .workload.model import HOURS, WORKLOADS, ModelError, Workload, read_model
-from .workload.trace import NAME, NO_TIMEOUT_US, SCHEMA, TraceError
+from aiopurgatory.errors import PurgatoryError
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .model import HOURS, WORKLOADS, Workload, read_model
+from .session import session_of
 
-HOUR_US: Final = 3_600_000_000
-#: Each part has its own random generator, so that it does not depend on how many numbers another part draws.
-ARRIVALS, KINDS, TIMES, AT_ONCE, TIMEOUTS, KEY_COUNTS, KEYS = range(7)
-_MEMORY: Final = 4_000_000_000
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SCHEMA: Final = "arrival_us BIGINT, keys ARRAY<BIGINT>, completion_us BIGINT, timeout_us BIGINT"
+#: Longer than any deadline that a purgatory keeps: such an operation waits until it is completed.
+NO_TIMEOUT_US: Final = 1 << 53
+#: Each number of a request is drawn by itself, so that it does not depend on how many another part draws.
+ARRIVAL, KIND, TIME, ANGLE, AT_ONCE, TIMEOUT, KEY_COUNT, KEY, STEP = range(9)
+#: The popularity of so many ranks is exact. For the others it is an area, which differs by less than .1 %.
+_EXACT: Final = 16
+_HOUR_US: Final = 3_600_000_000
+_DRAWN: Final = "ARRAY<STRUCT<upto: DOUBLE, value: BIGINT>>"
+_KINDS: Final = (
+    "hour INT, low DOUBLE, high DOUBLE, number INT, mu DOUBLE, sigma DOUBLE, at_once DOUBLE, "
+    f"timeouts {_DRAWN}, key_counts {_DRAWN}, key_space BIGINT, widest BIGINT, zipf DOUBLE, "
+    "ranks ARRAY<DOUBLE>, all_ranks DOUBLE"
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,124 +49,138 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", help="folder for the trace")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", type=Path, help="model.json, written by fit")
-    source.add_argument(
-        "--workload", choices=WORKLOADS, help="a workload of Kafka's benchmark: few or many requests expire"
-    )
-    parser.add_argument("--purgatory", help="only this purgatory of the model (default: all)")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="requests in the trace (default: %(default)s)")
-    parser.add_argument("--rate", type=float, help="requests per second on average (default: the model's)")
-    parser.add_argument("--seed", type=int, default=1, help="another seed gives another trace (default: 1)")
+    about = "a workload of Kafka's benchmark: few or many requests expire"
+    source.add_argument("--workload", choices=WORKLOADS, help=about)
+    parser.add_argument("--rows", type=rows, default=1_000_000, help="requests in the trace (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
+    about = "requests per second, on average over the day (default: the model's)"
+    parser.add_argument("--rate", type=float, help=about)
+
+
+def rows(text: str) -> int:
+    """Return the number of rows in an option. Raises: PurgatoryError: it is not positive."""
+    if (number := int(text)) < 1:
+        raise PurgatoryError(f"rows must be >= 1, got {number}")
+    return number
 
 
 def run(args: argparse.Namespace) -> None:
     """Generate, and print the path of the trace."""
-    workloads = chosen(read_model(args.model) if args.model else [WORKLOADS[args.workload]], args.purgatory)
-    trace = generate_table(workloads, args.rows, seed=args.seed, rate=args.rate)
-    write_table(f"{args.out}/trace/{NAME}", trace)
+    workloads = read_model(args.model) if args.model else [WORKLOADS[args.workload]]
+    with session_of(args) as spark:
+        requests = trace(spark.range(args.rows), workloads, seed=args.seed, rate=args.rate)
+        requests.write.mode("overwrite").parquet(f"{args.out}/trace")
     print(f"{args.rows:,} requests are in {args.out}/trace")
 
 
-def chosen(workloads: Sequence[Workload], purgatory: str | None) -> list[Workload]:
-    """Return the workloads of *purgatory* (None: all). Raises: ModelError: there are none."""
-    found = [workload for workload in workloads if purgatory in (None, workload.purgatory)]
-    if not found:
-        known = ", ".join(sorted({workload.purgatory for workload in workloads})) or "nothing"
-        raise ModelError(f"purgatory must be one that the model knows ({known}), got {purgatory!r}")
-    return found
-
-
-def generate_table(workloads: Sequence[Workload], count: int, *, seed: int = 1, rate: float | None = None) -> pa.Table:
-    """Make a trace of *count* requests, in order of arrival.
+def trace(numbers: DataFrame, workloads: Sequence[Workload], *, seed: int = 1, rate: float | None = None) -> DataFrame:
+    """Numbers of requests -> requests, in order of arrival.
 
     Args:
-        workloads: mixed in proportion to their rates.
-        count: requests in the trace.
+        numbers: as of ``spark.range(count)``.
+        workloads: mixed in proportion to their rates; at least one.
         seed: of the random numbers (default: 1).
         rate: requests per second, on average over the hours of the day (default: the workloads' own).
 
-    Raises: TraceError: an argument is out of its range.
+    Raises: PurgatoryError: the rate is out of its range.
     """
-    if not workloads:
-        raise TraceError("workloads must be at least one, got none")
-    widest = max(number for workload in workloads for number, _ in workload.key_counts)
-    most = _MEMORY // (150 + 8 * widest)
-    if not 1 <= count <= most:
-        raise TraceError(f"count must be from 1 to {most:,}, as requests have up to {widest:,} keys, got {count:,}")
-    if seed < 0:
-        raise TraceError(f"seed must be >= 0, got {seed}")
-    if rate is not None and not 0 < rate < np.inf:
-        raise TraceError(f"rate must be > 0 per second, got {rate}")
-    # By workload and hour, beginning with the first hour of the trace.
-    rates = np.roll([workload.arrivals_per_second for workload in workloads], -workloads[0].first_hour, axis=1)
-    arrivals = _arrivals(rates.sum(axis=0), rate, _random(seed, ARRIVALS).standard_exponential(count).cumsum())
-    upto = rates.cumsum(axis=0)[:, arrivals // HOUR_US % HOURS]
-    picks = (_random(seed, KINDS).random(count) * upto[-1] >= upto[:-1]).sum(axis=0)
-    completion, timeouts, key_counts = (np.zeros(count, np.int64) for _ in range(3))
-    keys = np.empty((count, widest), np.int64)
-    for index, workload in enumerate(workloads):
-        rows = np.flatnonzero(picks == index)
-        completion[rows] = _completion(workload, len(rows), seed, index)
-        known = [(NO_TIMEOUT_US if ms is None else ms * 1000, share) for ms, share in workload.timeouts_ms]
-        timeouts[rows] = _pick(known, _random(seed, TIMEOUTS, index), len(rows))
-        key_counts[rows] = _pick(workload.key_counts, _random(seed, KEY_COUNTS, index), len(rows))
-        own = _keys(workload, len(rows), _random(seed, KEYS, index))
-        keys[rows, : own.shape[1]] = own
-    offsets = np.concatenate([[0], key_counts.cumsum()]).astype(np.int32)
-    flat = keys.ravel() if (key_counts == widest).all() else keys[np.arange(widest) < key_counts[:, None]]
-    columns = [
-        pa.array(arrivals),
-        pa.ListArray.from_arrays(offsets, flat),
-        pa.array(completion, mask=completion < 0),
-        pa.array(timeouts),
+    if rate is not None and not 0 < rate < inf:
+        raise PurgatoryError(f"rate must be > 0 per second, got {rate}")
+    first_hour = workloads[0].first_hour
+    hours = [[each.arrivals_per_second[(first_hour + n) % HOURS] for each in workloads] for n in range(HOURS)]
+    drawn = _arrived(numbers, [sum(each) for each in hours], seed, rate)
+    kinds = numbers.sparkSession.createDataFrame(list(_kinds(workloads, hours)), _KINDS)
+    share = _uniform(seed, KIND)
+    matches = (F.col("at_hour") == F.col("hour")) & (share >= F.col("low")) & (share < F.col("high"))
+    requests = drawn.join(F.broadcast(kinds), matches, "inner")
+    made = requests.select(
+        "id",
+        "arrival_us",
+        _keys(seed).alias("keys"),
+        _completion(seed).cast("bigint").alias("completion_us"),
+        _picked("timeouts", _uniform(seed, TIMEOUT)).cast("bigint").alias("timeout_us"),
+    )
+    return made.orderBy("arrival_us", "id").drop("id")
+
+
+def _uniform(seed: int, part: int, *more: Column) -> Column:
+    """From 0 to 1, by the number of the request: Spark's rand() would depend on the partitions."""
+    return F.shiftrightunsigned(F.xxhash64(F.col("id"), F.lit(seed), F.lit(part), *more), 11) / F.lit(float(1 << 53))
+
+
+def _arrived(numbers: DataFrame, rates: Sequence[float], seed: int, rate: float | None) -> DataFrame:
+    """Numbers -> the same + arrival_us, at_hour: given their number, the times of a Poisson process are uniform."""
+    factor = 3600 * (rate * HOURS / sum(rates) if rate else 1)
+    upto = [0.0, *accumulate(each * factor for each in rates)]
+    # The share of the day's requests, and the day.
+    place = _uniform(seed, ARRIVAL) * F.col("count") / F.lit(upto[-1])
+    counted = numbers.crossJoin(F.broadcast(numbers.agg(F.count("*").alias("count"))))
+    placed = counted.withColumn("place", place).withColumn("rest", (F.col("place") % 1) * F.lit(upto[-1]))
+    hour = sum(((F.col("rest") >= F.lit(each)).cast("int") for each in upto[1:-1]), F.lit(0))
+    hours = [F.when((F.col("rest") < b) & F.lit(b > a), (F.col("rest") - a) / (b - a or 1)) for a, b in pairwise(upto)]
+    arrival = (F.floor("place") * HOURS + F.col("at_hour") + F.least(F.coalesce(*hours), F.lit(1.0))) * F.lit(_HOUR_US)
+    return placed.withColumn("at_hour", hour).select("id", "at_hour", arrival.cast("bigint").alias("arrival_us"))
+
+
+def _kinds(workloads: Sequence[Workload], hours: Sequence[Sequence[float]]) -> Iterator[tuple[Any, ...]]:
+    """Yield _KINDS: for each hour and workload its part of the numbers from 0 to 1, and its parameters."""
+    parameters = [_parameters(number, each) for number, each in enumerate(workloads)]
+    for hour, rates in enumerate(hours):
+        upto = [0.0, *accumulate(each / (sum(rates) or 1) for each in rates)]
+        upto[-1] = 2.0  # beyond rounding
+        yield from ((hour, low, high, *own) for (low, high), own in zip(pairwise(upto), parameters, strict=True))
+
+
+def _parameters(number: int, of: Workload) -> tuple[Any, ...]:
+    timeouts = [
+        (NO_TIMEOUT_US if ms is None else min(round(ms * 1000), NO_TIMEOUT_US), share) for ms, share in of.timeouts_ms
     ]
-    return pa.table(columns, schema=SCHEMA)
+    ranks = list(accumulate(rank**-of.zipf for rank in range(1, min(of.key_space, _EXACT) + 1)))
+    a, b, power = _EXACT + 0.5, of.key_space + 0.5, 1 - of.zipf
+    area = 0.0 if b <= a else log(b / a) if abs(power) < 1e-9 else (b**power - a**power) / power
+    mu = None if of.p50_ms is None else log(of.p50_ms * 1000)
+    drawn = (_cumulated(timeouts), _cumulated(of.key_counts))
+    widest = max(count for count, _ in of.key_counts)
+    return number, mu, of.sigma, of.at_once, *drawn, of.key_space, widest, of.zipf, ranks, ranks[-1] + area
 
 
-def _random(seed: int, part: int, workload: int = 0) -> np.random.Generator:
-    return np.random.default_rng([seed, part, workload])
+def _cumulated(pairs: Sequence[tuple[int, float]]) -> list[tuple[float, int]]:
+    upto = [*accumulate(share for _, share in pairs)]
+    return [*zip([*upto[:-1], 2.0], (value for value, _ in pairs), strict=True)]
 
 
-def _arrivals(per_second: Array, rate: float | None, units: Array) -> Array:
-    """Stretch arrivals at one request per unit of time by the rates of the hours."""
-    per_hour = per_second * 3600
-    if rate is not None:
-        per_hour *= rate * 3600 / per_hour.mean()
-    days = ceil(units[-1] / per_hour.sum()) + 1
-    arrived = np.concatenate([[0.0], np.tile(per_hour, days).cumsum()])
-    arrivals: Array = np.interp(units, arrived, np.arange(len(arrived)) * float(HOUR_US)).astype(np.int64)
-    return arrivals
+def _picked(pairs: str, uniform: Column) -> Column:
+    return F.filter(pairs, lambda pair: pair["upto"] > uniform)[0]["value"]
 
 
-def _completion(workload: Workload, count: int, seed: int, index: int) -> Array:
-    """Return times to completion in us; -1: never."""
-    if workload.p50_ms is None:
-        found = np.full(count, -1)
-    else:
-        logs = _random(seed, TIMES, index).standard_normal(count) * workload.sigma + log(workload.p50_ms * 1000)
-        found = np.exp(np.minimum(logs, log(NO_TIMEOUT_US))).astype(np.int64)
-    found[_random(seed, AT_ONCE, index).random(count) < workload.at_once] = 0
-    return found
+def _completion(seed: int) -> Column:
+    """Time to completion in us: log-normal (Box and Muller), 0, or null for never."""
+    normal = F.sqrt(-2 * F.ln(1 - _uniform(seed, TIME))) * F.cos(F.lit(2 * pi) * _uniform(seed, ANGLE))
+    logs = F.least(F.col("mu") + F.col("sigma") * normal, F.lit(log(NO_TIMEOUT_US)))
+    found = F.when(_uniform(seed, AT_ONCE) < F.col("at_once"), F.lit(0.0))
+    return found.when(F.col("mu").isNotNull(), F.exp(logs))  # least() leaves nulls out
 
 
-def _keys(workload: Workload, count: int, random: np.random.Generator) -> Array:
-    """Distinct keys: the first by its popularity, the others its neighbours on a circle, each a random step further."""
-    widest = max(number for number, _ in workload.key_counts)
-    circle = max(workload.key_space, 2 * widest)
-    if workload.zipf == 0:
-        first = random.integers(0, workload.key_space, count)
-    else:
-        upto = (np.arange(1, workload.key_space + 1, dtype=np.float64) ** -workload.zipf).cumsum()
-        first = upto.searchsorted(random.random(count) * upto[-1], side="right")
-    steps = random.integers(1, circle // widest, (count, widest - 1))
-    keys: Array = (
-        first[:, None] + np.concatenate([np.zeros((count, 1), np.int64), steps.cumsum(axis=1)], axis=1)
-    ) % circle
-    return keys
+def _keys(seed: int) -> Column:
+    """Distinct keys: the first by its popularity, the others on a circle, each a random step further."""
+    circle = F.greatest(F.col("key_space"), 2 * F.col("widest"))
+    width = F.floor(circle / F.col("widest"))
+    first = _rank(_uniform(seed, KEY))
+
+    def key(number: Column) -> Column:
+        step = F.when(number == 0, F.lit(0)).otherwise(F.floor(_uniform(seed, STEP, number) * width))
+        return ((first + number * width + step) % circle).cast("bigint")
+
+    last = _picked("key_counts", _uniform(seed, KEY_COUNT)) - 1
+    return F.transform(F.sequence(F.lit(0).cast("bigint"), last), key)
 
 
-def _pick(pairs: Sequence[tuple[Any, float]], random: np.random.Generator, count: int) -> Array:
-    """Draw the first of *pairs* by the second, its share."""
-    values = np.array([round(min(value, NO_TIMEOUT_US)) for value, _ in pairs], np.int64)
-    upto = np.cumsum([share for _, share in pairs])
-    picks: Array = values[upto[:-1].searchsorted(random.random(count) * upto[-1], side="right")]
-    return picks
+def _rank(uniform: Column) -> Column:
+    """The rank from 0, with a popularity of (rank + 1) ** -zipf: the inverse of its sum, beyond _EXACT of its area."""
+    a, power = F.lit(_EXACT + 0.5), 1 - F.col("zipf")
+    at, exact = uniform * F.col("all_ranks"), F.element_at("ranks", -1)
+    area = at - exact
+    inside = F.greatest(area * power + F.pow(a, power), F.lit(1e-300))
+    beyond = F.when(F.abs(power) < 1e-9, a * F.exp(area)).otherwise(F.pow(inside, 1 / power))
+    rank = F.when(at < exact, F.size(F.filter("ranks", lambda upto: upto <= at))).otherwise(F.floor(beyond - 0.5))
+    return F.least(rank.cast("bigint"), F.col("key_space") - 1)

@@ -1,164 +1,121 @@
-"""Journal -> clean table, by the day of each operation's end (UTC).
+"""Journal -> sums of its rows, by minute, day, key and setting: what the report and the model are made of.
 
-Duplicate rows are dropped. Impossible rows (a negative wait, an unknown outcome) and unusable files (torn, or with a
-column of another type) are quarantined with a reason. Nothing is lost silently: rows in = rows out + duplicates +
-quarantined, or the stage fails.
+Rows are counted once: copies of a row are dropped, wherever they are. Impossible rows (a negative wait, an unknown
+outcome) are quarantined with a reason, and so are files that are torn. Nothing is lost silently: rows in = counted +
+duplicates + quarantined, or the stage fails and names the file.
 
-  JOURNAL/{operations,statistics}/**.parquet  ->  OUT/versions/<run>/{operations,statistics}/date=.../*.parquet
-                                                  OUT/versions/<run>/quarantine/..., and sums for the report
-                                                  OUT/manifests/<number>.json: the newest lists the tables' files
+  JOURNAL/{operations,statistics}/**.parquet  ->  OUT/sums, OUT/quarantine
 
-A run publishes all of its work at once, or nothing. If two runs overlap, one publishes and the other fails. A run
-rebuilds the days with new or changed files, and those before and after them, as a file may hold their rows. The other
-days keep their rows. --all rebuilds every day that has files in the journal.
-
-If a file of a day has been deleted since the last run, or cannot be read now, the day keeps its rows, and new files add
-theirs. The stage fails if a file cannot be read, or if a new file may repeat rows of the day. It says how many.
---remake rebuilds days with deleted files from the files that are left.
+Only new files are read. A file that has changed since is read again; its rows that were counted are duplicates then.
+Rows of files that are deleted later stay counted. A run that is killed leaves nothing behind that counts; the next one
+begins again behind the last whole batch. Folders may be on any file system that Spark knows.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import time
+from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import dataclass, field
 from typing import Final
 
-import aiopurgatory
+from pyspark.sql import SparkSession
+
 from aiopurgatory.errors import PurgatoryError
 
-from .cleaning import versions
-from .cleaning.cleaner import Job
-from .cleaning.files import require_journal
-from .cleaning.journal_tables import OPERATIONS, STATISTICS
-from .cleaning.table_run import Counts, TableRun
-from .cleaning.versions import Manifest
-from .spark import folders
-from .spark.session import stage_session
-from .spark.tasks import Spark
+from .attempts import committed, sums
+from .intake import Losses, take_in
+from .journal_files import CHANGED, File, new_files
+from .session import session_of
 
-#: The share of the files of a journal that may be torn.
-MAX_TORN: Final = 0.1
-KEEP: Final = timedelta(hours=24)
+#: Files of one batch.
+MAX_FILES: Final = 4_000
 
 
-class UnreadableError(PurgatoryError):
-    """Files of the journal cannot be read now; their days keep the rows they had."""
+@dataclass
+class Counts:
+    """What a run did with the rows of one table."""
 
+    files: int = 0
+    rows_in: int = 0
+    duplicates: int = 0
+    quarantined: Counter[str] = field(default_factory=Counter)
+    #: Files whose rows are not counted, by the reason.
+    problems: Counter[str] = field(default_factory=Counter)
 
-class LeftOutError(PurgatoryError):
-    """Rows of new files were left out, because they may be in the table already."""
+    @property
+    def counted(self) -> int:
+        return self.rows_in - self.duplicates - self.quarantined.total()
+
+    def add(self, file: File) -> None:
+        self.files += 1
+        self.duplicates += file.duplicates
+        self.rows_in += 0 if file.problem else file.rows_in
+        self.problems.update([file.problem] if file.problem else [])
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
-    parser.add_argument("out", help="folder for the clean table")
-    parser.add_argument("--all", action="store_true", help="also rebuild days whose files have not changed")
-    parser.add_argument("--remake", action="store_true", help="also rebuild days with deleted files")
-    about = f"share of the files that may be torn (default: {MAX_TORN:g}); above it the stage fails"
-    parser.add_argument("--max-torn", type=float, default=MAX_TORN, metavar="SHARE", help=about)
-    hours = KEEP / timedelta(hours=1)
-    about = f"hours to keep a version after the next is published, for its readers (default: {hours:g})"
-    parser.add_argument("--keep-hours", type=float, default=hours, metavar="HOURS", help=about)
+    parser.add_argument("out", help="folder for the sums")
+    about = f"files to read before their sums count (default: {MAX_FILES:,}); a killed run loses what it did since"
+    parser.add_argument("--max-files", type=int, default=MAX_FILES, metavar="N", help=about)
+    about = "do not end: look for new files every so many seconds"
+    parser.add_argument("--follow", type=float, metavar="SECONDS", help=about)
 
 
 def run(args: argparse.Namespace) -> None:
     """Ingest, and print a summary of the rows."""
-    folders.refuse_overlap(args.journal, args.out)
-    keep = versions.kept_for(args.keep_hours)
-    with stage_session("ingest", args) as spark:
-        counts = ingest(
-            spark,
-            args.journal,
-            args.out,
-            every=args.all,
-            remake=args.remake,
-            max_torn=args.max_torn,
-            keep=keep,
-        )
-    print(*summary(counts), sep="\n")
-    refuse_incomplete(counts)
+    with session_of(args, args.journal) as spark:
+        while True:
+            counts = ingest(spark, args.journal, args.out, max_files=args.max_files)
+            if args.follow is None or any(each.files for each in counts.values()):
+                print(*summary(counts), sep="\n", flush=True)
+            if args.follow is None:
+                return
+            time.sleep(args.follow)
+
+
+def ingest(spark: SparkSession, journal: str, out: str, *, max_files: int = MAX_FILES) -> dict[str, Counts]:
+    """Count the rows of all new files of the *journal* in *out*; return what became of them, by table.
+
+    Args: max_files: files of one batch (default: 4,000).
+    Raises: PurgatoryError: there is no journal, or one folder is in the other. LostRowsError: the counts do not add up.
+    """
+    refuse_overlap(journal, out)
+    counts = {"operations": Counts(), "statistics": Counts(), "": Counts()}
+    while True:
+        line = committed(spark, out)
+        files = new_files(spark, journal, sums(spark, out, "files", line), max_files)
+        losses = take_in(spark, out, line, files) if files else Losses()
+        if losses is None:
+            continue  # what the other run has left is new now
+        for each in (file for file in files if file.problem != CHANGED):
+            counts[each.table].add(each)
+        for (table, _, reason), rows in losses.items():
+            counts[table].quarantined.update({} if reason.startswith("file ") else {reason: rows})
+        if len(files) < max_files:
+            return counts
 
 
 def summary(counts: dict[str, Counts]) -> Iterator[str]:
     """Yield a summary of the rows, line by line."""
-    for name, table in counts.items():
-        yield (
-            f"{name}: {table.rows_in:,} rows in {table.files:,} files: {table.rows_out:,} clean, "
-            f"{table.duplicates:,} duplicates"
+    for name, of in counts.items():
+        if name or of.files:
+            yield (
+                f"{name or 'other files'}: {of.rows_in:,} rows in {of.files:,} new files: {of.counted:,} counted, "
+                f"{of.duplicates:,} duplicates, {of.quarantined.total():,} quarantined"
+            )
+        yield from (f"  {rows:,} rows quarantined: {why}" for why, rows in sorted(of.quarantined.items()))
+        yield from (f"  {files:,} files quarantined, each {why}" for why, files in sorted(of.problems.items()))
+
+
+def refuse_overlap(journal: str, out: str) -> None:
+    """Raises: PurgatoryError: *out* is in the *journal*, or the reverse; it would be read as a part of the other."""
+    one, other = (f"{each if '://' in each else os.path.realpath(each)}/" for each in (journal, out))
+    if one.startswith(other) or other.startswith(one):
+        raise PurgatoryError(
+            f"out must not overlap with the journal's folder {journal}, got {out}; give another folder"
         )
-        for why, rows in sorted(table.quarantined.items()):
-            yield f"  {rows:,} rows quarantined: {why}"
-        if table.torn_files:
-            yield f"  {table.torn_files:,} files quarantined, with {table.rows_of_torn_files:,} rows by their footers"
-        if table.kept_days:
-            days = ", ".join(sorted(table.kept_days))
-            yield f"  days not rebuilt, because some files are missing or unreadable: {days}"
-
-
-def refuse_incomplete(counts: dict[str, Counts]) -> None:
-    """Raises: LeftOutError, UnreadableError: some rows of the journal are not in the tables."""
-    left_out = sum(table.left_out for table in counts.values())
-    if left_out:
-        raise LeftOutError(
-            f"{left_out:,} rows of new files are left out, because the journal has lost other files of their days; "
-            "--remake rebuilds these days from the files that are left"
-        )
-    unreadable = sum(table.unreadable for table in counts.values())
-    if unreadable:
-        raise UnreadableError(
-            f"{unreadable:,} files or folders of the journal cannot be read now; their days keep the rows they had; "
-            "make them readable, and run it again"
-        )
-
-
-def ingest(
-    spark: Spark,
-    journal: str,
-    out: str,
-    *,
-    every: bool = False,
-    remake: bool = False,
-    max_torn: float = MAX_TORN,
-    keep: timedelta = KEEP,
-) -> dict[str, Counts]:
-    """Publish a new version of the clean tables in *out* from the *journal*; return their counts.
-
-    Args:
-        every: rebuild all days (default: only those with new or changed files, and those beside them).
-        remake: also rebuild days with deleted files (default: no).
-        max_torn: share of the files that may be torn (default: 0.1).
-        keep: how long to keep a version after the next one is published (default: 24 hours).
-
-    Raises:
-        LostRowsError: the counts do not add up. TornJournalError: more files are torn than *max_torn* allows.
-            LostRaceError: another run has published meanwhile. PurgatoryError: there is no journal, or one folder is in
-            the other. In each case the tables are unchanged.
-    """
-    folders.refuse_overlap(journal, out)
-    require_journal(journal)
-    journal, out = folders.absolute(journal), folders.absolute(out)
-    if not 0 <= max_torn <= 1:  # also if it is no number
-        raise PurgatoryError(f"max_torn must be a share from 0 to 1, got {max_torn:g}")
-    base = versions.current(out)
-    incremental = not (every or remake) and base.library == aiopurgatory.__version__
-    name, folder = versions.begin(out)
-    library = aiopurgatory.__version__
-    manifest = Manifest(base.number + 1, name, library, "", dict(base.days), dict(base.file_days))
-    counts = {}
-    try:
-        for table in (OPERATIONS, STATISTICS):
-            if os.path.isdir(f"{journal}/{table.name}"):
-                job = Job(table.name, folder)
-                run = TableRun(spark, f"{journal}/{table.name}", out, job, base, incremental=incremental)
-                counts[table.name] = run.into(manifest, remake=remake, max_torn=max_torn)
-                manifest.counts[table.name] = vars(counts[table.name])
-        versions.publish(out, manifest)
-    except BaseException:
-        if not versions.is_published(out, manifest):
-            folders.remove(folder)
-        raise
-    versions.remove_old(out, keep)
-    return counts

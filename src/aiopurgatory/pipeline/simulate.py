@@ -4,99 +4,131 @@ Each combination of the values given is one setting.
 
     aiopurgatory pipeline simulate --ticks 1,10 --wheel-sizes 20,64 OUT/trace OUT
 
-The results are in OUT/simulations/simulations.parquet, which is replaced as a whole.
+The results are in OUT/simulations, a row per setting. Replays are the one part of the pipeline that runs Python on
+Spark's workers: a replay is the library itself.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
+from dataclasses import astuple
 from itertools import product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.replay import replay
 from aiopurgatory.replay.settings import Setting
 
-from .lists import counts, milliseconds
-from .spark.folders import absolute
-from .spark.session import stage_session
-from .spark.tasks import Spark, spread
-from .workload import simulations
-from .workload.trace import read_trace
+from .generate import SCHEMA as TRACE
+from .session import session_of
 
-#: Up to so many operations, over all settings, are replayed in this process: it takes about as long as Spark's start.
-AT_HOME: Final = 500_000
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-
-class SimulationError(PurgatoryError):
-    """A setting is refused."""
+TICKS: Final = (1.0, 10.0)
+WHEEL_SIZES: Final = (20, 64)
+PURGE_INTERVALS: Final = (0, 1_000)
+_SETTING: Final = "tick_ms DOUBLE, wheel_size BIGINT, purge_interval BIGINT, timeout_ms DOUBLE"
+_RULE: Final = (
+    "arrival_us >= 0 AND size(keys) > 0 AND NOT exists(keys, key -> key IS NULL) AND timeout_us >= 0 "
+    "AND coalesce(completion_us, 0) >= 0"
+)
+_STEPS: Final = ("cascades", "wakeups", "heap_operations", "purges", "purge_visits")
+_FOUND: Final = ("wakeups_in_trace", "peak_pending", "peak_bytes")
+_COUNTS: Final = ("operations", "expired", "left", "span_us", *_STEPS, *_FOUND, "late_p99_us")
+#: A setting, and the counts of its replay. Operations *left* have no deadline, or one over a day after the trace.
+SCHEMA: Final = ", ".join([_SETTING, *(f"{name} BIGINT" for name in _COUNTS)])
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("trace", help="folder written by generate")
     parser.add_argument("out", help="folder for the results")
-    for name, kind, default, about in (
-        ("ticks", milliseconds, (1.0, 10.0), "ticks (default: 1,10)"),
-        ("wheel-sizes", counts, (20, 64), "buckets per level (default: 20,64)"),
-        ("purge-intervals", counts, (0, 1_000), "purge intervals (default: 0,1000)"),
-        ("timeouts", milliseconds, (), "one timeout for all operations, too (default: only with each operation's own)"),
-    ):
-        unit = "MS,..." if kind is milliseconds else "N,..."
-        parser.add_argument(f"--{name}", type=kind, default=default, metavar=unit, help=about)
+    grid_arguments(parser)
+
+
+def grid_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the values to combine."""
+    for name, (kind, unit, default, about) in {
+        "ticks": (milliseconds, "MS", TICKS, "ticks (default: 1,10)"),
+        "wheel-sizes": (counts, "N", WHEEL_SIZES, "buckets per level (default: 20,64)"),
+        "purge-intervals": (counts, "N", PURGE_INTERVALS, "purge intervals (default: 0,1000)"),
+        "timeouts": (milliseconds, "MS", (), "a timeout for all operations (default: only each operation's own)"),
+    }.items():
+        parser.add_argument(f"--{name}", type=kind, default=default, metavar=f"{unit},...", help=f"simulate: {about}")
+
+
+def milliseconds(text: str) -> tuple[float, ...]:  # argparse names the function in its error
+    return tuple(float(each) for each in text.split(","))
+
+
+def counts(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(","))
+
+
+def grid_of(args: argparse.Namespace) -> list[Setting]:
+    """Return grid() of the options."""
+    return grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
 
 
 def run(args: argparse.Namespace) -> None:
     """Simulate, and print where the results are.
 
-    Raises: SimulationError: a setting is refused. TraceError: the trace is not valid.
+    Raises: PurgatoryError: a setting is refused, or the trace is not valid.
     """
-    try:
-        settings = grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
-    except (TypeError, ValueError) as error:
-        raise SimulationError(str(error)) from None
-    with stage_session("simulate", args) as spark:
-        folder = simulate_folder(spark, args.trace, args.out, settings)
-    print(f"{len(settings)} settings: {folder}")
+    settings = grid_of(args)
+    with session_of(args) as spark:
+        simulate(spark, args.trace, args.out, settings)
+    print(f"{len(settings)} settings: {args.out}/simulations")
 
 
-def simulate_folder(spark: Spark, trace: str, out: str, settings: Sequence[Setting]) -> str:
-    """Simulate the trace in the folder *trace*. Returns: the folder in *out* that now has the simulations.
-
-    Raises: TraceError: *trace* is empty, or no valid trace.
-    Cost: per setting, about the CPU time that the purgatory itself needs, and reading the trace once.
-    """
-    trace = absolute(trace)
-    operations = len(read_trace(trace))  # says what is wrong before any task begins
-    # The slowest first, so that no core is left with one of them at the end.
-    slowest_first = sorted(settings, key=lambda each: (each.purge_interval == 0, each.purge_interval))
-    groups = [slowest_first] if operations * len(settings) <= AT_HOME else [[setting] for setting in slowest_first]
-    rows = [row for found in spread(spark, partial(_replay_each, trace), groups) for row in found]
-    folder = f"{absolute(out)}/simulations"
-    simulations.write(pa.Table.from_pylist(rows, simulations.SCHEMA), folder)
-    return folder
-
-
-def _replay_each(folder: str, settings: Sequence[Setting]) -> list[dict[str, Any]]:
-    trace = read_trace(folder)
-    return [{**asdict(setting), **measures(trace, setting)} for setting in settings]
+def simulate(spark: SparkSession, trace: str, out: str, settings: Sequence[Setting]) -> None:
+    """Write the results of the *trace* in a folder to OUT/simulations."""
+    requests = spark.read.schema(TRACE).parquet(trace)
+    replays(requests, settings).write.mode("overwrite").parquet(f"{out}/simulations")
 
 
 def grid(
-    ticks_ms: Sequence[float] = (1.0,),
-    wheel_sizes: Sequence[int] = (20,),
-    purge_intervals: Sequence[int] = (0,),
+    ticks_ms: Sequence[float] = TICKS,
+    wheel_sizes: Sequence[int] = WHEEL_SIZES,
+    purge_intervals: Sequence[int] = PURGE_INTERVALS,
     timeouts_ms: Sequence[float | None] = (None,),
 ) -> list[Setting]:
-    """Return every combination once. Raises: TypeError, ValueError: a setting is refused."""
+    """Return every combination once. Raises: PurgatoryError: a setting is refused."""
     combinations = product(ticks_ms, wheel_sizes, purge_intervals, timeouts_ms)
-    return list(dict.fromkeys(Setting(*each) for each in combinations))
+    try:
+        return list(dict.fromkeys(Setting(*each) for each in combinations))
+    except (TypeError, ValueError) as error:
+        raise PurgatoryError(str(error)) from None
+
+
+def replays(requests: DataFrame, settings: Sequence[Setting]) -> DataFrame:
+    """A trace -> SCHEMA, by a replay of all of it for each of *settings*, each a task of its own.
+
+    It fails when it runs, if a row of the trace breaks a rule. An empty trace has no rows here.
+
+    Cost: per setting, about the CPU time that the purgatory itself needs, and the memory for one copy of the trace.
+    """
+    rows = [(number, float(tick), *rest) for number, (tick, *rest) in enumerate(map(astuple, settings))]
+    numbered = requests.sparkSession.createDataFrame(rows, f"number INT, {_SETTING}")
+    wrong = F.concat(F.lit("a row of the trace breaks a rule: "), F.to_json(F.struct(*requests.columns)))
+    checked = requests.where(F.when(F.expr(_RULE), F.lit(True)).otherwise(F.raise_error(wrong).isNull()))
+    # Four times as many partitions as settings: few of them then hold two.
+    both = numbered.crossJoin(checked).repartition(4 * len(settings), "number")
+    return both.groupBy("number").applyInArrow(_replayed, SCHEMA)
+
+
+def _replayed(rows: pa.Table) -> pa.Table:
+    """One setting beside each row of the trace -> the row of SCHEMA."""
+    found = rows.select([*Setting.__dataclass_fields__]).slice(0, 1)
+    for name, count in measures(rows.sort_by("arrival_us"), Setting(**found.to_pylist()[0])).items():
+        found = found.append_column(name, pa.array([count]))
+    return found
 
 
 def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
@@ -110,9 +142,7 @@ def measures(trace: pa.Table, setting: Setting) -> dict[str, int]:
         "expired": expired,
         "left": int((found.ended_us < 0).sum()),
         "span_us": int(arrival_us[-1] - arrival_us[0]),
-        **found.counts,
-        "wakeups_in_trace": found.wakeups_in_trace,
+        **{name: found.counts[name] for name in _STEPS},
+        **{name: getattr(found, name) for name in _FOUND},
         "late_p99_us": int(np.quantile(late, 0.99, method="inverted_cdf")),
-        "peak_pending": found.peak_pending,
-        "peak_bytes": found.peak_bytes,
     }

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .reading import Floats, Ints, Pool, epoch
-from .wording import count, duration, share
-
-Verdict: TypeAlias = Literal["kept", "broken", "unknown"]
+from .markup import count, duration, share
 
 #: A model expects the share of an average minute. The limit is MARGIN times that share, plus 0.01.
 MARGIN: Final = 1.5
-_FORMATS: Final = {
-    "share expired": share,
-    "late p99": lambda milliseconds: duration(milliseconds * 1e3),
-    "missed triggers": share,
-    "dropped rows": count,
+_ABOUT: Final = {
+    "max_expired_share": "share of a purgatory's operations that may expire",
+    "max_lateness_ms": "99 %% of expirations must be at most this late, in ms",
+    "max_missed_share": "share of operations that may be completed only by the last try, at their deadline",
+    "max_dropped_rows": "rows that all journals together may drop in a minute",
+    "fewest": "do not judge a purgatory by minutes with fewer operations",
+}
+
+
+#: By promise: the attribute of Limits, and how values are shown.
+PROMISES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "share expired": ("max_expired_share", share),
+    "late p99": ("max_lateness_ms", lambda ms: duration(ms * 1e3)),
+    "missed triggers": ("max_missed_share", share),
+    "dropped rows": ("max_dropped_rows", count),
+}
+#: What to do about a broken promise.
+REMEDIES: Final = {
+    "share expired": "news came too late. See that all code that makes news checks its keys, or set a longer timeout",
+    "late p99": "something blocked the event loop, or there was no CPU left. PYTHONASYNCIODEBUG=1 logs slow callbacks: "
+    "move them to a thread. If it is about one tick, set a finer tick",
+    "missed triggers": "some code changes what operations wait for, and does not call notify() with their key",
+    "dropped rows": "the journal's disk is slow or full. Use a faster one, or record less with Journal(share=)",
 }
 
 
@@ -50,110 +64,101 @@ class Limits:
     max_lateness_ms: float = 100.0
     max_missed_share: float = 0.001
     max_dropped_rows: float = 0.0
-    fewest: int = 100
+    fewest: float = 100
     expected_shares: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("max_expired_share", "max_lateness_ms", "max_missed_share", "max_dropped_rows", "fewest"):
+        for name in _ABOUT:
             if not getattr(self, name) >= 0:
                 raise PurgatoryError(f"{name} must be >= 0, got {getattr(self, name):g}")
 
-    def expired_share(self, purgatory: str) -> tuple[float, str]:
-        """The limit of one purgatory, and where it comes from."""
-        expected = self.expected_shares.get(purgatory)
-        if expected is None or self.source("max_expired_share") == "given":
-            return self.max_expired_share, self.source("max_expired_share")
-        return min(1.0, expected * MARGIN + 0.01), f"model: {share(expected)} expected"
-
-    def source(self, limit: str) -> str:
-        """Where the attribute *limit* comes from."""
-        return "default" if getattr(self, limit) == Limits.__dataclass_fields__[limit].default else "given"
+    def of(self, promise: str, purgatory: str | None = None) -> float:
+        """The limit of a *promise* of one purgatory."""
+        given = float(getattr(self, PROMISES[promise][0]))
+        is_given = promise != "share expired" or given != Limits.max_expired_share
+        expected = None if is_given else self.expected_shares.get(purgatory or "")
+        return given if expected is None else min(1.0, expected * MARGIN + 0.01)
 
 
-@dataclass(frozen=True)
-class Promise:
-    """One promise, and its state in the last minute that can be judged."""
-
-    #: None: the promise is for the whole fleet.
-    purgatory: str | None
-    name: str
-    verdict: Verdict
-    limit: float
-    source: str
-    #: Minutes with enough operations, and those of them that broke it.
-    judged: int = 0
-    broken: int = 0
-    #: At the last judged minute; NaN where nothing expired.
-    now: float = float("nan")
-    worst: float = float("nan")
-    at: datetime | None = None
-    #: The first minute with the current verdict; None: all minutes had it.
-    since: datetime | None = None
-
-    def shown(self, value: float) -> str:
-        """*value* in the unit of this promise."""
-        return _FORMATS[self.name](value)
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command line."""
+    group = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
+    for name, about in _ABOUT.items():
+        option, default = f"--{name.replace('_', '-')}", getattr(Limits, name)
+        group.add_argument(option, type=float, default=default, help=f"{about} (default: {default:g})")
 
 
-def promises(minutes: Mapping[str, Pool], lost: pa.Table, limits: Limits) -> list[Promise]:
-    """Judge all promises: purgatory by purgatory, the fleet's last."""
-    found = [promise for name, rows in sorted(minutes.items()) for promise in _of_purgatory(name, rows, limits)]
-    return [*found, _dropped(minutes, lost, limits)]
+def limits_of(args: argparse.Namespace) -> Limits:
+    """Return the limits on the command line."""
+    return Limits(**{name: getattr(args, name) for name in _ABOUT})
 
 
-def headline(stand: list[Promise]) -> str:
-    """Sum up the verdicts in one sentence."""
-    broken, unknown = (sum(each.verdict == verdict for each in stand) for verdict in ("broken", "unknown"))
+def judged(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
+    """Minutes, lost rows -> the promises of each purgatory and of the fleet, whose name is null.
+
+    The columns are purgatory, name, verdict, limit, and how many minutes were ``judged`` and ``broken``. ``now`` is the
+    value of the last minute with enough operations, which begins ``at``; it is null where nothing expired. The verdict
+    is of that minute: kept, broken, or unknown without one. ``since`` is the first minute with the same verdict; null:
+    all minutes had it.
+    """
+    order = Window.partitionBy("purgatory", "name").orderBy("minute")
+    rows = _values(minutes, limits).unionByName(_dropped(minutes, lost)).withColumn("limit", _limit(limits))
+    bad = F.coalesce(F.col("value") > F.col("limit"), F.lit(False))  # nothing expired: nothing was late
+    following = rows.withColumns({"bad": bad, "next": F.lead("minute").over(order)})
+    is_known = F.col("minute").isNotNull()
+    known = following.groupBy("purgatory", "name").agg(
+        *(F.max("limit").alias("limit"), F.count_if(is_known).alias("judged")),
+        *(F.count_if(is_known & F.col("bad")).alias("broken"), F.max_by("bad", "minute").alias("is_broken")),
+        *(F.max_by("value", "minute").alias("now"), F.max("value").alias("worst"), F.max("minute").alias("at")),
+        F.max(F.when(F.col("bad"), F.col("next"))).alias("after_bad"),
+        F.max(F.when(~F.col("bad"), F.col("next"))).alias("after_good"),
+    )
+    verdict = F.when(F.col("judged") == 0, "unknown").when(F.col("is_broken"), "broken").otherwise("kept")
+    since = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
+    columns = "purgatory", "name", verdict.alias("verdict"), "limit", "judged", "broken", "now", "worst", "at"
+    return known.select(*columns, since.alias("since")).orderBy(F.asc_nulls_last("purgatory"), "name")
+
+
+def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
+    """Minutes -> purgatory, name, minute, value; minute is null where there are too few operations."""
+    pooled = minutes.groupBy("purgatory", "minute").agg(
+        *(F.sum(name).alias(name) for name in ("operations", "expired", "missed_triggers")),
+        (F.max("lateness_p99_us") / 1e3).alias("late"),
+    )
+    enough = (F.col("operations") >= limits.fewest) & (F.col("operations") > 0)
+    values = "'share expired', expired / operations, 'missed triggers', missed_triggers / operations, 'late p99', late"
+    rows = pooled.select("purgatory", enough.alias("enough"), "minute", F.expr(f"stack(3, {values}) AS (name, value)"))
+    known = [F.when(F.col("enough"), F.col(name)).alias(name) for name in ("minute", "value")]
+    return rows.select("purgatory", "name", *known)
+
+
+def _dropped(minutes: DataFrame, lost: DataFrame) -> DataFrame:
+    dropped = lost.where("what = 'dropped' AND minute IS NOT NULL").select("minute", F.col("rows").cast("double"))
+    both = minutes.select("minute", F.lit(0.0).alias("rows")).unionByName(dropped)
+    fleet = F.lit(None).cast("string").alias("purgatory"), F.lit("dropped rows").alias("name")
+    return both.groupBy("minute").agg(F.sum("rows").alias("value")).select(*fleet, "minute", "value")
+
+
+def _limit(limits: Limits) -> Column:
+    """The limit of the promise in the column ``name``."""
+    found = F.lit(None).cast("double")
+    for name in PROMISES:
+        found = F.when(F.col("name") == name, limits.of(name)).otherwise(found)
+    for each in limits.expected_shares:
+        own = (F.col("name") == "share expired") & (F.col("purgatory") == each)
+        found = F.when(own, limits.of("share expired", each)).otherwise(found)
+    return found
+
+
+def headline(stand: Sequence[Any]) -> str:
+    """Sum up rows of judged() in one sentence. It names broken promises, if they are few."""
+    broken = [each for each in stand if each.verdict == "broken"]
+    unknown = sum(each.verdict == "unknown" for each in stand)
     if unknown == len(stand):
         return "Too few operations to judge any promise"
-    if not unknown:
-        return f"{broken} of {len(stand)} promises broken" if broken else "All promises kept"
-    verdict = f"{broken} of {len(stand)} promises broken" if broken else "No promise broken"
-    return f"{verdict}; too few operations to judge {unknown} of {len(stand)}"
-
-
-def _of_purgatory(purgatory: str, rows: Pool, limits: Limits) -> Iterator[Promise]:
-    enough = (rows.values["operations"] >= limits.fewest) & (rows.values["operations"] > 0)
-    at, values = rows.at[enough], {name: column[enough] for name, column in rows.values.items()}
-    limit, source = limits.expired_share(purgatory)
-    yield _judged(purgatory, "share expired", limit, source, at, values["expired"] / values["operations"])
-    milliseconds = values["lateness_p99_us"] / 1e3  # NaN where nothing expired: nothing was late
-    source = limits.source("max_lateness_ms")
-    yield _judged(purgatory, "late p99", limits.max_lateness_ms, source, at, milliseconds)
-    source = limits.source("max_missed_share")
-    missed = values["missed_triggers"] / values["operations"]
-    yield _judged(purgatory, "missed triggers", limits.max_missed_share, source, at, missed)
-
-
-def _dropped(minutes: Mapping[str, Pool], lost: pa.Table, limits: Limits) -> Promise:
-    dropped = lost.filter(pc.field("what") == "dropped")
-    at = epoch(dropped["minute"])
-    seen = np.unique(np.concatenate([*(rows.at for rows in minutes.values()), at]))
-    values = np.zeros(len(seen))
-    np.add.at(values, np.searchsorted(seen, at), dropped["rows"].to_numpy())
-    source = limits.source("max_dropped_rows")
-    return _judged(None, "dropped rows", limits.max_dropped_rows, source, seen, values)
-
-
-def _judged(purgatory: str | None, name: str, limit: float, source: str, at: Ints, values: Floats) -> Promise:
-    if not len(values):
-        return Promise(purgatory, name, "unknown", limit, source)
-    bad = values > limit
-    others = np.flatnonzero(bad != bad[-1])
-    return Promise(
-        purgatory,
-        name,
-        "broken" if bad[-1] else "kept",
-        limit,
-        source,
-        judged=len(values),
-        broken=int(bad.sum()),
-        now=float(values[-1]),
-        worst=float(np.fmax.reduce(values)),
-        at=_moment(at[-1]),
-        since=_moment(at[others[-1] + 1]) if len(others) else None,
-    )
-
-
-def _moment(seconds: Any) -> datetime:
-    return datetime.fromtimestamp(int(seconds), UTC)
+    if not broken and not unknown:
+        return "All promises kept"
+    verdict = f"{len(broken)} of {len(stand)} promises broken" if broken else "No promise broken"
+    if 0 < len(broken) <= 3:
+        verdict += ": " + ", ".join(f"{each.name} of {each.purgatory or 'the fleet'}" for each in broken)
+    return f"{verdict}; too few operations to judge {unknown} of {len(stand)}" if unknown else verdict

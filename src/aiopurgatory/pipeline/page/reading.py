@@ -1,154 +1,142 @@
-"""Reads the columns that the page needs. A missing table is empty; a missing column is null."""
+"""Reads the tables of the report, pooled by Spark to what fits a page: a few hundred steps, the busiest purgatories."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyarrow.dataset import ParquetFileFormat, dataset
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
-from ..minutes.changes import CHANGES
-from ..minutes.columns import rows_by
-from ..minutes.hot_keys import HOT_KEYS
-from ..minutes.measures import DAYS, KEYS, MINUTES, OF_SECONDS
-from ..minutes.units import OUTCOMES, SECOND
-from ..minutes.work import DONE, IN_USE, LOST
+from ..attempts import table
+from ..tables import OUTCOMES, REPORT, WORK
+from .markup import DAY, MINUTE, Axis, Floats, axis_of
+from .promises import Limits, judged
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
-
-MINUTE: Final = 60
-_SUMMED: Final = ("operations", *OUTCOMES, "missed_triggers", "pending_peak", "held")
-# Files read at once. The columns of a year's would not fit into the processor's cache, and each would be new memory.
-_FILES: Final = 32
-#: Percentiles cannot be added: of several kinds or minutes, the page shows the largest.
-TIMES: Final = ("waited_p50_us", "waited_p99_us", "lateness_p99_us")
-#: A year has millions of minutes.
-_OF_MINUTES: Final = (
-    *KEYS,
-    *("minute", "covered_s", "operations", *OUTCOMES, "missed_triggers", "pending_mean", "pending_peak"),
-    *TIMES,
-)
-SCHEMAS: Final = {
-    "minutes": pa.schema([MINUTES.field(name) for name in _OF_MINUTES]),
-    "seconds": OF_SECONDS,
-    "days": DAYS,
-    "changes": CHANGES,
-    "hot_keys": HOT_KEYS,
-    "work": DONE,
-    "lost": LOST,
-    "settings": IN_USE,
+#: How many purgatories, the busiest first, are shown. The tables have all.
+SHOWN: Final = 12
+#: The most rows of a table on the page, and of changes.
+ROWS: Final = 60
+CHANGES: Final = 20
+#: Labels and CSS classes by column. Percentiles cannot be added: of several, the page shows the largest.
+TIMES: Final = {
+    "waited_p50_us": ("waited p50", "line waited"),
+    "waited_p99_us": ("waited p99", "dashed waited"),
+    "lateness_p99_us": ("lateness p99", "line late"),
 }
 
 
-def read(folder: str, table: str) -> pa.Table:
-    """Return all rows of *table* in the report *folder*."""
-    return _read(_paths(folder, table), SCHEMAS[table])
+@dataclass(frozen=True)
+class Found:
+    """What the page shows."""
+
+    #: Sums of all operations, and of each shown purgatory.
+    everything: Any
+    totals: Mapping[str, Any]
+    #: Rows of the small tables, by name.
+    rows: Mapping[str, Sequence[Any]]
+    axis: Axis
+
+    def curve(self, purgatory: str, name: str, silent: float = 0.0) -> Floats:
+        """The column *name* of one purgatory by step: *silent* where it has no row, NaN on days without one."""
+        days = np.array(self.totals[purgatory].dates, "datetime64[D]").astype(int)
+        found = np.where(np.isin(self.axis.edges[:-1] // DAY, days), silent, np.nan)
+        for each in self.rows["load"]:
+            if each.purgatory == purgatory:
+                found[each.step] = getattr(each, name)
+        return found
 
 
-def _paths(folder: str, table: str) -> list[str]:
-    return sorted(str(path) for path in Path(folder, table).glob("*.parquet") if path.name[0] not in "._")
+def read(spark: SparkSession, out: str, limits: Limits) -> Found:
+    """Read the report in the folder *out*."""
+    tables = {name: table(spark, out, name) for name in REPORT}
+    minutes, is_short = tables["minutes"], bool(tables["seconds"].head(1))
+    load = by_second(tables["seconds"], minutes) if is_short else minutes
+    first = _collected(
+        totals=busiest(tables["days"], SHOWN),
+        promises=judged(minutes, tables["lost"], limits),
+        ends=load.agg(*(F.unix_seconds(end("minute")) for end in (F.min, F.max))),
+        changes=latest(tables["changes"]),
+        settings=tables["settings"].orderBy("purgatory", "tick_s").limit(ROWS),
+        lost=reasons(tables["lost"]),
+    )
+    everything, *shown = first["totals"] or [SimpleNamespace(purgatory=None, operations=0.0, dates=[])]
+    axis = axis_of(*vars(first["ends"][0]).values(), unit=1 if is_short else MINUTE)
+    is_shown = F.col("purgatory").isin([each.purgatory for each in shown])
+    key = F.coalesce("key", F.format_string("#%016x", "key_hash"))
+    later = _collected(
+        load=steps(load.where(is_shown), axis),
+        days=largest(tables["days"].where(is_shown)),
+        hot_keys=tables["hot_keys"].where(is_shown).withColumn("key", key).orderBy("purgatory", "place"),
+        work=tables["work"].where(is_shown).groupBy("purgatory").agg(*(F.sum(name).alias(name) for name in WORK)),
+    )
+    return Found(everything, {each.purgatory: each for each in shown}, first | later, axis)
 
 
-def _read(paths: Sequence[str], schema: pa.Schema) -> pa.Table:
-    names = [each.name for each in schema if pa.types.is_dictionary(each.type)]
-    held = ParquetFileFormat(dictionary_columns=names)
-    return dataset(paths, schema, format=held).to_table() if paths else schema.empty_table()
+def _collected(**frames: DataFrame) -> dict[str, list[Any]]:
+    """Collect small tables, a few at once: planning them takes longer than running them."""
+    with ThreadPoolExecutor(4) as pool:
+        tables = pool.map(lambda frame: records(frame.toArrow()), frames.values())
+        return dict(zip(frames, tables, strict=True))
 
 
 def records(rows: pa.Table) -> list[SimpleNamespace]:
-    """Return the rows of a small table. Unknown numbers are NaN."""
-    columns = [
-        column.to_numpy().tolist()
-        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-        else column.to_pylist()
-        for column in rows.columns
-    ]
-    return [SimpleNamespace(**dict(zip(rows.column_names, row, strict=True))) for row in zip(*columns, strict=True)]
+    """Return the rows of a small table."""
+    return [SimpleNamespace(**row) for row in rows.to_pylist()]
 
 
-def epoch(times: pa.ChunkedArray) -> Ints:
-    """Return whole seconds since 1970."""
-    return np.asarray(times.cast(pa.int64()).to_numpy() // SECOND, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Minutes or seconds of one purgatory, all of its kinds together."""
-
-    #: In order, in seconds since 1970.
-    at: Ints
-    #: By column: the sum over the kinds, or the largest, which is NaN where nothing ended. ``held`` is how long
-    #: operations waited within each minute or second, in seconds.
-    values: Mapping[str, Floats]
-    #: The same by kind, with fewer columns.
-    kinds: Mapping[str, Pool]
-
-    def total(self, name: str) -> float:
-        return float(self.values[name].sum())
-
-
-def minutes_of(folder: str) -> dict[str, Pool]:
-    """Return the minutes in the report *folder* by purgatory, the busiest first."""
-
-    def pool(rows: pa.Table) -> Pool:
-        covered = rows["covered_s"].to_numpy()
-        covered = np.where(covered > 0, covered, MINUTE)  # the whole minute where the table does not say
-        held = _numbers(rows, "pending_mean") * covered
-        rows = rows.drop_columns(["covered_s"]).append_column("covered_s", pa.array(covered))
-        return _pool(rows.append_column("held", pa.array(held)), "minute", _SUMMED, ("covered_s", *TIMES))
-
-    return dict(sorted(_pools(folder, "minutes", pool), key=lambda each: -each[1].total("operations")))
-
-
-def seconds_of(folder: str) -> dict[str, Pool]:
-    """Return the seconds in the report *folder* by purgatory."""
-
-    def pool(rows: pa.Table) -> Pool:
-        return _pool(rows.append_column("held", rows["pending"]), "second", (*OUTCOMES, "held"), ())
-
-    return dict(_pools(folder, "seconds", pool))
-
-
-def _pools(folder: str, table: str, pool: Callable[[pa.Table], Pool]) -> Iterator[tuple[str, Pool]]:
-    name = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema([pa.field(each.name, name) if each.name in KEYS else each for each in SCHEMAS[table]])
-    parts: dict[str, list[Pool]] = defaultdict(list)
-    paths = _paths(folder, table)
-    for number in range(0, len(paths), _FILES):
-        for purgatory, rows in rows_by(_read(paths[number : number + _FILES], schema), "purgatory").items():
-            parts[purgatory].append(pool(rows))
-    yield from ((purgatory, _joined(parts[purgatory])) for purgatory in sorted(parts))
-
-
-def _pool(rows: pa.Table, time: str, summed: Sequence[str], largest: Sequence[str], *, kinds: bool = True) -> Pool:
-    at, place = np.unique(epoch(rows[time]), return_inverse=True)
-    values: dict[str, Any] = {name: np.bincount(place, _numbers(rows, name), len(at)) for name in summed}
-    for name in largest:
-        values[name] = np.full(len(at), np.nan)
-        np.fmax.at(values[name], place, rows[name].to_numpy())
-    few = [name for name in summed if name in ("operations", "held")]
-    own = rows_by(rows.select(["kind", time, *few]), "kind") if kinds else {}
-    return Pool(at, values, {kind: _pool(each, time, few, (), kinds=False) for kind, each in own.items()})
-
-
-def _numbers(rows: pa.Table, name: str) -> Floats:
-    column = rows[name]
-    return np.asarray(column.fill_null(0.0) if column.null_count else column, np.float64)
-
-
-def _joined(parts: Sequence[Pool]) -> Pool:
-    """Join pools of files whose times follow each other."""
-    kinds = sorted({kind for part in parts for kind in part.kinds})
-    return Pool(
-        np.concatenate([part.at for part in parts]),
-        {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values},
-        {kind: _joined([part.kinds[kind] for part in parts if kind in part.kinds]) for kind in kinds},
+def busiest(days: DataFrame, number: int) -> DataFrame:
+    """Days -> the sums and dates of all purgatories, whose name is null, and of the *number* busiest."""
+    summed = days.rollup("purgatory").agg(
+        *(F.sum(name).alias(name) for name in ("operations", *OUTCOMES)),
+        F.collect_set("date").alias("dates"),
+        F.grouping("purgatory").alias("is_all"),
     )
+    return summed.orderBy(F.desc("is_all"), F.desc("operations"), "purgatory").limit(number + 1)
+
+
+def by_second(seconds: DataFrame, minutes: DataFrame) -> DataFrame:
+    """Seconds -> the same in the columns of minutes, with the percentiles of their minute."""
+    pending = [F.col("pending").alias(name) for name in ("pending_mean", "pending_peak")]
+    times = minutes.select("purgatory", "kind", "minute", *TIMES)
+    both = seconds.withColumn("minute", F.date_trunc("minute", "second"))
+    both = both.join(times, ["purgatory", "kind", "minute"], "left")
+    return both.select("purgatory", F.col("second").alias("minute"), *OUTCOMES, *pending, *TIMES)
+
+
+def steps(minutes: DataFrame, axis: Axis) -> DataFrame:
+    """Minutes -> the load of each purgatory by step of *axis*, all of its kinds together."""
+    largest_of = [F.max(name).alias(name) for name in TIMES]
+    counts = [F.sum(name).alias(name) for name in (*OUTCOMES, "pending_mean", "pending_peak")]
+    pooled = minutes.groupBy("purgatory", "minute").agg(*counts, *largest_of)
+    number = F.expr(f"CAST(unix_seconds(minute) div {axis.step} - {int(axis.start // axis.step)} AS INT)")
+    return pooled.groupBy("purgatory", number.alias("step")).agg(
+        *(F.sum(name).alias(name) for name in OUTCOMES),
+        *(F.avg("pending_mean").alias("pending_mean"), F.max("pending_peak").alias("pending_peak"), *largest_of),
+    )
+
+
+def latest(changes: DataFrame) -> DataFrame:
+    """Changes -> the largest of the newest day. One of 0 is among them if there are no others."""
+    newest = changes.agg(F.max("date").alias("date"))
+    order = F.desc(F.abs("change")), "purgatory", "kind", "measure"
+    return changes.join(F.broadcast(newest), "date", "left_semi").orderBy(*order).limit(CHANGES)
+
+
+def largest(days: DataFrame) -> DataFrame:
+    """Days -> those with the most operations of each purgatory."""
+    order = Window.partitionBy("purgatory").orderBy(F.desc("operations"), "date", "kind")
+    found = days.withColumn("place", F.row_number().over(order)).where(F.col("place") <= ROWS)
+    return found.orderBy("date", F.desc("operations"), "kind")
+
+
+def reasons(lost: DataFrame) -> DataFrame:
+    """Lost rows -> what, rows, and the first and the last time, to the minute or to the day."""
+    when = F.coalesce(F.date_format("minute", "yyyy-MM-dd HH:mm"), F.col("date").cast("string"))
+    found = lost.groupBy("what").agg(F.sum("rows").alias("rows"), F.min(when).alias("first"), F.max(when).alias("last"))
+    return found.orderBy(F.col("what") != "dropped", F.desc("rows"), "what").limit(ROWS)

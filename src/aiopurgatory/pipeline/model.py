@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from math import exp, inf, isclose, isfinite, log
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import exp, inf, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
 
 from aiopurgatory.errors import PurgatoryError
-
-from ..spark.folders import write_bytes
 
 VERSION: Final = 1
 HOURS: Final = 24
@@ -46,8 +44,10 @@ class Workload:
         zipf: exponent of the keys' popularity (default: 0, all keys are equally popular).
         at_once: share of operations that complete on arrival (default: 0).
         first_hour: hour of the day in which a trace begins (default: 0).
-        evidence: the numbers behind the model, with 95 % intervals and notes on extrapolation.
-        findings: the same in words.
+        operations: how many were recorded (default: 0).
+        seconds_covered: how many seconds of them the journal covers (default: 0).
+        expired: share of them that expired; None: not recorded (default).
+        findings: how well the model fits, and what is extrapolated, in words.
     """
 
     purgatory: str
@@ -61,37 +61,41 @@ class Workload:
     zipf: float = 0.0
     at_once: float = 0.0
     first_hour: int = 0
-    evidence: dict[str, Any] = field(default_factory=dict)
+    operations: float = 0.0
+    seconds_covered: float = 0.0
+    expired: float | None = None
     findings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("purgatory", "kind"):
-            _require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
-        rates = self.arrivals_per_second
-        all_rates = isinstance(rates, tuple) and len(rates) == HOURS and all(_at_least(rate, 0) for rate in rates)
-        rule = f"a list of {HOURS} numbers >= 0, one of them > 0 at least"
-        _require(all_rates and max(rates) > 0, "arrivals_per_second", rule, rates)
-        holds = self.p50_ms is None or (_at_least(self.p50_ms, 0) and self.p50_ms > 0)
-        _require(holds, "p50_ms", "> 0, or null", self.p50_ms)
-        for name in ("sigma", "zipf"):
-            _require(_at_least(getattr(self, name), 0), name, "a number >= 0", getattr(self, name))
-        holds = isinstance(self.key_space, int) and _at_least(self.key_space, 1)
-        _require(holds, "key_space", "a whole number >= 1", self.key_space)
-        holds = _at_least(self.at_once, 0) and self.at_once <= 1
-        _require(holds, "at_once", "from 0 to 1", self.at_once)
-        holds = isinstance(self.first_hour, int) and 0 <= self.first_hour < HOURS
-        _require(holds, "first_hour", "from 0 to 23", self.first_hour)
-        self._require_pairs("timeouts_ms", "0, or null", lambda value: value is None or _at_least(value, 0))
-        self._require_pairs("key_counts", "1", lambda value: isinstance(value, int) and _at_least(value, 1))
+        own, pairs = self, "pairs of a {} and its share, with shares that sum to 1"
+        rates, first, keys = own.arrivals_per_second, own.first_hour, own.key_space
+        for name, rule, holds in (
+            ("arrivals_per_second", "24 numbers >= 0, some > 0", len(rates) == HOURS and _known(*rates) and any(rates)),
+            ("p50_ms", "> 0, or null", own.p50_ms is None or (_known(own.p50_ms) and own.p50_ms > 0)),
+            ("sigma", "a finite number >= 0", _known(own.sigma)),
+            ("zipf", "a finite number >= 0", _known(own.zipf)),
+            ("at_once", "from 0 to 1", _known(own.at_once) and own.at_once <= 1),
+            ("key_space", "a whole number >= 1", isinstance(keys, int) and keys >= 1),
+            ("first_hour", "from 0 to 23", isinstance(first, int) and first in range(HOURS)),
+            ("timeouts_ms", pairs.format("timeout >= 0, or null"), _shared(own.timeouts_ms, 0, null=True)),
+            ("key_counts", pairs.format("whole number >= 1"), _shared(own.key_counts, 1, whole=True)),
+        ):
+            if not holds:
+                raise ModelError(f"{name} must be {rule}, got {getattr(own, name)!r}")
 
-    def _require_pairs(self, name: str, least: str, allowed: Callable[[Any], bool]) -> None:
-        pairs = getattr(self, name)
-        holds = isinstance(pairs, tuple) and len(pairs) > 0
-        holds = holds and all(isinstance(pair, tuple) and len(pair) == 2 and allowed(pair[0]) for pair in pairs)
-        _require(holds, name, f"a list of pairs of a value >= {least} and its share", pairs)
-        shares = [share for _, share in pairs]
-        holds = all(_at_least(share, 0) for share in shares) and abs(sum(shares) - 1) < 1e-6
-        _require(holds, name, "given with shares >= 0 that sum to 1", pairs)
+
+def _known(*values: Any) -> bool:
+    """Whether *values* are finite numbers >= 0."""
+    return all(type(value) in (int, float) and isfinite(value) and value >= 0 for value in values)
+
+
+def _shared(pairs: Any, least: float, *, null: bool = False, whole: bool = False) -> bool:
+    """Whether *pairs* are values with their shares."""
+    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        return False
+    values = [value for value, _ in pairs if not (null and value is None)]
+    kinds = all(_known(value) and value >= least and (isinstance(value, int) or not whole) for value in values)
+    return kinds and _known(*(share for _, share in pairs)) and abs(sum(share for _, share in pairs) - 1) < 1e-6
 
 
 def expired_share(workload: Workload) -> float:
@@ -99,13 +103,12 @@ def expired_share(workload: Workload) -> float:
 
     These do not complete on arrival, and their time to completion exceeds their timeout.
     """
-    p50_ms = workload.p50_ms
-    share = sum(
-        share * (1.0 if p50_ms is None else _share_longer(timeout_ms, p50_ms, workload.sigma))
-        for timeout_ms, share in workload.timeouts_ms
-        if timeout_ms is not None
-    )
-    return (1 - workload.at_once) * share
+    deadlines = [(timeout_ms, share) for timeout_ms, share in workload.timeouts_ms if timeout_ms is not None]
+    if workload.p50_ms is None:
+        return (1 - workload.at_once) * sum(share for _, share in deadlines)
+    logs = NormalDist(log(workload.p50_ms), max(workload.sigma, 1e-9))
+    longer = sum(share * logs.cdf(2 * logs.mean - log(max(ms, 1e-9))) for ms, share in deadlines)
+    return (1 - workload.at_once) * longer
 
 
 def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
@@ -115,8 +118,7 @@ def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
     for each in workloads:
         rate = sum(each.arrivals_per_second)
         arrivals[each.purgatory] += rate
-        recorded = each.evidence.get("shares", {}).get("expired")
-        expired[each.purgatory] += rate * (expired_share(each) if recorded is None else recorded)
+        expired[each.purgatory] += rate * (expired_share(each) if each.expired is None else each.expired)
     return {name: expired[name] / rate for name, rate in arrivals.items()}
 
 
@@ -131,45 +133,6 @@ def enough(workloads: Iterable[Workload]) -> int:
         waits = [min(inf if timeout_ms is None else timeout_ms, completes_ms) for timeout_ms, _ in each.timeouts_ms]
         rate, longest_ms = rate + max(each.arrivals_per_second), max(longest_ms, *waits)
     return int(min(max(4 * rate * longest_ms / 1000, FEWEST), MOST))
-
-
-def near(ones: Sequence[Workload], others: Sequence[Workload]) -> bool:
-    """Whether two models would give the same advice: rates and times differ by 5 % at most, shares by .005."""
-    return [_shape(each) for each in ones] == [_shape(each) for each in others] and all(
-        isclose(number, other, rel_tol=0.05, abs_tol=0.005)
-        for pair in zip(ones, others, strict=True)
-        for number, other in zip(*map(_numbers, pair), strict=True)
-    )
-
-
-def _shape(of: Workload) -> tuple[object, ...]:
-    values = [value for value, _ in (*of.timeouts_ms, *of.key_counts)]
-    return of.purgatory, of.kind, of.first_hour, of.p50_ms is None, len(of.timeouts_ms), values
-
-
-def _numbers(of: Workload) -> list[float]:
-    shares = [share for _, share in (*of.timeouts_ms, *of.key_counts)]
-    return [*of.arrivals_per_second, of.p50_ms or 0.0, of.sigma, of.zipf, of.key_space, of.at_once, *shares]
-
-
-def _share_longer(timeout_ms: float, p50_ms: float, sigma: float) -> float:
-    """Return the share of log-normal times of at least *timeout_ms*."""
-    if timeout_ms == 0:
-        return 1.0
-    distance = log(timeout_ms / p50_ms)
-    if sigma == 0:
-        return float(distance <= 0)
-    return NormalDist().cdf(-distance / sigma)
-
-
-def _at_least(value: Any, least: float) -> bool:
-    """Whether *value* is a finite number >= *least*."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= least
-
-
-def _require(holds: bool, name: str, rule: str, value: object) -> None:
-    if not holds:
-        raise ModelError(f"{name} must be {rule}, got {value!r}")
 
 
 def of_seed(
@@ -194,23 +157,20 @@ MANY: Final = of_seed("many", p50_ms=200, p75_ms=400)
 WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
 
 
-def write_model(workloads: Sequence[Workload], path: Path) -> None:
-    """Write *workloads* as JSON, atomically."""
+def to_json(workloads: Sequence[Workload]) -> str:
     model = {"version": VERSION, "workloads": [asdict(workload) for workload in workloads]}
-    write_bytes(path, (json.dumps(model, indent=1, allow_nan=False) + "\n").encode())
+    return json.dumps(model, indent=1, allow_nan=False) + "\n"
 
 
 def read_model(path: Path) -> list[Workload]:
     """Raises: ModelError: the file is not a model, has another version, or a parameter is out of its range."""
     try:
-        model = json.loads(path.read_text())
+        model = json.loads(path.read_text(encoding="utf-8"))
         if model["version"] != VERSION:
             raise ModelError(f"version must be {VERSION}, got {model['version']!r}")
         return [Workload(**{name: _frozen(value) for name, value in each.items()}) for each in model["workloads"]]
-    except (ValueError, KeyError, TypeError) as exc:
-        raise ModelError(f"{path} is not a model: {exc}") from exc
-    except ModelError as exc:
-        raise ModelError(f"{path}: {exc}") from None
+    except (OSError, ValueError, KeyError, TypeError, ModelError) as error:
+        raise ModelError(f"{path} is not a model: {error}") from None
 
 
 def _frozen(value: Any) -> Any:

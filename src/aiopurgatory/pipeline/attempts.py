@@ -1,0 +1,130 @@
+"""What the folder of results holds: batches of files that count, tables, and documents for people.
+
+A batch is written by an attempt with a name of its own:
+
+    OUT/sums/<table>/attempt=<name>/                                    sums, quarantined rows
+    OUT/sums/files/batch=<number>/attempt=<name>/parent=<name>/         the account of its files, written last
+
+The attempt counts once its account is there. An account names its parent, the one before it, as a commit does. Two runs
+at once may both write a batch upon the same parent: readers follow the longest line of accounts, and the older one of
+two. The files of the other batch are new files to the next run. So nothing is locked or overwritten, and whoever is
+killed leaves only an attempt that does not count.
+
+Each 64th batch repeats the small sums of all batches before it (CUMULATIVE): readers begin there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from .sums import total
+from .tables import REPORT, SUMS, columns
+
+#: Sums that a cumulative batch repeats.
+CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched")
+#: Of these, the tables whose rows are no counts to add up.
+_LISTS: Final = ("files", "losses", "touched")
+_EVERY: Final = 64
+#: Documents are files for people, on this machine. Tables are written by Spark.
+MODEL, ADVICE, PAGE = "model.json", "advice.md", "report.html"
+_ACCOUNT: Final = re.compile(r"/batch=(\d+)/attempt=([^/]+)/parent=([^/]+)/[^/]+$")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One that has an account."""
+
+    batch: int
+    name: str
+    parent: str
+
+
+def committed(spark: SparkSession, out: str) -> list[Attempt]:
+    """Return the attempts that count, the oldest first."""
+    accounts = read_folder(spark, f"{out}/sums/files", f"{SUMS['files']}, batch BIGINT, attempt STRING, parent STRING")
+    places = [match for path in accounts.inputFiles() if (match := _ACCOUNT.search(path))]
+    found = {name: Attempt(int(batch), name, parent) for batch, name, parent in (each.groups() for each in places)}
+    line: list[Attempt] = []
+    # Names begin with their time.
+    at = min(found.values(), key=lambda each: (-each.batch, each.name), default=None)
+    while at:
+        line.append(at)
+        at = found.get(at.parent)
+    return line[::-1]
+
+
+def newest(spark: SparkSession, out: str) -> str:
+    """Return the name of the newest attempt that counts; "" if there is none."""
+    return "".join(each.name for each in committed(spark, out)[-1:])
+
+
+def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] | None = None) -> DataFrame:
+    """Return the rows of the table *name* of SUMS. Those of several batches are not added up: see sums.total().
+
+    Args: attempts: only rows of these (default: all that count).
+    """
+    line = committed(spark, out) if attempts is None else attempts
+    begin = max((each.batch for each in line if is_cumulative(each)), default=0) if name in CUMULATIVE else 0
+    schema = SUMS[name] if name == "touched" else f"{SUMS[name]}, attempt STRING"
+    rows = read_folder(spark, f"{out}/sums/{name}", schema)
+    counts = F.col("attempt").isin([each.name for each in line if each.batch >= begin])
+    return rows.where(counts).select(*columns(SUMS[name]))
+
+
+def is_cumulative(attempt: Attempt) -> bool:
+    return attempt.batch % _EVERY == 0
+
+
+def with_all_before(own: DataFrame, before: DataFrame, name: str) -> DataFrame:
+    """Return sums of a batch with those of all batches before."""
+    both = own.select(*columns(SUMS[name])).unionByName(before)
+    return both if name in _LISTS else total(both)
+
+
+def table(spark: SparkSession, out: str, name: str) -> DataFrame:
+    """Return the table *name* of REPORT. One that has not been written is empty."""
+    return read_folder(spark, f"{out}/report/{name}", REPORT[name])
+
+
+def literal(path: str) -> str:
+    """Quote a path: Spark reads it as a pattern."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
+
+
+def read_folder(spark: SparkSession, folder: str, schema: str | StructType) -> DataFrame:
+    """Return the rows in *folder*; none if there is no folder."""
+    try:
+        rows = spark.read.schema(schema).parquet(literal(folder))
+        _ = rows.schema  # Spark Connect does not look for the folder before
+        return rows
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return spark.createDataFrame([], schema)
+
+
+def documents(out: str) -> Path:
+    """Return the folder for documents: *out* if it is on this machine, else the working folder."""
+    local = out.removeprefix("file://").removeprefix("file:")
+    return Path("." if "://" in local else local)
+
+
+def write(path: Path, content: str) -> None:
+    """Write or replace a document, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        new.write_text(content, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

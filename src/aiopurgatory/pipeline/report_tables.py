@@ -1,0 +1,240 @@
+"""Sums -> the tables of the report, as described in tables.py. Each is a function of DataFrames."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from .sums import middle, named, total
+from .tables import DAY, KEYS, LATENESS, MEASURES, OTHERS, OUTCOMES, SECOND, WAITED, WORK
+
+_COUNTS: Final = ("operations", *OUTCOMES, "missed_triggers")
+#: The measures to compare with the day before, for kinds with at least FEWEST operations.
+COMPARED: Final = (
+    *("operations", "expired_share", "failed_share", "cancelled_share", "missed_triggers"),
+    *("waited_p50_us", "waited_p99_us", "lateness_p99_us", "pending_peak"),
+)
+_FEWEST: Final = 100
+
+
+def minutes(activity: DataFrame, waiting: DataFrame, hours: DataFrame) -> DataFrame:
+    """How operations ended in each minute, and how many were waiting."""
+    covered = F.broadcast(spans(hours))
+    both = measured(activity, "minute").join(_by_minute(waiting, covered), ["minute", "series"], "full")
+    dated = both.fillna(0.0, [*_COUNTS, "pending_peak", "held"]).withColumn("date", _date_of("minute div 1440"))
+    begin = F.col("minute").cast("bigint") * 60
+    held = (F.col("held_covered") / F.nullif(_whole_s(begin), F.lit(0)), F.col("held") / 60)
+    rows = dated.join(covered, ["date", "series"], "left").select(
+        *("date", "series", F.timestamp_seconds(begin).alias("minute"), _covered_s(begin, 60).alias("covered_s")),
+        *MEASURES[1:-2],
+        *(F.coalesce(*held).alias("pending_mean"), "pending_peak"),
+    )
+    return named(rows, hours).select("date", *KEYS, "minute", *MEASURES)
+
+
+def days(daily: DataFrame, minutes: DataFrame, hours: DataFrame) -> DataFrame:
+    """The same for each day with an operation that ended. Its mean is over the minutes that have a row."""
+    by = ["date", *KEYS]
+    held = F.sum(F.col("pending_mean") * F.col("covered_s")) / F.sum("covered_s")
+    waited = minutes.groupBy(*by).agg(held.alias("pending_mean"), F.max("pending_peak").alias("pending_peak"))
+    begin = F.unix_date("date").cast("bigint") * (DAY // SECOND)
+    rows = measured(daily, "date").join(F.broadcast(spans(hours)), ["date", "series"], "left")
+    rows = rows.withColumn("covered_s", _covered_s(begin, DAY // SECOND)).drop("first_us", "last_us")
+    return named(rows, hours).join(waited, by, "left").select(*by, *MEASURES)
+
+
+def measured(histogram: DataFrame, time: str) -> DataFrame:
+    """Return counts, shares and percentiles for each *time* and series. They need one sort of both histograms."""
+    buckets = F.expr("stack(2, 0Y, waited, 1Y, lateness) AS (what, bucket)")
+    both = histogram.select(time, "series", "outcome", "missed_trigger", "operations", buckets)
+    both = both.where("bucket IS NOT NULL").repartition(time, "series")
+    group = Window.partitionBy(time, "series", "what").orderBy("bucket")
+    upto = F.sum("operations").over(group.rowsBetween(Window.unboundedPreceding, 0))
+    every = F.sum("operations").over(group.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
+    waited = F.col("what") == 0
+    of = {name: waited & (F.col("outcome") == place) for place, name in enumerate(OUTCOMES)}
+    counts = {"operations": waited} | of | {"missed_triggers": waited & F.col("missed_trigger")}
+    found = (
+        both.withColumn("reached", upto / every)
+        .groupBy(time, "series")
+        .agg(
+            *(F.sum(F.when(which, F.col("operations")).otherwise(0.0)).alias(name) for name, which in counts.items()),
+            *(_least(0, share).alias(name) for name, share in WAITED.items()),
+            *(_least(1, share).alias(name) for name, share in LATENESS.items()),
+        )
+    )
+    return found.select("*", *((F.col(name) / F.col("operations")).alias(f"{name}_share") for name in OUTCOMES))
+
+
+def _least(what: int, share: float) -> Column:
+    """Return the smallest value that *share* of a histogram does not exceed. Sums of weights are not exact."""
+    enough = (F.col("what") == what) & (F.col("reached") >= share - 1e-12)
+    return middle(F.min(F.when(enough, F.col("bucket"))))
+
+
+def fewer(hours: DataFrame, most: int) -> DataFrame:
+    """Return the series to keep: the busiest *most*."""
+    busiest = hours.groupBy("series").agg(F.sum("operations").alias("operations"))
+    return busiest.orderBy(F.desc("operations"), "series").limit(most).select("series", F.lit(True).alias("is_kept"))
+
+
+def grouped(rows: DataFrame, kept: DataFrame) -> DataFrame:
+    """Give all series but those *kept* the number 0, and the name OTHERS."""
+    both = rows.join(F.broadcast(kept), "series", "left")
+    names = [name for name in rows.columns if name in ("series", *KEYS)]
+    one = {"series": F.lit(0).cast("bigint")} | {name: F.lit(OTHERS) for name in KEYS}
+    of = {name: F.when(F.col("is_kept"), F.col(name)).otherwise(one[name]) for name in names}
+    return both.withColumns(of).select(*rows.columns)
+
+
+def spans(hours: DataFrame) -> DataFrame:
+    """Return which part of each date the journal of a purgatory covers: date, series, first_us, last_us.
+
+    A day is covered from its first end to its last, and from or to midnight if the day beside it has an end, too.
+    """
+    by_day = hours.groupBy(_date_of("hour div 24").alias("date"), "purgatory").agg(
+        F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")
+    )
+    order = Window.partitionBy("purgatory").orderBy("date")
+    begin = F.unix_date("date").cast("bigint") * DAY
+    is_before = F.coalesce(F.lag("date").over(order) == F.date_sub("date", 1), F.lit(False))
+    is_after = F.coalesce(F.lead("date").over(order) == F.date_add("date", 1), F.lit(False))
+    whole = by_day.select(
+        *("date", "purgatory", F.when(is_before, begin).otherwise(F.col("first_us")).alias("first_us")),
+        F.when(is_after, begin + DAY).otherwise(F.col("last_us")).alias("last_us"),
+    )
+    return whole.join(hours.select("series", "purgatory").distinct(), "purgatory").drop("purgatory")
+
+
+def levels(waiting: DataFrame) -> DataFrame:
+    """Return how many operations waited from a ``second`` to the second ``until``, by date and series."""
+    order = Window.partitionBy("date", "series").orderBy("second")
+    level = F.round(F.sum("change").over(order.rowsBetween(Window.unboundedPreceding, 0)), 6).alias("level")
+    # Of several changes in a second, only the last one's level lasts.
+    every = waiting.select("date", "series", "second", level, F.lead("second").over(order).alias("until"))
+    return every.where("level > 0 AND until > second")
+
+
+def _by_minute(waiting: DataFrame, covered: DataFrame) -> DataFrame:
+    number = F.explode(F.expr("sequence(second div 60, (until - 1) div 60)")).alias("number")
+    pieces = levels(waiting).join(covered, ["date", "series"], "left").select("*", number)
+    pieces = pieces.select(
+        *(F.col("number").cast("int").alias("minute"), "series", "level", "first_us", "last_us"),
+        F.expr("greatest(second, number * 60) AS low"),
+        F.expr("least(until, number * 60 + 60) AS high"),
+    )
+    inside = F.expr(f"greatest(least(high, last_us div {SECOND} + 1) - greatest(low, first_us div {SECOND}), 0)")
+    return pieces.groupBy("minute", "series").agg(
+        F.sum(F.col("level") * (F.col("high") - F.col("low"))).alias("held"),
+        F.sum(F.col("level") * inside).alias("held_covered"),
+        F.max("level").alias("pending_peak"),
+    )
+
+
+def _covered_s(begin: Column, length: int) -> Column:
+    """Return the covered seconds of the stretch from the second *begin*, at least 1."""
+    low = F.greatest(begin * SECOND, F.coalesce("first_us", F.lit(0)))
+    high = F.least((begin + length) * SECOND, F.coalesce("last_us", F.lit(0)))
+    return F.greatest((high - low) / SECOND, F.lit(1.0))
+
+
+def _whole_s(begin: Column) -> Column:
+    """Return how many seconds of the minute are covered, also in part."""
+    return F.least(begin + 60, F.floor(F.col("last_us") / SECOND) + 1) - F.greatest(
+        begin, F.floor(F.col("first_us") / SECOND)
+    )
+
+
+def seconds(waiting: DataFrame, ends: DataFrame, hours: DataFrame) -> DataFrame:
+    """How operations ended in each second, and how many were waiting at its beginning."""
+    of = {
+        name: F.sum(F.when(F.col("outcome") == place, F.col("operations")).otherwise(0.0))
+        for place, name in enumerate(OUTCOMES)
+    }
+    ended = ends.groupBy("second", "series").agg(*(count.alias(name) for name, count in of.items()))
+    each = F.explode(F.expr("sequence(second, until - 1)")).alias("at")
+    waited = levels(waiting).select("series", F.col("level").alias("pending"), each).withColumnRenamed("at", "second")
+    both = ended.join(waited, ["second", "series"], "full").fillna(0.0, [*OUTCOMES, "pending"])
+    rows = both.withColumn("date", _date_of(f"second div {DAY // SECOND}"))
+    return named(rows, hours).select("date", *KEYS, F.timestamp_seconds("second").alias("second"), *OUTCOMES, "pending")
+
+
+def changes(days: DataFrame) -> DataFrame:
+    """Compare the measures of each day with the day before, the largest change first."""
+    by = ["date", *KEYS, "measure"]
+    measures = F.expr(f"stack({len(COMPARED)}, {', '.join(f'{name!r}, {name}' for name in COMPARED)})")
+    flat = days.select("date", *KEYS, "operations", measures.alias("measure", "now"))
+    before = flat.select(
+        *(F.date_add("date", 1).alias("date"), *KEYS, "measure"),
+        *(F.col("now").alias("before"), F.col("operations").alias("had")),
+    )
+    dates = days.select("date").distinct()
+    both_days = dates.join(dates.select(F.date_add("date", 1).alias("date")), "date", "left_semi")
+    both = flat.join(before, by, "full").fillna(0.0).join(F.broadcast(both_days), "date", "left_semi")
+    largest = F.nullif(F.greatest(F.abs("now"), F.abs("before")), F.lit(0.0))
+    change = F.coalesce((F.col("now") - F.col("before")) / largest, F.lit(0.0))
+    found = both.where(F.greatest("operations", "had") >= _FEWEST).select(*by, "before", "now", change.alias("change"))
+    return found.orderBy(F.desc("date"), F.desc(F.abs("change")), *KEYS, "measure")
+
+
+def hot_keys(keys: DataFrame, names: DataFrame, top: int = 20) -> DataFrame:
+    """Return the keys of each purgatory under which most operations waited."""
+    whole = Window.partitionBy("purgatory")
+    place = F.row_number().over(whole.orderBy(F.desc("operations"), "key_hash")).alias("place")
+    share = (F.col("operations") / F.sum("operations").over(whole)).alias("share")
+    each = (F.col("watched") / F.col("operations")).alias("keys_each")
+    first = total(keys).select("purgatory", place, "key_hash", "operations", share, each).where(F.col("place") <= top)
+    found = first.join(total(names), ["purgatory", "key_hash"], "left").orderBy("purgatory", "place")
+    return found.select("purgatory", "place", "key_hash", "key", "operations", "share", "keys_each")
+
+
+def work(snapshots: DataFrame) -> DataFrame:
+    """Return the growth of the counters of a purgatory by minute.
+
+    The first snapshot of an instance only sets the starting values. The journal takes it when a purgatory is opened.
+    """
+    grown = _grown(snapshots, WORK, "purgatory", "instance")
+    by = ("purgatory", F.date_trunc("minute", "at").alias("minute"))
+    return grown.groupBy(*by).agg(*(F.sum(name).alias(name) for name in WORK)).orderBy("purgatory", "minute")
+
+
+def lost(snapshots: DataFrame, losses: DataFrame) -> DataFrame:
+    """Count the rows that are in no sum: dropped by journals, by minute, and quarantined.
+
+    Rows are dropped by an instance. Each of its purgatories reports them.
+    """
+    grown = _grown(snapshots, ("dropped_rows",), "instance").where("dropped_rows > 0")
+    minute = F.date_trunc("minute", "at").alias("minute")
+    dropped = grown.groupBy(minute).agg(F.sum("dropped_rows").alias("rows"))
+    dropped = dropped.select(F.to_date("minute").alias("date"), "minute", F.lit("dropped").alias("what"), "rows")
+    others = losses.groupBy("date", "what").agg(F.sum("rows").alias("rows"))
+    return dropped.unionByName(others.withColumn("minute", F.lit(None).cast("timestamp")))
+
+
+def settings(snapshots: DataFrame) -> DataFrame:
+    """Count the instances of each purgatory by their settings in their newest snapshot."""
+    names = ("tick_ns", "wheel_size", "purge_interval")
+    newest = snapshots.groupBy("purgatory", "instance").agg(F.max_by(F.struct(*names), "at").alias("in_use"))
+    counts = newest.select("purgatory", "in_use.*").where("tick_ns IS NOT NULL").groupBy("purgatory", *names)
+    found = counts.agg(F.count(F.lit(1)).alias("instances")).withColumn("tick_s", F.col("tick_ns") / 1e9)
+    columns = ("purgatory", "instances", "tick_s", "wheel_size", "purge_interval")
+    return found.select(*columns).orderBy(*columns)
+
+
+def _grown(snapshots: DataFrame, counters: tuple[str, ...], *by: str) -> DataFrame:
+    """Return by how much *counters* grew since the snapshot before, of the same day or the day before.
+
+    A counter that fell was reset: all of it is growth.
+    """
+    order = Window.partitionBy(*by).orderBy("at")
+    once = snapshots.dropDuplicates(["purgatory", "instance", "at"])
+    known = F.date_diff("at", F.lag("at").over(order)) <= 1
+    grew = {name: F.when(known, F.col(name) - F.lag(name).over(order)) for name in counters}
+    of = {name: F.coalesce(F.when(n < 0, F.col(name)).otherwise(n), F.lit(0)) for name, n in grew.items()}
+    return once.select(*by, "at", *(n.alias(name) for name, n in of.items()))
+
+
+def _date_of(number: str) -> Column:
+    return F.expr(f"date_from_unix_date(CAST({number} AS INT))")

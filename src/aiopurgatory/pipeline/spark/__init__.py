@@ -1,1 +1,0 @@
-"""Spark: its session, its Java, and the file systems that it reaches."""

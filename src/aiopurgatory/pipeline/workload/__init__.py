@@ -1,1 +1,0 @@
-"""Models of a workload, how they are estimated, and traces."""

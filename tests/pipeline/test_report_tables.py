@@ -1,0 +1,188 @@
+"""The tables of the report, of literal rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from aiopurgatory.pipeline import report_tables as tables
+from aiopurgatory.pipeline import sums
+from aiopurgatory.pipeline.tables import JOURNAL, REPORT, SUMS, columns
+
+from .journals import NOON, expired, operation, snapshot
+
+SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
+
+
+class Sums:
+    """The sums of literal operations."""
+
+    def __init__(self, spark: SparkSession, rows: list[dict[str, Any]]) -> None:
+        schema = JOURNAL["operations"]
+        known = {"date": "", "hour": ""}
+        frame = spark.createDataFrame([tuple((known | row)[name] for name in columns(schema)) for row in rows], schema)
+        self.of = {name: make(frame) for name, make in sums.OF_ROWS.items()}
+
+    def minutes(self) -> DataFrame:
+        return tables.minutes(self.of["activity"], self.of["waiting"], self.of["hours"])
+
+    def days(self) -> DataFrame:
+        return tables.days(self.of["daily"], self.minutes(), self.of["hours"])
+
+
+def snapshots(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    names = columns(SUMS["snapshots"])
+    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], SUMS["snapshots"])
+
+
+def test_minutes_counts_shares_and_percentiles(spark: SparkSession) -> None:
+    rows = [operation(n, waited_us=(n + 1) * 1_000) for n in range(98)]
+    rows += [expired(98, lateness_us=2_000), operation(99, missed_trigger=True, weight=2.0, waited_us=0)]
+    (found,) = Sums(spark, rows).minutes().collect()
+    assert (found.date, found.purgatory, found.kind, found.minute) == (
+        NOON.date(),
+        "fetch",
+        "DelayedFetch",
+        NOON.astimezone().replace(tzinfo=None),
+    )
+    assert (found.operations, found.completed, found.expired, found.cancelled) == (101.0, 100.0, 1.0, 0.0)
+    assert (found.missed_triggers, found.expired_share) == (2.0, pytest.approx(1 / 101))
+    assert found.waited_p50_us == pytest.approx(49_000, rel=0.02)
+    assert found.waited_p99_us == pytest.approx(98_000, rel=0.02)
+    assert found.waited_p999_us == pytest.approx(501_000, rel=0.02)
+    assert found.lateness_p50_us == found.lateness_max_us == pytest.approx(2_000, rel=0.02)
+
+
+def test_minutes_waiting_over_minutes_mean_and_peak(spark: SparkSession) -> None:
+    rows = [
+        operation(0, watched_at=NOON + 30 * SECOND, waited_us=120_000_000, weight=2.0),
+        operation(1, watched_at=NOON + 40 * SECOND, waited_us=10_000_000),
+        operation(2, watched_at=NOON, waited_us=0),
+        operation(3, watched_at=NOON + 10 * MINUTE, waited_us=0),
+    ]
+    found = Sums(spark, rows).minutes().orderBy("minute").collect()
+    assert [(row.operations, row.pending_peak, row.pending_mean) for row in found] == [
+        (2.0, 3.0, pytest.approx((30 * 2 + 10) / 60)),
+        (0.0, 2.0, 2.0),
+        (2.0, 2.0, pytest.approx(1.0)),
+        (1.0, 0.0, 0.0),
+    ]
+    assert found[1].waited_p50_us is None
+
+
+def test_minutes_covered_from_first_end_to_last(spark: SparkSession) -> None:
+    rows = [operation(n, watched_at=NOON + at * SECOND, waited_us=0) for n, at in enumerate((45, 60, 130))]
+    found = Sums(spark, rows).minutes().orderBy("minute").collect()
+    assert [row.covered_s for row in found] == [15.0, 60.0, 10.0]
+
+
+def test_minutes_mean_is_over_the_seconds_covered(spark: SparkSession) -> None:
+    waits = operation(0, watched_at=NOON + 40 * SECOND, waited_us=10_000_000)
+    rows = [operation(1, watched_at=NOON + 30 * SECOND, waited_us=0), waits]
+    (found,) = Sums(spark, rows).minutes().collect()
+    assert (found.covered_s, found.pending_mean) == (20.0, pytest.approx(10 / 21))
+
+
+def test_days_beside_each_other_are_covered_up_to_midnight(spark: SparkSession) -> None:
+    rows = [operation(n, watched_at=NOON + n * DAY, waited_us=0) for n in range(3)]
+    found = Sums(spark, rows).days().orderBy("date").collect()
+    assert [(row.date.day, row.covered_s) for row in found] == [(21, 43_200.0), (22, 86_400.0), (23, 43_200.0)]
+
+
+def test_days_pending_of_an_operation_over_midnight(spark: SparkSession) -> None:
+    long = operation(0, watched_at=NOON, waited_us=86_400_000_000, weight=4.0)
+    found = Sums(spark, [operation(1), long]).days().orderBy("date").collect()
+    assert [(row.date.day, row.operations, row.pending_peak) for row in found] == [(21, 1.0, 4.0), (22, 4.0, 4.0)]
+
+
+def test_seconds_of_a_short_journal(spark: SparkSession) -> None:
+    of = Sums(spark, [operation(0, waited_us=2_500_000), expired(1, watched_at=NOON, waited_us=500_000)]).of
+    found = tables.seconds(of["waiting"], of["ends"], of["hours"]).orderBy("second")
+    rows = [(row.second.second, row.completed, row.expired, row.pending) for row in found.collect()]
+    assert rows == [(0, 0.0, 1.0, 2.0), (1, 0.0, 0.0, 1.0), (2, 1.0, 0.0, 1.0)]
+    assert found.columns == [each.split()[0] for each in REPORT["seconds"].split(", ")]
+
+
+def test_changes_consecutive_days_the_largest_first(spark: SparkSession) -> None:
+    names = [each.split()[0] for each in REPORT["days"].split(", ")]
+
+    def day(number: int, operations: float, share: float) -> tuple[Any, ...]:
+        known = {"date": date(2026, 11, number), "purgatory": "fetch", "kind": "a", "operations": operations}
+        return tuple({**dict.fromkeys(names, 0.0), **known, "expired_share": share}[name] for name in names)
+
+    frame = spark.createDataFrame([day(20, 200.0, 0.1), day(21, 400.0, 0.1), day(24, 400.0, 0.5)], REPORT["days"])
+    found = tables.changes(frame).where("change <> 0 OR measure = 'expired_share'").collect()
+    assert [(row.date.day, row.measure, row.before, row.now, row.change) for row in found] == [
+        (21, "operations", 200.0, 400.0, 0.5),
+        (21, "expired_share", 0.1, 0.1, 0.0),
+    ]
+
+
+def test_hot_keys_the_hottest_with_its_name(spark: SparkSession) -> None:
+    keys = spark.createDataFrame([("p", 1, 3.0, 6.0), ("p", 2, 5.0, 5.0), ("p", 1, 1.0, 2.0)], SUMS["keys"])
+    names = spark.createDataFrame([("p", 1, "one"), ("p", 1, "other")], SUMS["names"])
+    wanted = [
+        Row(purgatory="p", place=1, key_hash=2, key=None, operations=5.0, share=5 / 9, keys_each=1.0),
+        Row(purgatory="p", place=2, key_hash=1, key="one", operations=4.0, share=4 / 9, keys_each=2.0),
+    ]
+    assertDataFrameEqual(tables.hot_keys(keys, names), wanted)
+    assert tables.hot_keys(keys, names, top=1).count() == 1
+
+
+def test_work_growth_since_the_snapshot_before(spark: SparkSession) -> None:
+    rows = [
+        snapshot(NOON, checks=100),
+        snapshot(NOON + 30 * SECOND, checks=130),
+        snapshot(NOON + 30 * SECOND, checks=130),  # a copy
+        snapshot(NOON + 90 * SECOND, checks=7),  # reset
+        snapshot(NOON + 90 * SECOND, checks=50, instance="host-2"),
+    ]
+    found = tables.work(snapshots(spark, rows)).select("checks").collect()
+    assert [row.checks for row in found] == [30, 7]
+
+
+def test_lost_dropped_once_per_instance_and_quarantined(spark: SparkSession) -> None:
+    rows = [
+        snapshot(NOON + n * SECOND, purgatory=name, dropped_rows=n // 2 * 5)
+        for n, name in enumerate(("a", "b", "a", "b"))
+    ]
+    losses = spark.createDataFrame(
+        [(NOON.date(), "outcome is unknown", 2), (NOON.date(), "outcome is unknown", 1)], SUMS["losses"]
+    )
+    found = tables.lost(snapshots(spark, rows), losses).collect()
+    assert sorted((row.what, row.rows, row.minute is None) for row in found) == [
+        ("dropped", 5, False),
+        ("outcome is unknown", 3, True),
+    ]
+
+
+def test_settings_of_the_newest_snapshots(spark: SparkSession) -> None:
+    in_use = {"tick_ns": 1_000_000, "wheel_size": 64, "purge_interval": 0}
+    rows = [
+        snapshot(NOON, **(in_use | {"tick_ns": 5})),
+        snapshot(NOON + SECOND, **in_use),
+        snapshot(NOON, instance="host-2", **in_use),
+        snapshot(NOON, instance="old", tick_ns=None),
+    ]
+    wanted = [Row(purgatory="fetch", instances=2, tick_s=0.001, wheel_size=64, purge_interval=0)]
+    assertDataFrameEqual(tables.settings(snapshots(spark, rows)), wanted)
+
+
+def test_fewer_series_beyond_the_busiest_get_one_name(spark: SparkSession) -> None:
+    rows = [operation(n, kind=f"k-{n}", weight=1.0 + n) for n in range(5)]
+    of = Sums(spark, rows).of
+    names = tables.fewer(of["hours"], 2)
+    found = tables.minutes(
+        tables.grouped(of["activity"], names), tables.grouped(of["waiting"], names), tables.grouped(of["hours"], names)
+    )
+    wanted = [("fetch", "k-4", 5.0), ("fetch", "k-3", 4.0), ("(others)", "(others)", 6.0)]
+    assert sorted((row.purgatory, row.kind, row.operations) for row in found.collect()) == sorted(wanted)
+
+
+def test_instants_are_in_utc(spark: SparkSession) -> None:
+    (row,) = Sums(spark, [operation(0)]).minutes().selectExpr("unix_seconds(minute) AS at").collect()
+    assert datetime.fromtimestamp(row.at, UTC) == NOON
