@@ -32,7 +32,8 @@ class ClockTask:
         parts.alarm.connect(self._call_at, self.ring, self.wake)
         run = self._run(loop)
         try:
-            self._task = loop.create_task(run, name=f"aiopurgatory-clock-{parts.loop.name}", context=Context())
+            # Not by context=, which older task factories refuse.
+            self._task = Context().run(loop.create_task, run, name=f"aiopurgatory-clock-{parts.loop.name}")
         except BaseException:
             run.close()
             raise
