@@ -454,13 +454,17 @@ async def test_wait_due_before_a_check_of_all_is_not_missed(
 async def test_wait_begun_in_a_check_does_not_count_for_it(purgatory: Purgatory, table: Table) -> None:
     """Its first read would come without that check, too."""
     waits: list[asyncio.Task[Any]] = []
-    eager = getattr(asyncio, "eager_task_factory", None)  # from Python 3.12 on
+    eager: Any = getattr(asyncio, "eager_task_factory", None)  # from Python 3.12 on
 
     def begin() -> bool:
         waits.append(start(purgatory, table))
         return False
 
-    asyncio.get_running_loop().set_task_factory(eager)  # it is watched before the check is through
+    def factory(loop: asyncio.AbstractEventLoop, coro: Any, *, eager_start: bool = True, **options: Any) -> Any:
+        return eager(loop, coro, **options)  # uvloop passes eager_start, which Python 3.13.0 does not know
+
+    # It is watched before the check is through.
+    asyncio.get_running_loop().set_task_factory(factory if eager is not None else None)
     other = asyncio.create_task(purgatory.wait_for(begin, ["key"], timeout=5.0))
     await settle()
     for wait in waits:
