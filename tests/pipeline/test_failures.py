@@ -103,7 +103,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", small], capture_output=True)
     if mounted.returncode:
-        pytest.skip("a small disk takes root and mount")
+        pytest.skip("a disk of 2 MB could not be mounted: that takes root, and a container that allows mount(2)")
     yield small
     subprocess.run(["umount", "--lazy", small], check=True)
 

@@ -88,7 +88,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "noexec"
     place.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=64m", "none", place], capture_output=True).returncode:
-        pytest.skip("a disk takes root and mount")
+        pytest.skip("a noexec disk could not be mounted: that takes root, and a container that allows mount(2)")
     yield place
     subprocess.run(["umount", "--lazy", place], check=True)
 
@@ -98,7 +98,7 @@ def test_session_noexec_disk_nameless_host_latin_locale_works(disk: Path) -> Non
     nameless = ("unshare", "--uts", "sh", "-c", 'hostname no.such.host.invalid && exec "$@"', "sh")
     done = job(disk, *nameless, LC_ALL="de_DE.ISO-8859-1", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     if "unshare failed" in done.stderr:
-        pytest.skip("another name of the machine takes root")
+        pytest.skip("the machine could not get another name: that takes root, and a container that allows unshare(2)")
     assert done.stdout + done.stderr == SAID
 
 
