@@ -29,6 +29,10 @@ from .writes import Appending, Keep
 #: append() remembers the state of at most so many topics.
 _MAX_WRITERS: Final = 1_000
 
+#: Seconds that the checks of listeners may take of a loop iteration. The next one runs the tasks that they have woken,
+#: which takes longer than the checks.
+_TURN_BUDGET: Final = 0.003
+
 
 class LogOptions(TypedDict, total=False):
     """The options of every log; see EventLog."""
@@ -125,7 +129,9 @@ class EventLog:
         self._keep = Keep(keep_events, keep_bytes, keep_seconds)
         self._window_bytes = window_bytes
         self.unknown_timeout: Final = float(unknown_timeout)
-        self.purgatory: Final = Purgatory(name, max_pending=max_listeners, observers=observers)
+        self.purgatory: Final = Purgatory(
+            name, max_pending=max_listeners, turn_budget=_TURN_BUDGET, observers=observers
+        )
         self._tails: Tails | None = None
         self._is_closed = False
         #: The loop that it runs in, or ran in last, and the lock under which it is started and closed there.
