@@ -195,6 +195,9 @@ class Attacker:
 
 async def test_noise_of_extreme_values_leaves_a_client_alone(own_served: Served) -> None:
     await still_serves(own_served)
+    # A consumer reports a topic that does not exist yet as an error.
+    async with await Wire.open(own_served.port) as wire:
+        await create(wire, "normal")
     client = {"bootstrap.servers": own_served.address, "log_level": 0}
     producer = confluent_kafka.Producer(client | {"enable.idempotence": True})
     consumer = confluent_kafka.Consumer(client | {"group.id": "normal", "auto.offset.reset": "earliest"})
