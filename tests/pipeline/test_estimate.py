@@ -23,7 +23,7 @@ from aiopurgatory.pipeline.estimates import (
 from aiopurgatory.pipeline.tables import GROWTH
 
 #: The width of a bucket of times, as a logarithm.
-WIDTH = log(GROWTH)
+WIDTH = log(GROWTH["date"])
 
 
 def binned(logs: Array, weights: Array) -> Binned:

@@ -36,8 +36,8 @@ def test_activity_histogram_by_minute(spark: SparkSession) -> None:
         expired(3, watched_at=NOON + 60 * SECOND),
         operation(4, missed_trigger=True, waited_us=1_000),
     ]
-    minute, bucket = NOON_S // 60, math.ceil(math.log(1_000) / math.log(GROWTH))
-    late, waited = (math.ceil(math.log(us) / math.log(GROWTH)) for us in (1_000, 501_000))
+    minute, bucket = NOON_S // 60, math.ceil(math.log(1_000) / math.log(GROWTH["minute"]))
+    late, waited = (math.ceil(math.log(us) / math.log(GROWTH["minute"])) for us in (1_000, 501_000))
     columns = ("minute", "outcome", "missed_trigger", "waited", "lateness", "operations", "rows")
     expected = [
         (minute, COMPLETED, False, -1, None, 1.0, 1),

@@ -74,7 +74,7 @@ def log_normal(completed: Binned, longer: Binned) -> LogNormal | None:
     if weight <= 0:
         return None
     mu, sigma = _estimated(completed, longer)
-    edges = completed.bins * log(GROWTH)
+    edges = completed.bins * log(GROWTH["date"])
     seen, model = 1 - _kaplan_meier(completed, longer), ndtr((edges - mu) / sigma)
     gaps = np.abs(seen - model)
     worst = int(gaps.argmax())

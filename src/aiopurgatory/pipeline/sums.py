@@ -151,15 +151,15 @@ def named(rows: DataFrame, hours: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(known), "series", "inner").select(*KEYS, *others)
 
 
-def bucket(value: str, logarithm: str) -> Column:
+def bucket(value: str, logarithm: str, growth: float) -> Column:
     """Return the number of the bucket of *value*, in microseconds, by its *logarithm*; null for null."""
-    number = F.ceil(F.col(logarithm) * (1 / math.log(GROWTH)))
+    number = F.ceil(F.col(logarithm) * (1 / math.log(growth)))
     return F.when(F.col(value) == 0, -1).when(F.col(value) > 0, number).cast("smallint")
 
 
-def middle(number: Column) -> Column:
+def middle(number: Column, growth: float) -> Column:
     """Return the microseconds that represent a bucket."""
-    return F.when(number == -1, 0.0).otherwise(F.pow(F.lit(GROWTH), number) * (2 / (GROWTH + 1)))
+    return F.when(number == -1, 0.0).otherwise(F.pow(F.lit(growth), number) * (2 / (growth + 1)))
 
 
 def _histograms(rows: DataFrame, name: str, time: str) -> GroupedData:
@@ -170,5 +170,5 @@ def _histograms(rows: DataFrame, name: str, time: str) -> GroupedData:
         F.ln(F.greatest("waited_us", F.lit(1))).alias("waited_ln"),
         F.ln(F.greatest("lateness_us", F.lit(1))).alias("lateness_ln"),
     )
-    buckets = (bucket("waited_us", "waited_ln").alias("waited"), bucket("lateness_us", "lateness_ln").alias("lateness"))
+    buckets = [bucket(f"{each}_us", f"{each}_ln", GROWTH[name]).alias(each) for each in ("waited", "lateness")]
     return times.groupBy(name, "series", "outcome", "missed_trigger", *buckets)
