@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.journal.schema import OPERATIONS
+from aiopurgatory.pipeline import attempts, intake
 from aiopurgatory.pipeline import ingest as command
-from aiopurgatory.pipeline.attempts import committed, sums
+from aiopurgatory.pipeline.attempts import committed, sums, table
+from aiopurgatory.pipeline.fit import fit
 from aiopurgatory.pipeline.ingest import Counts, ingest, summary
+from aiopurgatory.pipeline.intake import LostRowsError
+from aiopurgatory.pipeline.report import report
+from aiopurgatory.pipeline.rules import good
+from aiopurgatory.pipeline.tables import REPORT
 
 from .journals import NOON, expired, operation, snapshot, write
 
@@ -268,6 +275,46 @@ def test_ingest_deleted_file_its_rows_stay(spark: SparkSession, tmp_path: Path) 
     write(tmp_path / "journal", [operation(1)], "late")
     ingested(spark, tmp_path)
     assert counted(spark, tmp_path) == 2
+    assert days_shown(spark, tmp_path) == [NOON.date()]
+
+
+def days_shown(spark: SparkSession, folder: Path) -> list[date]:
+    out = str(folder / "out")
+    report(spark, out)
+    dates = [{row.date for row in table(spark, out, name).collect()} for name in ("minutes", "days", "work")]
+    assert dates[0] == dates[1]
+    assert dates[2] <= dates[0]
+    return sorted(dates[0])
+
+
+def test_ingest_day_without_files_goes_and_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+    journal, days = tmp_path / "journal", [NOON, NOON - DAY]
+    files = [write(journal, [operation(n, watched_at=at)], "f", at=at) for n, at in enumerate(days)]
+    for at in days:
+        write(journal, [snapshot(at), snapshot(at + timedelta(minutes=1))], table="statistics", at=at)
+    ingested(spark, tmp_path)
+    assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]
+    shutil.move(journal / "operations" / f"date={NOON:%Y-%m-%d}", tmp_path / "kept")
+    ingested(spark, tmp_path)
+    assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]  # it has statistics
+    shutil.rmtree(journal / "statistics" / f"date={NOON:%Y-%m-%d}")
+    assert ingested(spark, tmp_path) == Counts()
+    assert days_shown(spark, tmp_path) == [(NOON - DAY).date()]
+    assert [each.operations for each in fit(spark, str(tmp_path / "out"))] == [1]
+    batches = len(committed(spark, str(tmp_path / "out")))
+    assert ingested(spark, tmp_path) == Counts()
+    assert len(committed(spark, str(tmp_path / "out"))) == batches  # nothing new since
+    shutil.move(tmp_path / "kept", files[0].parents[1])
+    assert ingested(spark, tmp_path) == Counts()  # their rows are known
+    assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]
+
+
+def test_ingest_two_journals_into_one_folder_days_of_the_other_stay(spark: SparkSession, tmp_path: Path) -> None:
+    for number, name in enumerate(("one", "other")):
+        write(tmp_path / name, [operation(number, watched_at=NOON - number * DAY)], at=NOON - number * DAY)
+        ingest(spark, str(tmp_path / name), str(tmp_path / "out"))
+    assert days_shown(spark, tmp_path) == [(NOON - DAY).date(), NOON.date()]
+    assert len(committed(spark, str(tmp_path / "out"))) == 2
 
 
 def test_ingest_columns_of_another_width_are_widened(spark: SparkSession, tmp_path: Path) -> None:
@@ -382,6 +429,38 @@ def test_ingest_that_fails_leaves_nothing_that_counts(spark: SparkSession, tmp_p
     (tmp_path / "out" / "sums" / "touched").unlink()
     assert ingested(spark, tmp_path) == Counts(files=1, rows_in=1)
     assert counted(spark, tmp_path) == 1
+
+
+def test_ingest_row_that_is_lost_fails_and_names_the_file(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "journal", [operation(n) for n in range(3)], "whole")
+    write(tmp_path / "journal", [operation(n) for n in range(3, 6)], "short")
+    with monkeypatch.context() as patch:
+        patch.setattr(intake, "good", lambda rows, table: good(rows, table).where("sequence <> 4"))
+        with pytest.raises(LostRowsError, match=r"6 rows must be counted, got 5; the rows of \['[^,]*short.parquet'\]"):
+            ingested(spark, tmp_path)
+    assert committed(spark, str(tmp_path / "out")) == []
+    assert ingested(spark, tmp_path) == Counts(files=2, rows_in=6)
+
+
+def test_ingest_batches_that_repeat_sums_count_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_EVERY", 2)
+    for number in range(5):
+        rows = [operation(number), operation(number // 2), operation(100 + number, waited_us=-1)]
+        write(tmp_path / "journal", rows, f"f-{number}")
+        ingested(spark, tmp_path)
+    report(spark, str(tmp_path / "out"))
+    assert counted(spark, tmp_path) == 5
+    assert sums(spark, str(tmp_path / "out"), "files").count() == 5
+    assert ingested(spark, tmp_path) == Counts()
+    whole = str(tmp_path / "at once")
+    ingest(spark, str(tmp_path / "journal"), whole)
+    report(spark, whole)
+    for name in REPORT:
+        assertDataFrameEqual(table(spark, str(tmp_path / "out"), name), table(spark, whole, name))
 
 
 def test_command_follow_counts_files_as_they_come(

@@ -15,9 +15,13 @@ Each 64th batch repeats the small sums of all batches before it (CUMULATIVE): re
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -27,8 +31,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from aiopurgatory.errors import PurgatoryError
+
 from .sums import total
-from .tables import REPORT, SUMS, columns
+from .tables import DATES, REPORT, SUMS, columns
 
 #: Sums that a cumulative batch repeats.
 CUMULATIVE: Final = ("files", "seen", "keys", "names", "hours", "daily", "losses", "touched")
@@ -38,6 +44,10 @@ _EVERY: Final = 64
 #: Documents are files for people, on this machine. Tables are written by Spark.
 MODEL, ADVICE, PAGE = "model.json", "advice.md", "report.html"
 _ACCOUNT: Final = re.compile(r"/batch=(\d+)/attempt=([^/]+)/parent=([^/]+)/[^/]+$")
+
+
+class BusyError(PurgatoryError):
+    """Another run is using the same folder."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +85,27 @@ def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] |
     """
     line = committed(spark, out) if attempts is None else attempts
     begin = max((each.batch for each in line if is_cumulative(each)), default=0) if name in CUMULATIVE else 0
-    schema = SUMS[name] if name == "touched" else f"{SUMS[name]}, attempt STRING"
+    schema = SUMS[name] if "attempt" in columns(SUMS[name]) else f"{SUMS[name]}, attempt STRING"
     rows = read_folder(spark, f"{out}/sums/{name}", schema)
     counts = F.col("attempt").isin([each.name for each in line if each.batch >= begin])
     return rows.where(counts).select(*columns(SUMS[name]))
+
+
+def gone(spark: SparkSession, out: str, attempt: str) -> DataFrame:
+    """Return the days without files, as the *attempt* of this name found them."""
+    return read_folder(spark, f"{out}/sums/gone", SUMS["gone"]).where(F.col("attempt") == attempt)
+
+
+def dates_gone(spark: SparkSession, out: str, attempt: str) -> set[date]:
+    """Return the dates that no file is left of."""
+    return {row.date for row in gone(spark, out, attempt).where("date IS NOT NULL").select("date").collect()}
+
+
+def without(rows: DataFrame, name: str, dates: Collection[date]) -> DataFrame:
+    """Return rows of the table *name* of SUMS that are not of *dates*. Those of keys have no date."""
+    if not dates or name not in DATES:
+        return rows
+    return rows.where(~F.coalesce(F.expr(DATES[name]).isin(*dates), F.lit(False)))
 
 
 def is_cumulative(attempt: Attempt) -> bool:
@@ -117,6 +144,20 @@ def documents(out: str) -> Path:
     """Return the folder for documents: *out* if it is on this machine, else the working folder."""
     local = out.removeprefix("file://").removeprefix("file:")
     return Path("." if "://" in local else local)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder. The system releases it when the process ends, even by SIGKILL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise BusyError(f"another run is using {folder}: wait for it, or choose another folder") from None
+    finally:
+        os.close(lock)
 
 
 def write(path: Path, content: str) -> None:

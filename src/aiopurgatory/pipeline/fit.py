@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import MODEL, documents, sums, write
+from .attempts import MODEL, dates_gone, documents, newest, sums, without, write
 from .estimates import PERCENTILES, Array, Binned, LogNormal, Popularity, log_normal, popularity
 from .model import HOURS, Workload, expired_share, to_json
 from .page.markup import count, duration, share
@@ -61,8 +61,9 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
 
     Raises: PurgatoryError: ingest has not found an operation.
     """
-    hours = sums(spark, out, "hours")
-    kinds = _grouped(shapes(sums(spark, out, "daily"), hours), *KEYS)
+    gone = dates_gone(spark, out, newest(spark, out))
+    hours, daily = (without(sums(spark, out, name), name, gone) for name in ("hours", "daily"))
+    kinds = _grouped(shapes(daily, hours), *KEYS)
     if not kinds:
         raise PurgatoryError(f"no operations in {out}: ingest a journal first")
     counts = _grouped(popularities(sums(spark, out, "keys")), "purgatory")

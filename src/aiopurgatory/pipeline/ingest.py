@@ -7,8 +7,11 @@ duplicates + quarantined, or the stage fails and names the file.
   JOURNAL/{operations,statistics}/**.parquet  ->  OUT/sums, OUT/quarantine
 
 Only new files are read. A file that has changed since is read again; its rows that were counted are duplicates then.
-Rows of files that are deleted later stay counted. A run that is killed leaves nothing behind that counts; the next one
-begins again behind the last whole batch. Folders may be on any file system that Spark knows.
+Rows of files that are deleted later stay counted, until all files of their day are: then the day goes from the report,
+and comes back with its files. Hot keys stay, as they have no date.
+
+A run that is killed leaves nothing behind that counts; the next one begins again behind the last whole batch. Folders
+may be on any file system that Spark knows.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import committed, sums
+from .attempts import committed, gone, sums
 from .intake import Losses, take_in
-from .journal_files import CHANGED, File, new_files
+from .journal_files import CHANGED, File, days_of, new_files, without_files
 from .session import session_of
 
 #: Files of one batch.
@@ -88,8 +91,11 @@ def ingest(spark: SparkSession, journal: str, out: str, *, max_files: int = MAX_
     counts = {"operations": Counts(), "statistics": Counts(), "": Counts()}
     while True:
         line = committed(spark, out)
-        files = new_files(spark, journal, sums(spark, out, "files", line), max_files)
-        losses = take_in(spark, out, line, files) if files else Losses()
+        known = sums(spark, out, "files", line)
+        files, there = new_files(spark, journal, known, max_files)
+        before = {(row.journal, row.day) for row in gone(spark, out, line[-1].name).collect()} if line else set()
+        now = without_files(days_of(known), there, before)
+        losses = take_in(spark, out, line, files, now) if files or now != before else Losses()
         if losses is None:
             continue  # what the other run has left is new now
         for each in (file for file in files if file.problem != CHANGED):

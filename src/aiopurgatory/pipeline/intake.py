@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from aiopurgatory.errors import PurgatoryError
 
 from .attempts import CUMULATIVE, Attempt, committed, is_cumulative, read_folder, sums, with_all_before
-from .journal_files import CHANGED, File, mark_torn, read, set_lost, with_footers
+from .journal_files import CHANGED, Days, File, days_of, mark_torn, read, rows_by_file, set_lost, with_footers
 from .rules import good, quarantined
 from .sums import OF_ROWS, activity, words
 from .tables import SUMS, columns
@@ -36,22 +36,23 @@ class LostRowsError(PurgatoryError):
 Losses = Counter[tuple[str, str, str]]
 
 
-def take_in(spark: SparkSession, out: str, line: Sequence[Attempt], files: Sequence[File]) -> Losses | None:
+def take_in(spark: SparkSession, out: str, line: Sequence[Attempt], files: Sequence[File], gone: Days) -> Losses | None:
     """Take in *files* as a batch upon the *line* of attempts that count. Sets what became of the rows of each file.
 
+    Args: gone: the days that have no file any more.
     Returns: the rows that are in no sum; None: another run was faster, so that the batch does not count.
     Raises: LostRowsError: the counts do not add up.
     """
     while True:
         batch = _Batch(spark, out, line)
         try:
-            batch.take(files)
+            batch.take(files, gone)
         except Exception:
             # Sums are read strictly: a torn file fails them. The next attempt leaves it out.
             if not mark_torn(spark, files):
                 raise
         else:
-            is_nothing = all(each.problem == CHANGED for each in files)
+            is_nothing = bool(files) and all(each.problem == CHANGED for each in files)
             return batch.losses if is_nothing or batch.attempt in committed(spark, out) else None
 
 
@@ -64,7 +65,7 @@ class _Batch:
         self.attempt = Attempt(number, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}", parent)
         self.losses = Losses()
 
-    def take(self, files: Sequence[File]) -> None:
+    def take(self, files: Sequence[File], gone: Days) -> None:
         for table, sum_up in (("operations", self._operations), ("statistics", self._statistics)):
             readable = with_footers(self._spark, [each for each in files if each.table == table])
             if readable:
@@ -73,8 +74,8 @@ class _Batch:
                 sum_up(rows.persist() if are_small else rows, readable)
                 rows.unpersist()
         known = [each for each in files if each.problem != CHANGED]
-        if known:
-            self._account(known)
+        if known or not files:
+            self._account(known, gone)
 
     def _operations(self, rows: DataFrame, files: Sequence[File]) -> None:
         once, has_names = self._once(rows, files)
@@ -84,7 +85,7 @@ class _Batch:
             once, has_names = self._once(self._without_bad(rows, files), files)
             self._save(activity(once), "activity")
             counted, minutes = self._counted()
-            _require(counted, files)
+            _require(counted, once, files)
         for name in ("daily", "hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)):
             self._save(OF_ROWS[name](once), name)
         self._compare_sums()
@@ -93,8 +94,7 @@ class _Batch:
         self._save(good(rows, "statistics").select(*columns(SUMS["snapshots"])), "snapshots")
         counted = self._own("snapshots").count()
         if counted != _expected(files):
-            self._without_bad(rows, files)
-            _require(counted, files)
+            _require(counted, self._without_bad(rows, files), files)
 
     def _once(self, rows: DataFrame, files: Sequence[File]) -> tuple[DataFrame, bool]:
         """Return *rows* without copies of others, in this batch or before it, and whether keys have names."""
@@ -133,7 +133,7 @@ class _Batch:
                 f"the sums {', '.join(names)} must be of as many operations, got {found}; run ingest again"
             )
 
-    def _account(self, files: Sequence[File]) -> None:
+    def _account(self, files: Sequence[File], gone: Days) -> None:
         for each in files:
             if each.problem:
                 self.losses[each.table, each.date, f"file {each.problem}"] += max(each.rows_in, 1)
@@ -147,6 +147,11 @@ class _Batch:
         self._save(days.withColumn("attempt", F.lit(self.attempt.name)).coalesce(1), "touched")
         rows = [(e.table, e.path, e.length, e.modified_us, e.problem, e.rows_in, e.bad, e.duplicates) for e in files]
         account = self._spark.createDataFrame(rows, SUMS["files"])
+        if gone:
+            left = days_of(account.union(self._before("files"))) - gone
+            days = [(*each, None if each[1] in {day for _, day in left} else each[1]) for each in gone]
+            frame = self._spark.createDataFrame(days, "journal STRING, day STRING, date STRING")
+            self._save(frame.withColumn("date", F.expr("try_cast(date AS DATE)")).coalesce(1), "gone")
         if is_cumulative(self.attempt):
             for name in CUMULATIVE[1:]:
                 every = with_all_before(self._own(name), self._before(name), name)
@@ -180,12 +185,13 @@ def _expected(files: Sequence[File]) -> int:
     return sum(each.rows_in - each.bad - each.duplicates for each in files)
 
 
-def _require(counted: int, files: Sequence[File]) -> None:
-    """Raises: LostRowsError: *counted* are not the rows that have to be counted."""
+def _require(counted: int, rows: DataFrame, files: Sequence[File]) -> None:
+    """Raises: LostRowsError: *counted* are not the *rows* that have to be counted."""
     if counted != _expected(files):
-        named = ", ".join(each.path for each in files[:3])
-        why = f"{_expected(files):,} rows must be counted, got {counted:,}, in {len(files):,} files: {named}, ..."
-        raise LostRowsError(f"{why}; nothing of them counts yet, run ingest again")
+        found = rows_by_file(rows)
+        wrong = [each.path for each in files if found.get(each.uri_hash, 0) != _expected([each])]
+        why = f"{_expected(files):,} rows must be counted, got {counted:,}; the rows of {wrong or 'no file'} differ"
+        raise LostRowsError(f"{why}; nothing of these {len(files):,} files counts yet, run ingest again")
 
 
 def repeated(own: DataFrame, before: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +18,7 @@ from .tables import JOURNAL, columns
 
 #: The problem of a file that gets no account: if it is there again, it is new.
 CHANGED: Final = "changed or was deleted while it was read"
+_DAY: Final = "^(.*)/(?:operations|statistics)/date=([^/]+)/"
 _PLACE: Final = re.compile(r"/(operations|statistics)/date=([^/]+)/hour=[^/]+/[^/]+$")
 _TYPE: Final = re.compile(r"Parquet column \[(\w+)\]. Expected Spark type (\w+), actual Parquet type (\w+)")
 #: For scans that tell which files are torn. Sums are read strictly.
@@ -41,8 +42,12 @@ class File:
     duplicates: int = 0
 
 
-def new_files(spark: SparkSession, journal: str, known: DataFrame, most: int) -> list[File]:
-    """Return the first files of the *journal* that are not *known* with their length and time of change.
+#: Pairs of a journal's folder and a day.
+Days: TypeAlias = set[tuple[str, str]]
+
+
+def new_files(spark: SparkSession, journal: str, known: DataFrame, most: int) -> tuple[list[File], Days]:
+    """Return the first files of the *journal* that are not *known* with their length and time of change, and its days.
 
     Raises: PurgatoryError: there is no journal.
     """
@@ -54,11 +59,24 @@ def new_files(spark: SparkSession, journal: str, known: DataFrame, most: int) ->
             F.unix_micros("modificationTime").alias("modified_us"),
         )
         fresh = listed.join(known, ["path", "length", "modified_us"], "left_anti").orderBy("path").limit(most)
-        return _placed([File(row.path, row.uri_hash, row.length, row.modified_us) for row in fresh.collect()])
+        files = [File(row.path, row.uri_hash, row.length, row.modified_us) for row in fresh.collect()]
+        return _placed(files), days_of(listed)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PurgatoryError(f"there is no journal in {journal}: give the folder that Journal() writes to") from None
+
+
+def days_of(files: DataFrame) -> Days:
+    """Return the days in the paths of *files*."""
+    parts = [F.regexp_extract("path", _DAY, n) for n in (1, 2)]
+    return {(row[0], row[1]) for row in files.select(*parts).distinct().collect() if row[1]}
+
+
+def without_files(known: Days, there: Days, before: Days) -> Days:
+    """Return the *known* days that have no file any more. Journals of which nothing is *there* stay as before."""
+    journals = {journal for journal, _ in there}
+    return {each for each in known if (each not in there if each[0] in journals else each in before)}
 
 
 def _placed(files: list[File]) -> list[File]:
@@ -86,7 +104,7 @@ def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
     """Set how many rows *files* of one table have; return those that can be read."""
     there = [each for each in files if not each.problem]
     try:
-        found = _rows_by_file(read(spark, there, **_LENIENT)) if there else {}
+        found = rows_by_file(read(spark, there, **_LENIENT)) if there else {}
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
@@ -105,7 +123,7 @@ def mark_torn(spark: SparkSession, files: Sequence[File]) -> bool:
     torn = False
     for table, schema in JOURNAL.items():
         own = [each for each in files if each.table == table and not each.problem]
-        found = _rows_by_file(read(spark, own, **_LENIENT), *columns(schema)) if own else {}
+        found = rows_by_file(read(spark, own, **_LENIENT), *columns(schema)) if own else {}
         for each in own:
             each.bad = each.duplicates = 0
             if found.get(each.uri_hash, 0) != each.rows_in:
@@ -122,7 +140,7 @@ def set_lost(files: Sequence[File], which: Literal["bad", "duplicates"], found: 
 def problem_of(spark: SparkSession, file: File) -> str | None:
     """Return why *file* cannot be read; None: it can."""
     try:
-        _rows_by_file(read(spark, [file]), *columns(JOURNAL[file.table]))
+        rows_by_file(read(spark, [file]), *columns(JOURNAL[file.table]))
     except Exception as error:
         text = str(error)
         if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text:
@@ -133,7 +151,7 @@ def problem_of(spark: SparkSession, file: File) -> str | None:
     return None
 
 
-def _rows_by_file(rows: DataFrame, *columns: str) -> dict[int, int]:
+def rows_by_file(rows: DataFrame, *columns: str) -> dict[int, int]:
     """Count rows by file. Without *columns*, only footers are read."""
     counted = [F.count(name).alias(name) for name in columns]
     by_file = rows.groupBy(F.xxhash64("file").alias("uri_hash")).agg(F.count(F.lit(1)).alias("n"), *counted)

@@ -25,11 +25,23 @@ import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
 from . import report_tables as tables
-from .attempts import CUMULATIVE, PAGE, Attempt, committed, documents, read_folder, sums, table
+from .attempts import (
+    CUMULATIVE,
+    PAGE,
+    Attempt,
+    alone,
+    committed,
+    dates_gone,
+    documents,
+    read_folder,
+    sums,
+    table,
+    without,
+)
 from .page import promises
 from .page.page import write_page
 from .session import session_of
-from .tables import HOUR, KEYS, MOST_SERIES
+from .tables import DATES, HOUR, KEYS, MOST_SERIES
 
 _ONE: Final = timedelta(days=1)
 _EPOCH: Final = date(1970, 1, 1)
@@ -47,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     """Make the report, and print the path of its page."""
     limits = promises.limits_of(args)
     page = documents(args.out) / PAGE
-    with session_of(args) as spark:
+    with alone(page.parent), session_of(args) as spark:
         report(spark, args.out)
         write_page(spark, args.out, page, limits)
     print(page)
@@ -65,16 +77,20 @@ def report(spark: SparkSession, out: str) -> None:
     known = made.attempt if made and made.library == aiopurgatory.__version__ else None
     if known == names[-1]:
         return
-    new = names[names.index(known) + 1 :] if known in names else None
-    _Report(spark, out, line, new).write()
+    gone = dates_gone(spark, out, names[-1])
+    # Days that are not written anew stay: to remove one, all are.
+    can_add = known in names and dates_gone(spark, out, known) == gone
+    _Report(spark, out, line, names[names.index(known) + 1 :] if can_add else None, gone).write()
 
 
 class _Report:
     """One report: the attempts that it is made from, and the days to make; None: all."""
 
-    def __init__(self, spark: SparkSession, out: str, line: Sequence[Attempt], new: Sequence[str] | None) -> None:
-        """Args: new: the names of the attempts that the last report did not know; None: all are new."""
-        self._spark, self._out, self._line = spark, out, line
+    def __init__(
+        self, spark: SparkSession, out: str, line: Sequence[Attempt], new: Sequence[str] | None, gone: set[date]
+    ) -> None:
+        """Args: new: the names of the attempts that the last report did not know; None: all are. gone: hidden dates."""
+        self._spark, self._out, self._line, self._gone = spark, out, line, gone
         self._touched = sums(spark, out, "touched", line).persist()
         self._days: set[date] | None = None
         #: The series to name, if there are too many.
@@ -90,7 +106,7 @@ class _Report:
             self._kept = tables.fewer(hours, MOST_SERIES)
             hours = tables.grouped(hours, self._kept)
         minutes = tables.minutes(
-            self._of_days("activity", F.expr("date_from_unix_date(CAST(minute div 1440 AS INT))")),
+            self._of_days("activity"),
             self._of_days("waiting"),
             hours,
         )
@@ -109,15 +125,15 @@ class _Report:
 
     def _of_snapshots(self) -> None:
         before = self._days and self._days | {day - _ONE for day in self._days}
-        snapshots = _among(self._sums("snapshots", before), before, F.to_date("at"))
+        snapshots = _among(self._sums("snapshots", before), before, DATES["snapshots"])
         work = tables.work(snapshots).withColumn("date", F.to_date("minute"))
         self._by_day("work", _among(work, self._days), "purgatory", "minute")
         lost = _among(tables.lost(snapshots, self._sums("losses")), self._days)
         self._by_day("lost", lost, "minute", "what")
         # Folders of quarantined files may have any date.
-        newest = max(self._dates(F.col("date") <= F.date_add(F.current_date(), 1)), default=_EPOCH)
+        newest = max(self._dates(F.col("date") <= F.date_add(F.current_date(), 1)) - self._gone, default=_EPOCH)
         last = {newest, newest - _ONE}
-        self._whole("settings", tables.settings(_among(self._sums("snapshots", last), last, F.to_date("at"))))
+        self._whole("settings", tables.settings(_among(self._sums("snapshots", last), last, DATES["snapshots"])))
 
     def _by_second(self, hours: DataFrame) -> None:
         """Write the seconds of a short journal."""
@@ -138,11 +154,11 @@ class _Report:
             found = self._touched.where(F.col("date").isin(*days)).select("attempt").distinct().collect()
             names = {row.attempt for row in found}
             line = [each for each in self._line if each.name in names]
-        return sums(self._spark, self._out, name, line)
+        return without(sums(self._spark, self._out, name, line), name, self._gone)
 
-    def _of_days(self, name: str, date_of: Column | None = None) -> DataFrame:
+    def _of_days(self, name: str) -> DataFrame:
         """Return the sums of the days to make."""
-        rows = _among(self._sums(name, None if name in CUMULATIVE else self._days), self._days, date_of)
+        rows = _among(self._sums(name, None if name in CUMULATIVE else self._days), self._days, DATES[name])
         return rows if self._kept is None else tables.grouped(rows, self._kept)
 
     def _by_day(self, name: str, rows: DataFrame, *order: str | Column) -> None:
@@ -156,9 +172,9 @@ class _Report:
         rows.coalesce(1).write.mode("overwrite").parquet(f"{self._out}/report/{name}")
 
 
-def _among(rows: DataFrame, days: set[date] | None, date_of: Column | None = None) -> DataFrame:
+def _among(rows: DataFrame, days: set[date] | None, date_of: str = "date") -> DataFrame:
     """Return the rows of *days*, and those without a date; None: all rows."""
-    day = F.col("date") if date_of is None else date_of
+    day = F.expr(date_of)
     return rows if days is None else rows.where(day.isin(*days) | day.isNull())
 
 

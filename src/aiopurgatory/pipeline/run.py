@@ -13,22 +13,19 @@ interruption, even by kill -9, the next call begins again behind what ingest has
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import aiopurgatory
-from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
 from . import advise, generate, simulate
-from .attempts import ADVICE, MODEL, PAGE, documents, newest, write
+from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write
 from .fit import fit
 from .ingest import ingest, summary
 from .model import enough, expected_shares, to_json
@@ -44,10 +41,6 @@ if TYPE_CHECKING:
 _MADE: Final = "made.json"
 
 
-class BusyError(PurgatoryError):
-    """Another run is using the same folder."""
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     parser.add_argument("journal", help="folder of the journal")
@@ -61,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run all stages. Print the advice in one line, and the path of the page."""
     settings, folder = simulate.grid_of(args), documents(args.out)
-    with _alone(folder), session_of(args, args.journal) as spark:
+    with alone(folder), session_of(args, args.journal) as spark:
         options = {"rows": args.rows, "max_lateness_ms": args.max_lateness_ms}
         print(run_all(spark, args.journal, args.out, folder, settings=settings, **options))
     print(f"The report: {folder / PAGE}")
@@ -112,20 +105,6 @@ def run_all(
     _timed("page", lambda: write_page(spark, out, page, limits, found))
     write(folder / _MADE, json.dumps({"from": options, "advice": found.headline}))
     return found.headline
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder. The system releases it when the process ends, even by SIGKILL."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise BusyError(f"another run is using {folder}: wait for it, or choose another folder") from None
-    finally:
-        os.close(lock)
 
 
 def _timed(name: str, make: Callable[[], Any]) -> Any:
