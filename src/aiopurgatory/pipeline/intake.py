@@ -149,8 +149,8 @@ class _Batch:
         account = self._spark.createDataFrame(rows, SUMS["files"])
         if gone:
             left = days_of(account.union(self._before("files"))) - gone
-            days = [(*each, None if each[1] in {day for _, day in left} else each[1]) for each in gone]
-            frame = self._spark.createDataFrame(days, "journal STRING, day STRING, date STRING")
+            lost = [(*each, None if each[1] in {day for _, day in left} else each[1]) for each in gone]
+            frame = self._spark.createDataFrame(lost, "journal STRING, day STRING, date STRING")
             self._save(frame.withColumn("date", F.expr("try_cast(date AS DATE)")).coalesce(1), "gone")
         if is_cumulative(self.attempt):
             for name in CUMULATIVE[1:]:

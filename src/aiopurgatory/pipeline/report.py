@@ -74,7 +74,7 @@ def report(spark: SparkSession, out: str) -> None:
     if not line:
         raise PurgatoryError(f"there are no sums in {out}: run ingest with this folder first")
     names, made = [each.name for each in line], read_folder(spark, f"{out}/report/made", _MADE).first()
-    known = made.attempt if made and made.library == aiopurgatory.__version__ else None
+    known = made.attempt if made and made.library == aiopurgatory.__version__ else ""
     if known == names[-1]:
         return
     gone = dates_gone(spark, out, names[-1])
