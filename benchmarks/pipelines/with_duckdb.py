@@ -21,9 +21,8 @@ from pathlib import Path
 import duckdb
 
 SECOND, MINUTE, DAY = 1_000_000, 60_000_000, 86_400_000_000
-#: Buckets of a day grow by so much: no percentile is further than 2 % from a value that has it. A minute's are twice as
-#: wide. Both come from one histogram by minute.
-GROWTH = 1.02 / 0.98
+#: Buckets grow by so much: no percentile is further than 4 % from a value that has it.
+GROWTH = 1.04 / 0.96
 LONGEST = 366 * DAY
 TOP = 20
 OUTCOMES = ("completed", "expired", "cancelled", "failed")
@@ -207,8 +206,8 @@ def _bucket(value: str) -> str:
     return f"CASE WHEN {value} = 0 THEN -1 ELSE ceil(ln({value}::DOUBLE) / {math.log(GROWTH)!r})::INT END"
 
 
-def _middle(number: str, growth: float) -> str:
-    return f"CASE WHEN {number} = -1 THEN 0.0 ELSE pow({growth!r}, {number}) * {2 / (growth + 1)!r} END"
+def _middle(number: str) -> str:
+    return f"CASE WHEN {number} = -1 THEN 0.0 ELSE pow({GROWTH!r}, {number}) * {2 / (GROWTH + 1)!r} END"
 
 
 def _counts(operations: str) -> str:
@@ -246,7 +245,7 @@ def _pending(operations: str, by: str) -> str:
         FROM pieces GROUP BY ALL"""
 
 
-def _measured(by: str, counts: str, waited: str, lateness: str, growth: float) -> str:
+def _measured(by: str, counts: str, waited: str, lateness: str) -> str:
     """Counts and percentiles by *by*, of tables that have it."""
     of = ", ".join(f"sum(CASE WHEN outcome = '{name}' THEN operations ELSE 0 END) AS {name}" for name in OUTCOMES)
     shares = ", ".join(f"{name} / operations AS {name}_share" for name in OUTCOMES)
@@ -254,15 +253,14 @@ def _measured(by: str, counts: str, waited: str, lateness: str, growth: float) -
         WITH counted AS (
             SELECT {by}, sum(operations) AS operations, {of}, sum(missed_triggers) AS missed_triggers
             FROM {counts} GROUP BY ALL
-        ), waits AS ({_percentiles(waited, WAITED, by, growth)}),
-        late AS ({_percentiles(lateness, LATENESS, by, growth)})
+        ), waits AS ({_percentiles(waited, WAITED, by)}), late AS ({_percentiles(lateness, LATENESS, by)})
         SELECT *, {shares} FROM counted LEFT JOIN waits USING ({by}) LEFT JOIN late USING ({by})"""
 
 
-def _percentiles(histogram: str, shares: dict[str, float], by: str, growth: float) -> str:
+def _percentiles(histogram: str, shares: dict[str, float], by: str) -> str:
     """The window is over one integer per group: that takes half of the time of a window over its columns."""
     least = (
-        f"{_middle(f'min(CASE WHEN reached >= {share} - 1e-12 THEN bucket END)', growth)} AS {name}"
+        f"{_middle(f'min(CASE WHEN reached >= {share} - 1e-12 THEN bucket END)')} AS {name}"
         for name, share in shares.items()
     )
     return f"""
@@ -280,13 +278,10 @@ def _minutes() -> str:
     counts = ("operations", *OUTCOMES, "missed_triggers", "pending_mean", "pending_peak")
     filled = ", ".join(f"coalesce({name}, 0) AS {name}" for name in counts)
     by = "purgatory, kind, number"
-    wider = "CASE WHEN bucket < 0 THEN bucket ELSE ceil(bucket / 2)::INT END AS bucket"
-    of = f"(SELECT {by}, {wider}, sum(operations) AS operations FROM {{}} GROUP BY ALL)"
-    measured = _measured(by, "counts", of.format("waited"), of.format("lateness"), GROWTH**2)
     return f"""
         SELECT make_date((number // 1440)::INT) AS date, purgatory, kind,
             make_timestamptz(number * {MINUTE}) AS minute, * EXCLUDE (purgatory, kind, number) REPLACE ({filled})
-        FROM ({measured}) FULL JOIN pending USING ({by})"""
+        FROM ({_measured(by, "counts", "waited", "lateness")}) FULL JOIN pending USING ({by})"""
 
 
 def _days() -> str:
@@ -295,7 +290,7 @@ def _days() -> str:
     counts = f"(SELECT {date}, outcome, operations, missed_triggers FROM counts)"
     of = "(SELECT {}, bucket, sum(operations) AS operations FROM {} GROUP BY ALL)"
     return f"""
-        SELECT * FROM ({_measured(by, counts, of.format(date, "waited"), of.format(date, "lateness"), GROWTH)})
+        SELECT * FROM ({_measured(by, counts, of.format(date, "waited"), of.format(date, "lateness"))})
         LEFT JOIN (
             SELECT {by}, avg(pending_mean) AS pending_mean, max(pending_peak) AS pending_peak FROM minutes GROUP BY ALL
         ) USING ({by}) ORDER BY {by}"""

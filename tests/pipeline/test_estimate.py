@@ -23,20 +23,20 @@ from aiopurgatory.pipeline.estimates import (
 from aiopurgatory.pipeline.tables import GROWTH
 
 #: The width of a bucket of times, as a logarithm.
-WIDTH = log(GROWTH["date"])
+WIDTH = log(GROWTH)
 
 
 def binned(logs: Array, weights: Array) -> Binned:
     bins, place = np.unique(np.ceil(logs / WIDTH).astype(int), return_inverse=True)
-    total, squares, weight = (np.bincount(place, each, len(bins)) for each in (weights * logs, weights**2, weights))
-    return Binned(bins, total / weight, weight, squares)
+    total, weight = (np.bincount(place, each, len(bins)) for each in (weights * logs, weights))
+    return Binned(bins, total / weight, weight)
 
 
-def parts_of(logs: Array, limits: Array, weights: Array | None = None) -> list[Binned]:
+def parts_of(logs: Array, limits: Array, weights: Array | None = None) -> tuple[Binned, Binned]:
     """Censor *logs* at *limits*."""
     weights = np.ones(len(logs)) if weights is None else weights
     done = logs <= limits
-    return [binned(logs[done], weights[done]), binned(limits[~done], weights[~done])]
+    return binned(logs[done], weights[done]), binned(limits[~done], weights[~done])
 
 
 def estimated(logs: Array, limits: Array, weights: Array | None = None) -> LogNormal:

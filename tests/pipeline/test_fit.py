@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -23,7 +24,7 @@ from aiopurgatory.pipeline.fit import coverage, fit, popularities
 from aiopurgatory.pipeline.generate import trace
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.model import MANY, Workload, expected_shares, read_model, to_json
-from aiopurgatory.pipeline.tables import DAY, HOUR, SECOND
+from aiopurgatory.pipeline.tables import DAY, ERROR, HOUR, SECOND
 
 from .journals import NOON, expired, operation, write
 
@@ -162,7 +163,9 @@ def test_fit_days_without_a_journal_are_not_idle_silent_hours_are(spark: SparkSe
 def test_fit_marks_what_is_extrapolated(spark: SparkSession, tmp_path: Path) -> None:
     made(spark, tmp_path, replace(MADE, timeouts_ms=((300.0, 1.0),)), 20_000)
     (found,) = fitted(spark, tmp_path)
-    assert "Extrapolated: times over 300 ms, the longest that was seen." in " ".join(found.findings)
+    said = re.search(r"Extrapolated: times over (\d+) ms, the longest that was seen\.", " ".join(found.findings))
+    assert said is not None
+    assert int(said[1]) == pytest.approx(300, rel=ERROR)
     assert log(found.p50_ms or 0) == pytest.approx(log(200), abs=0.05)
 
 

@@ -36,8 +36,8 @@ def test_activity_histogram_by_minute(spark: SparkSession) -> None:
         expired(3, watched_at=NOON + 60 * SECOND),
         operation(4, missed_trigger=True, waited_us=1_000),
     ]
-    minute, bucket = NOON_S // 60, math.ceil(math.log(1_000) / math.log(GROWTH["minute"]))
-    late, waited = (math.ceil(math.log(us) / math.log(GROWTH["minute"])) for us in (1_000, 501_000))
+    minute, bucket = NOON_S // 60, math.ceil(math.log(1_000) / math.log(GROWTH))
+    late, waited = (math.ceil(math.log(us) / math.log(GROWTH)) for us in (1_000, 501_000))
     columns = ("minute", "outcome", "missed_trigger", "waited", "lateness", "operations", "rows")
     expected = [
         (minute, COMPLETED, False, -1, None, 1.0, 1),
@@ -49,10 +49,11 @@ def test_activity_histogram_by_minute(spark: SparkSession) -> None:
     assertDataFrameEqual(found, [Row(**dict(zip(columns, row, strict=True))) for row in expected])
 
 
-def test_daily_sums_for_a_fit(spark: SparkSession) -> None:
-    found = sums.daily(frame(spark, [operation(0, weight=2.0), operation(1, weight=4.0)])).collect()
-    assert [(str(row.date), row.operations, row.squares) for row in found] == [("2026-11-21", 6.0, 20.0)]
-    assert found[0].logs == pytest.approx(6 * math.log(20_000))
+def test_daily_is_the_activity_of_a_day(spark: SparkSession) -> None:
+    later = operation(1, weight=4.0, watched_at=NOON + timedelta(hours=11, minutes=59))
+    rows = [operation(0, weight=2.0), later, operation(2, watched_at=NOON + timedelta(hours=12))]
+    found = sums.daily(sums.activity(frame(spark, rows))).orderBy("date").collect()
+    assert [(str(row.date), row.operations) for row in found] == [("2026-11-21", 6.0), ("2026-11-22", 1.0)]
 
 
 def test_hours_timeouts_and_ends(spark: SparkSession) -> None:

@@ -35,12 +35,11 @@ _NO_DEVIATION: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Logarithms of times in microseconds by bucket of ``waited``: their means, weights, and squared weights."""
+    """Logarithms of times in microseconds by bucket of ``waited``: their means and weights."""
 
     bins: Array
     means: Array
     weights: Array
-    squares: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +64,20 @@ class LogNormal:
         return self.percentile_ms(percent) > self.followed_ms * 1.001
 
 
-def log_normal(completed: Binned, longer: Binned) -> LogNormal | None:
+def log_normal(completed: Binned, longer: Binned, weight_each: float = 1.0) -> LogNormal | None:
     """Return the maximum-likelihood log-normal distribution of times; None: nothing completed.
 
-    Args: completed: exact times; longer: right-censored ones.
+    Args: completed: exact times. longer: right-censored ones. weight_each: of a row; the sum of its squares / its sum.
     """
     weight = float(completed.weights.sum())
     if weight <= 0:
         return None
     mu, sigma = _estimated(completed, longer)
-    edges = completed.bins * log(GROWTH["date"])
+    edges = completed.bins * log(GROWTH)
     seen, model = 1 - _kaplan_meier(completed, longer), ndtr((edges - mu) / sigma)
     gaps = np.abs(seen - model)
     worst = int(gaps.argmax())
-    rows = weight**2 / float(completed.squares.sum())  # Kish's effective sample size
+    rows = weight / weight_each  # Kish's effective sample size
     return LogNormal(
         p50_ms=exp(mu) / 1000,
         sigma=sigma,

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from math import log
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,7 +30,7 @@ from .page.markup import count, duration, share
 from .report_tables import spans
 from .session import session_of
 from .sums import named
-from .tables import DAY, HOUR, KEYS, OUTCOMES, SECOND
+from .tables import DAY, GROWTH, HOUR, KEYS, OUTCOMES, SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 #: What a row of shapes() counts.
 AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)
 WHATS: Final = 7
-_COUNTED: Final = ("what", "number", "operations", "squares", "total")
+_BINNED: Final = ("number", "operations", "total")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +70,7 @@ def fit(spark: SparkSession, out: str) -> list[Workload]:
     counts = _grouped(popularities(sums(spark, out, "keys")), "purgatory")
     keys = {name: popularity([(row["operations"], row["keys"]) for row in rows]) for name, rows in counts.items()}
     covered = _grouped(coverage(hours), "purgatory")
-    return [_workload(name, _binned(rows), keys[name[:1]], covered[name[:1]]) for name, rows in kinds.items()]
+    return [_workload(name, rows, keys[name[:1]], covered[name[:1]]) for name, rows in kinds.items()]
 
 
 def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[dict[str, Any]]]:
@@ -82,8 +83,8 @@ def _grouped(table: DataFrame, *by: str) -> dict[tuple[str, ...], list[dict[str,
 
 def _binned(rows: Sequence[Mapping[str, Any]]) -> dict[int, Binned]:
     def binned(own: list[Mapping[str, Any]]) -> Binned:
-        columns = [np.array([row[name] for row in own], np.float64) for name in _COUNTED[1:]]
-        return Binned(columns[0].astype(np.int64), columns[3] / columns[1], columns[1], columns[2])
+        numbers, weights, totals = (np.array([row[name] for row in own], np.float64) for name in _BINNED)
+        return Binned(numbers.astype(np.int64), totals / weights, weights)
 
     return {what: binned([row for row in rows if row["what"] == what]) for what in range(WHATS)}
 
@@ -95,7 +96,7 @@ def shapes(daily: DataFrame, hours: DataFrame) -> DataFrame:
     """Sums -> purgatory, kind, what, number, and the sums of operations, squares and total.
 
     ``total`` sums weight * x. By ``what``:
-        AT_ONCE, LAST_TRY, ENDED, EXPIRED: the number is the bucket of ``waited``; x is ln(microseconds).
+        AT_ONCE, LAST_TRY, ENDED, EXPIRED: the number is the bucket of ``waited``; x is ln(microseconds), of its middle.
         BY_HOUR: the number is the hour of the day.
         TIMEOUTS: the number is the bin of the timeout, -1 without one; x is the timeout in microseconds.
         KEY_COUNTS: the number is how many keys.
@@ -103,7 +104,9 @@ def shapes(daily: DataFrame, hours: DataFrame) -> DataFrame:
     end = F.when(F.col("outcome") == OUTCOMES.index("expired"), EXPIRED).when(F.col("waited") < 0, AT_ONCE)
     end = end.when(F.col("missed_trigger"), LAST_TRY).otherwise(ENDED)
     number = F.greatest("waited", F.lit(0))
-    ends = named(_summed(daily, ["series"], end, number, F.col("logs")), hours).select(*KEYS, *_COUNTED)
+    logs = F.col("operations") * (number - 0.5) * log(GROWTH)
+    ends = named(_summed(daily.withColumn("squares", F.lit(0.0)), ["series"], end, number, logs), hours)
+    ends = ends.select(*KEYS, "what", "number", "operations", "squares", "total")
     timeout = F.coalesce("timeout", F.lit(-1))
     of_hours = (BY_HOUR, F.col("hour") % HOURS), (TIMEOUTS, timeout), (KEY_COUNTS, F.col("key_count"))
     parts = [_summed(hours, KEYS, F.lit(what), number, F.col("total")) for what, number in of_hours]
@@ -143,12 +146,17 @@ def coverage(hours: DataFrame) -> DataFrame:
 
 
 def _workload(
-    name: Sequence[str], rows: Mapping[int, Binned], keys: Popularity, covered: Sequence[Mapping[str, Any]]
+    name: Sequence[str],
+    counted: Sequence[Mapping[str, Any]],
+    keys: Popularity,
+    covered: Sequence[Mapping[str, Any]],
 ) -> Workload:
-    """Args: name: purgatory and kind; rows: of shapes(), by what they count; covered: rows of coverage()."""
+    """Args: name: purgatory and kind; counted: rows of shapes(); covered: rows of coverage()."""
+    rows = _binned(counted)
+    squares = sum(row["squares"] for row in counted if row["what"] == BY_HOUR)
     total = float(rows[BY_HOUR].weights.sum())
     shares = {what: float(rows[what].weights.sum()) / total for what in (AT_ONCE, LAST_TRY, ENDED, EXPIRED)}
-    completion = log_normal(rows[ENDED], rows[EXPIRED])
+    completion = log_normal(rows[ENDED], rows[EXPIRED], squares / total)
     counts = np.bincount(rows[BY_HOUR].bins, rows[BY_HOUR].weights, HOURS).tolist()
     # A journal of less than a second says nothing about a second.
     rates = {row["hour"]: counts[row["hour"]] / max(row["seconds"], 1.0) for row in covered}

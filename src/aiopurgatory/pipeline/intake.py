@@ -21,7 +21,7 @@ from aiopurgatory.errors import PurgatoryError
 from .attempts import CUMULATIVE, Attempt, committed, is_cumulative, read_folder, sums, with_all_before
 from .journal_files import CHANGED, Days, File, days_of, mark_torn, read, rows_by_file, set_lost, with_footers
 from .rules import good, quarantined
-from .sums import OF_ROWS, activity, words
+from .sums import OF_ROWS, activity, daily, words
 from .tables import SUMS, columns
 
 #: Smaller files cost more to be opened once for each sum than their rows cost to be kept.
@@ -86,7 +86,8 @@ class _Batch:
             self._save(activity(once), "activity")
             counted, minutes = self._counted()
             _require(counted, once, files)
-        for name in ("daily", "hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)):
+        self._save(daily(self._own("activity")), "daily")
+        for name in ("hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)):
             self._save(OF_ROWS[name](once), name)
         self._compare_sums()
 

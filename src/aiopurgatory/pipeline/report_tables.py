@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .sums import middle, named, total
-from .tables import DAY, GROWTH, KEYS, LATENESS, MEASURES, OTHERS, OUTCOMES, SECOND, WAITED, WORK
+from .tables import DAY, KEYS, LATENESS, MEASURES, OTHERS, OUTCOMES, SECOND, WAITED, WORK
 
 _COUNTS: Final = ("operations", *OUTCOMES, "missed_triggers")
 #: The measures to compare with the day before, for kinds with at least FEWEST operations.
@@ -61,17 +61,17 @@ def measured(histogram: DataFrame, time: str) -> DataFrame:
         .groupBy(time, "series")
         .agg(
             *(F.sum(F.when(which, F.col("operations")).otherwise(0.0)).alias(name) for name, which in counts.items()),
-            *(_least(0, share, GROWTH[time]).alias(name) for name, share in WAITED.items()),
-            *(_least(1, share, GROWTH[time]).alias(name) for name, share in LATENESS.items()),
+            *(_least(0, share).alias(name) for name, share in WAITED.items()),
+            *(_least(1, share).alias(name) for name, share in LATENESS.items()),
         )
     )
     return found.select("*", *((F.col(name) / F.col("operations")).alias(f"{name}_share") for name in OUTCOMES))
 
 
-def _least(what: int, share: float, growth: float) -> Column:
+def _least(what: int, share: float) -> Column:
     """Return the smallest value that *share* of a histogram does not exceed. Sums of weights are not exact."""
     enough = (F.col("what") == what) & (F.col("reached") >= share - 1e-12)
-    return middle(F.min(F.when(enough, F.col("bucket"))), growth)
+    return middle(F.min(F.when(enough, F.col("bucket"))))
 
 
 def fewer(hours: DataFrame, most: int) -> DataFrame:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, GroupedData
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from .tables import BINS, DAY, GROWTH, HOUR, KEYS, MINUTE, MOST_KEYS, OUTCOMES, SECOND
+from .tables import BINS, DATES, DAY, GROWTH, HOUR, KEYS, MINUTE, MOST_KEYS, OUTCOMES, SECOND
 
 #: When an operation ended, in microseconds since 1970.
 END: Final = "(unix_micros(watched_at) + waited_us)"
@@ -32,7 +32,7 @@ _MIDNIGHTS: Final = (
     f"struct(each * {_DAY} AS second, each AS day, weight AS change))))"
 )
 _LONGEST_KEY: Final = 200
-_COUNTS: Final = ("operations", "rows", "squares", "logs", "total", "change", "watched", "named")
+_COUNTS: Final = ("operations", "rows", "squares", "total", "change", "watched", "named")
 #: How columns of several batches add up. All others are group keys.
 _ADDED: Final[dict[str, Callable[[str], Column]]] = {
     **dict.fromkeys(_COUNTS, F.sum),
@@ -45,19 +45,23 @@ _ADDED: Final[dict[str, Callable[[str], Column]]] = {
 
 def activity(rows: DataFrame) -> DataFrame:
     """Count how operations ended, by minute: a histogram of waits and of lateness."""
-    return _histograms(rows, "minute", f"CAST({END} div {MINUTE} AS INT)").agg(
-        F.sum("weight").alias("operations"), F.count(F.lit(1)).alias("rows")
+    # Selected first, so that each logarithm is computed once.
+    times = rows.select(
+        *(F.expr(f"CAST({END} div {MINUTE} AS INT) AS minute"), series().alias("series")),
+        *(outcome_code().alias("outcome"), "missed_trigger", "weight", "waited_us", "lateness_us"),
+        F.ln(F.greatest("waited_us", F.lit(1))).alias("waited_ln"),
+        F.ln(F.greatest("lateness_us", F.lit(1))).alias("lateness_ln"),
     )
+    buckets = [bucket(f"{each}_us", f"{each}_ln").alias(each) for each in ("waited", "lateness")]
+    by = times.groupBy("minute", "series", "outcome", "missed_trigger", *buckets)
+    return by.agg(F.sum("weight").alias("operations"), F.count(F.lit(1)).alias("rows"))
 
 
-def daily(rows: DataFrame) -> DataFrame:
-    """Count the same by day, with sums for a fit."""
-    weight = F.col("weight")
-    return _histograms(rows, "date", f"date_from_unix_date(CAST({END} div {DAY} AS INT))").agg(
-        F.sum(weight).alias("operations"),
-        F.sum(weight * weight).alias("squares"),
-        F.sum(weight * F.col("waited_ln")).alias("logs"),
-    )
+def daily(activity: DataFrame) -> DataFrame:
+    """Sum the activity of each day."""
+    date = F.expr(f"{DATES['activity']} AS date")
+    by = activity.groupBy(date, "series", "outcome", "missed_trigger", "waited", "lateness")
+    return by.agg(F.sum("operations").alias("operations"))
 
 
 def hours(rows: DataFrame) -> DataFrame:
@@ -122,8 +126,8 @@ def words(rows: DataFrame) -> DataFrame:
     )
 
 
-#: Table -> the function that makes it of good rows of operations.
-OF_ROWS: Final = {make.__name__: make for make in (activity, daily, hours, waiting, keys, names, ends)}
+#: Table -> the function that makes it of good rows of operations, besides activity.
+OF_ROWS: Final = {make.__name__: make for make in (hours, waiting, keys, names, ends)}
 
 
 def total(sums: DataFrame) -> DataFrame:
@@ -151,24 +155,12 @@ def named(rows: DataFrame, hours: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(known), "series", "inner").select(*KEYS, *others)
 
 
-def bucket(value: str, logarithm: str, growth: float) -> Column:
+def bucket(value: str, logarithm: str) -> Column:
     """Return the number of the bucket of *value*, in microseconds, by its *logarithm*; null for null."""
-    number = F.ceil(F.col(logarithm) * (1 / math.log(growth)))
+    number = F.ceil(F.col(logarithm) * (1 / math.log(GROWTH)))
     return F.when(F.col(value) == 0, -1).when(F.col(value) > 0, number).cast("smallint")
 
 
-def middle(number: Column, growth: float) -> Column:
+def middle(number: Column) -> Column:
     """Return the microseconds that represent a bucket."""
-    return F.when(number == -1, 0.0).otherwise(F.pow(F.lit(growth), number) * (2 / (growth + 1)))
-
-
-def _histograms(rows: DataFrame, name: str, time: str) -> GroupedData:
-    # Selected first, so that each logarithm is computed once.
-    times = rows.select(
-        *(F.expr(time).alias(name), series().alias("series"), outcome_code().alias("outcome")),
-        *("missed_trigger", "weight", "waited_us", "lateness_us"),
-        F.ln(F.greatest("waited_us", F.lit(1))).alias("waited_ln"),
-        F.ln(F.greatest("lateness_us", F.lit(1))).alias("lateness_ln"),
-    )
-    buckets = [bucket(f"{each}_us", f"{each}_ln", GROWTH[name]).alias(each) for each in ("waited", "lateness")]
-    return times.groupBy(name, "series", "outcome", "missed_trigger", *buckets)
+    return F.when(number == -1, 0.0).otherwise(F.pow(F.lit(GROWTH), number) * (2 / (GROWTH + 1)))

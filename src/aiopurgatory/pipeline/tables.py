@@ -8,7 +8,7 @@
 | table     | one row per                                                     | its counts                          |
 | --------- | --------------------------------------------------------------- | ----------------------------------- |
 | activity  | minute, series, outcome, missed_trigger, waited, lateness       | operations, rows                    |
-| daily     | date, series, outcome, missed_trigger, waited, lateness         | operations, squares, logs           |
+| daily     | date, series, outcome, missed_trigger, waited, lateness         | operations                          |
 | hours     | hour, series, KEYS, timeout, key_count                          | operations, squares, total, spans   |
 | waiting   | date, second, series                                            | change                              |
 | ends      | second, series, outcome (only of batches within an hour)        | operations                          |
@@ -23,9 +23,8 @@
 
 ``series`` is a purgatory and kind, as a number: the table ``hours`` has their names. ``outcome`` is its place in
 OUTCOMES. ``minute``, ``hour`` and ``second`` count from 1970, in UTC, and tell when an operation ended. ``waited`` and
-``lateness`` are numbers of buckets: with the GROWTH of a minute or a day, bucket b holds microseconds over
-GROWTH ** (b - 1) up to GROWTH ** b, bucket -1 holds 0. ``squares`` sums weight ** 2, ``logs`` sums weight *
-ln(microseconds waited, at least 1), ``total`` sums weight * microseconds of the timeout. ``timeout`` is a bin:
+``lateness`` are numbers of buckets: bucket b holds microseconds over GROWTH ** (b - 1) up to GROWTH ** b, bucket -1
+holds 0. ``squares`` sums weight ** 2, ``total`` sums weight * microseconds of the timeout. ``timeout`` is a bin:
 floor(ln(microseconds + 1) * BINS); null: no timeout. ``key_count`` is at most MOST_KEYS. ``first_us`` and ``last_us``
 are the first and the last end in that hour, in microseconds since 1970.
 
@@ -35,8 +34,8 @@ weight * key_count. A word is ``sequence div 64``; its bits tell which of its 64
 the same path, length and ``modified_us`` is read once; ``problem`` says why its rows are not counted.
 
 **Tables of the report** (REPORT) are for people, the page, and other tools. ``covered_s`` is how many seconds of the
-minute or day the purgatory's journal covers. Percentiles of a day are within 2 %, of a minute within 4 %, null where
-nothing ended. ``pending`` is the number of waiting operations. ``change`` is (now - before) / the larger of both, from
+minute or day the purgatory's journal covers. Percentiles are within 4 %, null where nothing
+ended. ``pending`` is the number of waiting operations. ``change`` is (now - before) / the larger of both, from
 -1 (gone) to 1 (new). ``lost`` counts rows that are in no sum, by their reason; ``minute`` is null if it is not known.
 """
 
@@ -55,11 +54,10 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
 KEYS: Final = ("purgatory", "kind")
-#: The largest relative error of a day's percentile, and the factor between two buckets that follows from it.
+#: The largest relative error of a percentile, and the factor between two buckets that follows from it.
 #: Source: DDSketch (Masson, Rim, Lee, VLDB 2019).
-ERROR: Final = 0.02
-#: Buckets of minutes are twice as wide: they are by far the most sums. Percentiles of minutes are within 2 * ERROR.
-GROWTH: Final = {"date": (1 + ERROR) / (1 - ERROR), "minute": ((1 + ERROR) / (1 - ERROR)) ** 2}
+ERROR: Final = 0.04
+GROWTH: Final = (1 + ERROR) / (1 - ERROR)
 #: Bins of timeouts, per factor of e.
 BINS: Final = 64
 #: An operation with more keys counts as one with this many.
@@ -97,7 +95,7 @@ _HISTOGRAM: Final = (
 )
 SUMS: Final = {
     "activity": f"minute INT, {_HISTOGRAM}, rows BIGINT",
-    "daily": f"date DATE, {_HISTOGRAM}, squares DOUBLE, logs DOUBLE",
+    "daily": f"date DATE, {_HISTOGRAM}",
     "hours": f"hour INT, series BIGINT, {_BY}, timeout INT, key_count INT, "
     "operations DOUBLE, squares DOUBLE, total DOUBLE, first_us BIGINT, last_us BIGINT",
     "waiting": "date DATE, second BIGINT, series BIGINT, change DOUBLE",
