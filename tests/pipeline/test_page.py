@@ -18,7 +18,7 @@ from pyspark.testing import assertDataFrameEqual
 from selenium import webdriver
 
 from aiopurgatory.pipeline.advise import Advice, Option
-from aiopurgatory.pipeline.page.markup import Axis, axis_of, count, share
+from aiopurgatory.pipeline.page.figures import Axis, axis_of, count, share
 from aiopurgatory.pipeline.page.page import write_page
 from aiopurgatory.pipeline.page.promises import Limits
 from aiopurgatory.pipeline.page.reading import Found, latest, read, reasons, steps

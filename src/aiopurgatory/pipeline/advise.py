@@ -20,7 +20,7 @@ from aiopurgatory.replay.settings import Setting
 
 from .attempts import ADVICE, documents, write
 from .model import Workload
-from .page.markup import count, duration, share
+from .page.figures import count, duration, share
 from .session import session_of
 from .simulate import SCHEMA
 

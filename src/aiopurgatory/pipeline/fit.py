@@ -25,7 +25,7 @@ from aiopurgatory.errors import PurgatoryError
 from .attempts import MODEL, documents, sums, write
 from .estimates import PERCENTILES, Array, Binned, LogNormal, Popularity, log_normal, popularity
 from .model import HOURS, Workload, expired_share, to_json
-from .page.markup import count, duration, share
+from .page.figures import count, duration, share
 from .report_tables import spans
 from .session import session_of
 from .sums import named

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,8 +11,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
-
-from .markup import count, duration, share
 
 #: A model expects the share of an average minute. The limit is MARGIN times that share, plus 0.01.
 MARGIN: Final = 1.5
@@ -24,21 +22,12 @@ _ABOUT: Final = {
     "fewest": "do not judge a purgatory by minutes with fewer operations",
 }
 
-
-#: By promise: the attribute of Limits, and how values are shown.
-PROMISES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
-    "share expired": ("max_expired_share", share),
-    "late p99": ("max_lateness_ms", lambda ms: duration(ms * 1e3)),
-    "missed triggers": ("max_missed_share", share),
-    "dropped rows": ("max_dropped_rows", count),
-}
-#: What to do about a broken promise.
-REMEDIES: Final = {
-    "share expired": "news came too late. See that all code that makes news checks its keys, or set a longer timeout",
-    "late p99": "something blocked the event loop, or there was no CPU left. PYTHONASYNCIODEBUG=1 logs slow callbacks: "
-    "move them to a thread. If it is about one tick, set a finer tick",
-    "missed triggers": "some code changes what operations wait for, and does not call notify() with their key",
-    "dropped rows": "the journal's disk is slow or full. Use a faster one, or record less with Journal(share=)",
+#: By promise: the attribute of Limits, which tells the unit of its values, too.
+PROMISES: Final = {
+    "share expired": "max_expired_share",
+    "late p99": "max_lateness_ms",
+    "missed triggers": "max_missed_share",
+    "dropped rows": "max_dropped_rows",
 }
 
 
@@ -74,7 +63,7 @@ class Limits:
 
     def of(self, promise: str, purgatory: str | None = None) -> float:
         """The limit of a *promise* of one purgatory."""
-        given = float(getattr(self, PROMISES[promise][0]))
+        given = float(getattr(self, PROMISES[promise]))
         is_given = promise != "share expired" or given != Limits.max_expired_share
         expected = None if is_given else self.expected_shares.get(purgatory or "")
         return given if expected is None else min(1.0, expected * MARGIN + 0.01)
