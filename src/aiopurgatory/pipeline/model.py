@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, inf, isfinite, log
@@ -109,17 +108,6 @@ def expired_share(workload: Workload) -> float:
     logs = NormalDist(log(workload.p50_ms), max(workload.sigma, 1e-9))
     longer = sum(share * logs.cdf(2 * logs.mean - log(max(ms, 1e-9))) for ms, share in deadlines)
     return (1 - workload.at_once) * longer
-
-
-def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
-    """Return the share of operations that expired, by purgatory: as recorded, else as *workloads* expect."""
-    arrivals: dict[str, float] = defaultdict(float)
-    expired: dict[str, float] = defaultdict(float)
-    for each in workloads:
-        rate = sum(each.arrivals_per_second)
-        arrivals[each.purgatory] += rate
-        expired[each.purgatory] += rate * (expired_share(each) if each.expired is None else each.expired)
-    return {name: expired[name] / rate for name, rate in arrivals.items()}
 
 
 def enough(workloads: Iterable[Workload]) -> int:
