@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
@@ -23,9 +25,6 @@ from .model import Workload
 from .page.figures import count, duration, share
 from .session import session_of
 from .simulate import SCHEMA
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: ns of CPU time per step, compiled. For Kafka's two workloads at 100,000 requests per second they agree with
 #: benchmarks/RESULTS.md, less the share of the driver, to about a fifth.

@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
@@ -30,9 +30,6 @@ from .report_tables import spans
 from .session import session_of
 from .sums import named
 from .tables import DAY, HOUR, KEYS, OUTCOMES, SECOND
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
 
 #: What a row of shapes() counts.
 AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)

@@ -15,20 +15,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 from pyspark import accumulators
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
 from . import java
 from .failures import plain_errors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: Set in every session, on any engine.
 SQL: Final = {
@@ -109,8 +107,6 @@ def session(
     Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached. JobFailedError: a
         job in the block failed.
     """
-    from pyspark.sql import SparkSession
-
     known = SQL | dict(settings or {})
     _require_master(master)
     with plain_errors():
@@ -156,8 +152,6 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
 @contextmanager
 def _made(known: Mapping[str, str], *, send: bool = True) -> Iterator[SparkSession]:
     """Make the session on a JVM that runs: spark-submit's, or ours."""
-    from pyspark.sql import SparkSession
-
     spark = SparkSession.builder.config(map=dict(known)).getOrCreate()
     with _stopped(spark):
         if send:
@@ -174,7 +168,7 @@ def _connected(server: str, settings: Mapping[str, str], *, send: bool = True) -
 
     # Functions of pyspark.sql ask this variable for which kind of session they are.
     with _environment(_without_spark() | {"SPARK_CONNECT_MODE_ENABLED": "1"}):
-        spark = cast("SparkSession", Session.builder.remote(server).create())
+        spark = cast(SparkSession, Session.builder.remote(server).create())
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # an error says it
         spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
 

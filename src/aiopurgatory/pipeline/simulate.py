@@ -14,10 +14,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import astuple
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
@@ -26,9 +27,6 @@ from aiopurgatory.replay.settings import Setting
 
 from .generate import SCHEMA as TRACE
 from .session import session_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 TICKS: Final = (1.0, 10.0)
 WHEEL_SIZES: Final = (20, 64)

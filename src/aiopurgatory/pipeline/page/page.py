@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
+from pyspark.sql import SparkSession
 
 from ..attempts import write
 from ..report_tables import COMPARED
@@ -20,9 +21,6 @@ from ..tables import ERROR, OUTCOMES, WORK
 from .figures import Floats, Plot, count, duration, linear, logarithmic, plot, share, shown
 from .promises import PROMISES, Limits, headline
 from .reading import ROWS, SHOWN, TIMES, Found, read
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
