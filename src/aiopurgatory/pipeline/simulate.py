@@ -52,12 +52,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def grid_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the values to combine."""
-    for name, (kind, unit, default, about) in {
-        "ticks": (milliseconds, "MS", TICKS, "ticks (default: 1,10)"),
-        "wheel-sizes": (counts, "N", WHEEL_SIZES, "buckets per level (default: 20,64)"),
-        "purge-intervals": (counts, "N", PURGE_INTERVALS, "purge intervals (default: 0,1000)"),
-    }.items():
-        parser.add_argument(f"--{name}", type=kind, default=default, metavar=f"{unit},...", help=f"simulate: {about}")
+    about = "simulate: ticks (default: 1,10)"
+    parser.add_argument("--ticks", type=milliseconds, default=TICKS, metavar="MS,...", help=about)
+    about = "simulate: buckets per level (default: 20,64)"
+    parser.add_argument("--wheel-sizes", type=counts, default=WHEEL_SIZES, metavar="N,...", help=about)
+    about = "simulate: purge intervals (default: 0,1000)"
+    parser.add_argument("--purge-intervals", type=counts, default=PURGE_INTERVALS, metavar="N,...", help=about)
 
 
 def milliseconds(text: str) -> tuple[float, ...]:  # argparse names the function in its error
