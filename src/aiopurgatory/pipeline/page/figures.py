@@ -30,7 +30,7 @@ _STEPS: Final = (
 _DURATIONS: Final = (*(10.0**n for n in range(8)), 60e6, 600e6, 3600e6, 36_000e6, 864_000e6, 8_640_000e6)
 _MOST_STEPS: Final = 720
 _TICKS: Final = 7
-_WIDTH, _HEIGHT = 10_000, 1_000  # of the inner picture, in its own units
+_WIDTH, _HEIGHT = 10_000, 1_000  # of the inner picture: its view box in page.html
 
 
 def count(value: float) -> str:
