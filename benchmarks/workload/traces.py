@@ -31,7 +31,7 @@ def trace_of(workload: Workload, count: int, *, seed: int = 1, rate: float | Non
     """Make a trace of *count* requests, in order of arrival.
 
     Args:
-        workload: with one timeout, one number of keys, and a constant rate, as those of model.of_seed().
+        workload: with one timeout, one number of keys, and a constant rate, as model.FEW.
         count: requests in the trace.
         seed: of the random numbers (default: 1).
         rate: requests per second (default: the workload's own).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -20,7 +21,8 @@ from workload.requests import as_requests
 from workload.traces import trace_of
 
 import aiopurgatory
-from aiopurgatory.pipeline.model import Workload, of_seed
+from aiopurgatory.pipeline import model
+from aiopurgatory.pipeline.model import Workload
 
 PEERS: dict[str, Callable[[], Peer]] = {
     "ours": Ours,
@@ -33,8 +35,8 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "events": EventPerKey,
     "ray": RayShape,
 }
-FEW = of_seed("few", p50_ms=8, p75_ms=24, timeout_ms=80, key_space=30)
-MANY = of_seed("many", p50_ms=80, p75_ms=160, timeout_ms=80, key_space=30)
+FEW = replace(model.FEW, p50_ms=8.0, timeouts_ms=((80.0, 1.0),), key_space=30)
+MANY = replace(model.MANY, p50_ms=80.0, timeouts_ms=((80.0, 1.0),), key_space=30)
 
 
 @pytest.fixture(params=PEERS)

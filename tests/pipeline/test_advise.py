@@ -20,7 +20,6 @@ PLAIN: dict[str, Any] = {
     "tick_ms": 1.0,
     "wheel_size": 20,
     "purge_interval": 0,
-    "timeout_ms": None,
     "operations": 1_000_000,
     "expired": 100_000,
     "left": 0,
@@ -37,7 +36,6 @@ PLAIN: dict[str, Any] = {
 }
 COARSE = {"tick_ms": 10.0, "wakeups": 1_010, "wakeups_in_trace": 1_000, "late_p99_us": 9_900}
 PURGING = {"purge_interval": 1_000, "purges": 990, "purge_visits": 16_000_000, "peak_bytes": 3_000_000}
-SHORTER = {"timeout_ms": 50.0, "expired": 400_000, "peak_pending": 3_000, "wakeups": 1}
 
 
 NOBODY: dict[str, Any] = {"expired": 0, "late_p99_us": 0}
@@ -54,12 +52,12 @@ def text_of(*changes: Row, **options: Any) -> str:
 
 
 def test_advise_is_the_cheapest_on_time() -> None:
-    every: list[Row] = [{}, COARSE, PURGING, SHORTER]
+    every: list[Row] = [{}, COARSE, PURGING]
     use = "Use `Purgatory(tick=0.01, wheel_size=20, purge_interval=0)`: it saves 8% of 34.7% of a core."
     assert text_of(*every).splitlines()[2] == use
     text = text_of(*every, max_lateness_ms=5)
     assert text.splitlines()[2] == "Keep the defaults: no other setting takes less CPU time."
-    assert text.count("\n| ") == 2 + 4
+    assert text.count("\n| ") == 2 + 3
     assert "| tick=0.001, wheel_size=20, purge_interval=0 (advised) |" in text
 
 
@@ -110,7 +108,6 @@ def test_advise_from_too_few_operations_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ([SHORTER], {}, "no advice from 0 operations"),
         ([], {}, "no advice from 0 operations"),
         ([{}], {"max_lateness_ms": 0.5}, r"at most 0\.5 ms late, but the best setting reaches 0\.99 ms"),
     ],

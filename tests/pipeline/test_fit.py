@@ -23,7 +23,7 @@ from aiopurgatory.pipeline.estimates import Array
 from aiopurgatory.pipeline.fit import coverage, fit, popularities
 from aiopurgatory.pipeline.generate import trace
 from aiopurgatory.pipeline.ingest import ingest
-from aiopurgatory.pipeline.model import MANY, Workload, expected_shares, read_model, to_json
+from aiopurgatory.pipeline.model import MANY, Workload, read_model, to_json
 from aiopurgatory.pipeline.tables import DAY, ERROR, HOUR, SECOND
 
 from .journals import NOON, expired, operation, write
@@ -157,7 +157,6 @@ def test_fit_days_without_a_journal_are_not_idle_silent_hours_are(spark: SparkSe
     assert "Extrapolated: 23 of the 24 hours of the day were not seen. They get the mean." in fetch.findings
     assert other.arrivals_per_second[12:15] == pytest.approx((1 / 6, 0.0, 0.0), rel=0.01)
     assert (other.at_once, other.expired) == (0.0, 0.0)
-    assert expected_shares([other]) == {"idle": 0.0}
 
 
 def test_fit_marks_what_is_extrapolated(spark: SparkSession, tmp_path: Path) -> None:

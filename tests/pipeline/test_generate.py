@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from aiopurgatory.cli import main
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.pipeline.generate import NO_TIMEOUT_US, trace
-from aiopurgatory.pipeline.model import FEW, MANY, Workload, expired_share, of_seed
+from aiopurgatory.pipeline.model import FEW, MANY, Workload, expired_share
 
 MIXED = replace(
     FEW,
@@ -54,11 +54,11 @@ def test_trace_has_the_percentiles_asked_for(
 
 
 def test_trace_keys_are_distinct_and_in_range(spark: SparkSession) -> None:
-    keys = np.array(made(spark, 5_000, of_seed("x", 20, 60, keys_each=5, key_space=10))["keys"].to_pylist())
+    keys = np.array(made(spark, 5_000, replace(FEW, key_counts=((5, 1.0),), key_space=10))["keys"].to_pylist())
     assert keys.shape == (5_000, 5)
     assert set(keys.ravel()) == set(range(10))
     assert all(len(set(row)) == 5 for row in keys)
-    few = made(spark, 100, of_seed("x", 20, 60, keys_each=3, key_space=1))["keys"].to_pylist()
+    few = made(spark, 100, replace(FEW, key_space=1))["keys"].to_pylist()
     assert all(row[0] == 0 and len(set(row)) == 3 for row in few)  # more keys each than there are
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.pipeline.model import FEW, MANY, ModelError, enough, expected_shares, read_model, to_json
+from aiopurgatory.pipeline.model import FEW, MANY, ModelError, enough, read_model, to_json
 
 
 def test_read_model_is_what_was_written(tmp_path: Path) -> None:
@@ -73,10 +73,3 @@ def test_workload_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
 )
 def test_enough_is_four_times_the_longest_wait(changes: dict[str, Any], rows: int) -> None:
     assert enough([replace(FEW, arrivals_per_second=(2_000.0,) * 24, **changes)]) == rows
-
-
-def test_expected_shares_are_the_recorded_ones_by_purgatory() -> None:
-    recorded = replace(FEW, purgatory="fetch", expired=0.25)
-    twice = replace(recorded, kind="other", expired=0.75)
-    assert expected_shares([recorded, twice]) == {"fetch": 0.5}
-    assert expected_shares([MANY])["seed"] == pytest.approx(0.5)

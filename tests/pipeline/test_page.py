@@ -18,7 +18,7 @@ from pyspark.testing import assertDataFrameEqual
 from selenium import webdriver
 
 from aiopurgatory.pipeline.advise import Advice, Option
-from aiopurgatory.pipeline.page.markup import Axis, axis_of, count, share
+from aiopurgatory.pipeline.page.figures import Axis, axis_of, count, share
 from aiopurgatory.pipeline.page.page import write_page
 from aiopurgatory.pipeline.page.promises import Limits
 from aiopurgatory.pipeline.page.reading import Found, latest, read, reasons, steps
@@ -199,7 +199,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     put(spark, folder, "lost", [*lost, {"date": NOON.date(), "minute": None, "what": EVIL, "rows": 3}])
     settings = {"instances": 3, "tick_s": 0.25, "wheel_size": 20, "purge_interval": 0}
     put(spark, folder, "settings", [{"purgatory": EVIL, **settings}])
-    html_of(spark, folder, Limits(max_dropped_rows=5), ADVICE)
+    html_of(spark, folder, Limits(max_expired_share=0.5, max_dropped_rows=5), ADVICE)
     return folder
 
 
@@ -227,7 +227,7 @@ def test_page_loads_nothing_and_hostile_names_are_text(html: str) -> None:
 
 
 def test_page_same_tables_same_bytes(spark: SparkSession, whole: Path, html: str) -> None:
-    assert html_of(spark, whole, Limits(max_dropped_rows=5), ADVICE) == html
+    assert html_of(spark, whole, Limits(max_expired_share=0.5, max_dropped_rows=5), ADVICE) == html
 
 
 def test_page_names_the_broken_promise_and_its_remedy(html: str) -> None:

@@ -29,7 +29,6 @@ MINUTES: dict[str, list[tuple[Any, ...]]] = {
     "nothing expired": [BROKEN, SILENT],
     "at its limit": [(500.0, 0.0, 0.0, 1000.0)],
     "above": [(501.0, 0.0, 0.0, 1000.0)],
-    "model": [(320.0, 0.0, 0.0, 1000.0)],
 }
 LOST = "minute TIMESTAMP, what STRING, rows BIGINT"
 Rows = list[tuple[Any, ...]]
@@ -58,7 +57,7 @@ def found(
 
 @pytest.fixture(scope="module")
 def stand(spark: SparkSession) -> Stand:
-    return found(spark, MINUTES)
+    return found(spark, MINUTES, Limits(max_expired_share=0.5))
 
 
 @pytest.mark.parametrize("name", ["share expired", "late p99", "missed triggers"])
@@ -82,19 +81,20 @@ def test_promises_nothing_expired_nothing_late(stand: Stand) -> None:
     assert (late.verdict, late.since, late.now, late.worst) == ("kept", at(1), None, 500.0)
 
 
-def test_promises_value_at_its_limit_is_kept(stand: Stand) -> None:
+def test_promises_value_at_its_limit_is_kept(spark: SparkSession) -> None:
+    stand = found(spark, MINUTES, Limits(max_expired_share=0.5))
     assert stand["at its limit", "share expired"].verdict == "kept"
     assert stand["above", "share expired"].verdict == "broken"
 
 
-def test_promises_limits_of_the_model_and_given_ones(spark: SparkSession) -> None:
-    own = found(spark, MINUTES, Limits(expected_shares={"model": 0.2}))["model", "share expired"]
-    assert own.verdict == "broken"
-    assert own.limit == pytest.approx(0.31)
-    given = Limits(max_expired_share=0.9, expected_shares={"model": 0.2})
-    assert given.of("share expired", "model") == 0.9
-    assert Limits(expected_shares={"other": 0.2}).of("share expired", "model") == 0.5
-    assert Limits(expected_shares={"model": 1.0}).of("share expired", "model") == 1.0
+def test_promises_share_expired_is_limited_by_the_usual_one(spark: SparkSession) -> None:
+    usual = [(100.0, 0.0, 0.0, 1000.0)] * 3  # with the last minute: 175 of 1000
+    stand = found(spark, {"more": [*usual, (400.0, 0.0, 0.0, 1000.0)], "always": [(990.0, 0.0, 0.0, 1000.0)] * 2})
+    more, always = stand["more", "share expired"], stand["always", "share expired"]
+    assert (more.verdict, more.now, more.broken) == ("broken", 0.4, 1)
+    assert more.limit == pytest.approx(1.5 * 0.175 + 0.01)
+    assert (always.verdict, always.limit) == ("kept", 1.0)
+    assert stand["more", "late p99"].limit == 100.0
 
 
 def test_promises_dropped_rows_are_of_the_fleet(spark: SparkSession) -> None:
@@ -118,9 +118,9 @@ def test_promises_kinds_of_a_purgatory_count_together(spark: SparkSession) -> No
 )
 @pytest.mark.parametrize("value", [-1.0, float("nan")])
 def test_limits_that_no_minute_can_break_or_keep_are_refused(name: str, value: float) -> None:
-    assert getattr(Limits(**{name: 0.0}), name) == 0  # type: ignore[arg-type]
+    assert getattr(Limits(**{name: 0.0}), name) == 0
     with pytest.raises(PurgatoryError, match=f"{name} must be >= 0, got {value:g}"):
-        Limits(**{name: value})  # type: ignore[arg-type]
+        Limits(**{name: value})
 
 
 def test_headline_names_what_is_broken_and_counts_what_is_unknown() -> None:

@@ -18,14 +18,14 @@ from aiopurgatory.pipeline.model import MANY
 from aiopurgatory.pipeline.simulate import grid, measures, replays
 from aiopurgatory.replay.settings import Setting
 
-SETTINGS = grid([1.0, 10.0], [20], [0, 100], [None, 50.0])
+SETTINGS = grid([1.0, 10.0], [20, 64], [0, 100])
 GOOD: dict[str, Any] = {"arrival_us": 0, "keys": [1, 2], "completion_us": None, "timeout_us": 0}
 
 
 def test_grid_is_every_combination_once() -> None:
-    assert len(SETTINGS) == 2 * 1 * 2 * 2
+    assert len(SETTINGS) == 2 * 2 * 2
     assert grid([1.0, 1.0], [20], [0]) == [Setting()]
-    assert Setting(10.0, 20, 100, 50.0) in SETTINGS
+    assert Setting(10.0, 64, 100) in SETTINGS
 
 
 def test_replays_give_each_setting_what_its_replay_gives(spark: SparkSession) -> None:
@@ -69,7 +69,6 @@ def test_replays_of_a_row_that_breaks_a_rule_name_it(spark: SparkSession, change
         (["--ticks", "1,0"], "tick must be from 1e-09 to 1e+06 s, got 0.0"),
         (["--wheel-sizes", "1"], "wheel_size must be >= 2, got 1"),
         (["--purge-intervals", "0,-5"], "purge_interval must be >= 0, got -5"),
-        (["--timeouts", "nan"], "timeout must be from 0 to 1e+09 s, got nan"),
     ],
 )
 def test_command_simulate_setting_is_refused_before_a_session(

@@ -6,6 +6,6 @@ command ``aiopurgatory pipeline``. The command imports a stage only to run it.
 
 from importlib.util import find_spec
 
-for _name in ("pyarrow", "pyspark"):
+for _name in ("jinja2", "pyarrow", "pyspark"):
     if find_spec(_name) is None:
         raise ImportError(f'the pipeline needs {_name}: pip install "aiopurgatory[pipeline]"', name=_name)

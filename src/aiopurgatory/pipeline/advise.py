@@ -1,9 +1,9 @@
 """Simulations -> the settings to use, and the cost of each alternative, in advice.md.
 
 The advice is the setting with the least CPU time of those that expire operations on time, or the defaults, if nobody
-would notice the gain: less than 1 % of a core at the load of the trace, and less than 10 MB. A setting that changes the
-operations' timeouts is never advised. CPU time is computed from the steps that the simulation counted and from the
-time that each step takes on the machine of the benchmarks. Use it to compare settings, not to predict a load.
+would notice the gain: less than 1 % of a core at the load of the trace, and less than 10 MB. CPU time is computed from
+the steps that the simulation counted and from the time that each step takes on the machine of the benchmarks. Use it to
+compare settings, not to predict a load.
 
 Lateness is the rounding of timeouts up to the tick, on an idle machine. A busy event loop adds its own delays.
 """
@@ -13,19 +13,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 from aiopurgatory.replay.settings import Setting
 
 from .attempts import ADVICE, documents, write
 from .model import Workload
-from .page.markup import count, duration, share
+from .page.figures import count, duration, share
 from .session import session_of
 from .simulate import SCHEMA
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: ns of CPU time per step, compiled. For Kafka's two workloads at 100,000 requests per second they agree with
 #: benchmarks/RESULTS.md, less the share of the driver, to about a fifth.
@@ -122,8 +121,7 @@ class Option:
     @property
     def name(self) -> str:
         own = self.setting
-        name = f"tick={own.tick:g}, wheel_size={own.wheel_size}, purge_interval={own.purge_interval}"
-        return name if own.timeout_ms is None else f"{name}, timeout {own.timeout_ms:g} ms"
+        return f"tick={own.tick:g}, wheel_size={own.wheel_size}, purge_interval={own.purge_interval}"
 
     @property
     def cpu_seconds(self) -> float:
@@ -174,15 +172,14 @@ class Option:
 
 def choose(options: Sequence[Option], max_lateness_ms: float) -> tuple[Option, str]:
     """Return the best of *options*, and why. Raises: AdviceError: too few operations, or no setting is on time."""
-    candidates = [each for each in options if each.setting.timeout_ms is None]
-    seen = min((each.totals["operations"] for each in candidates), default=0)
+    seen = min((each.totals["operations"] for each in options), default=0)
     if seen < FEWEST:
         raise AdviceError(
             f"no advice from {seen:,} operations, at least {FEWEST:,} are needed: simulate a longer trace"
         )
-    on_time = [each for each in candidates if each.late_ms <= max_lateness_ms]
+    on_time = [each for each in options if each.late_ms <= max_lateness_ms]
     if not on_time:
-        best = min(each.late_ms for each in candidates)
+        best = min(each.late_ms for each in options)
         rule = f"99 % of expirations must be at most {max_lateness_ms:g} ms late, but the best setting reaches"
         raise AdviceError(f"no advice: {rule} {best:.3g} ms: simulate finer ticks, or allow more lateness")
     least = min(each.cpu_seconds for each in on_time)

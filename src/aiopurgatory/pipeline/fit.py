@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import log
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
@@ -26,14 +26,11 @@ from aiopurgatory.errors import PurgatoryError
 from .attempts import MODEL, dates_gone, documents, newest, sums, without, write
 from .estimates import PERCENTILES, Array, Binned, LogNormal, Popularity, log_normal, popularity
 from .model import HOURS, Workload, expired_share, to_json
-from .page.markup import count, duration, share
+from .page.figures import count, duration, share
 from .report_tables import spans
 from .session import session_of
 from .sums import named
 from .tables import DAY, GROWTH, HOUR, KEYS, OUTCOMES, SECOND
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
 
 #: What a row of shapes() counts.
 AT_ONCE, LAST_TRY, ENDED, EXPIRED, BY_HOUR, TIMEOUTS, KEY_COUNTS = range(7)

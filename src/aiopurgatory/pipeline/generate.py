@@ -16,17 +16,15 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import inf, log, pi
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
 from .model import HOURS, WORKLOADS, Workload, read_model
 from .session import session_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 SCHEMA: Final = "arrival_us BIGINT, keys ARRAY<BIGINT>, completion_us BIGINT, timeout_us BIGINT"
 #: Longer than any deadline that a purgatory keeps: such an operation waits until it is completed.

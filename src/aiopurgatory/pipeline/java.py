@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
 
@@ -24,19 +23,6 @@ import pyspark
 from aiopurgatory.errors import PurgatoryError
 
 OLDEST: Final = 17
-_OPENED: Final = (
-    "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent "
-    "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.util.calendar"
-)
-#: What Spark's own launcher asks of Java, but for modules that a small Java does not have and that it can do without.
-_NEEDED: Final = (
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED.split()),
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "--sun-misc-unsafe-memory-access=allow",
-    "--enable-native-access=ALL-UNNAMED",
-    *("-XX:-UsePerfData", "-Dfile.encoding=UTF-8"),
-)
 #: For small jobs: Java's second compiler and the threads of its collector would take longer than they save.
 SMALL: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -47,11 +33,10 @@ class JavaMissingError(PurgatoryError):
 
 @dataclass(frozen=True)
 class Jvm:
-    """A JVM that waits for calls of PySpark, on *port* of this machine."""
+    """A JVM that waits for calls of PySpark, and the variables that tell PySpark where."""
 
     process: subprocess.Popen[bytes]
-    port: int
-    secret: str
+    gateway: Mapping[str, str]
 
 
 # PySpark keeps to the first JVM of a process, so there is one at most.
@@ -109,26 +94,26 @@ def start(settings: Mapping[str, str], options: Sequence[str], environment: Mapp
 
     Raises: JavaMissingError, PurgatoryError: Java or Spark is missing, or Java ended at once.
     """
-    if _RUNNING and _RUNNING[-1].process.poll() is None:
-        return _RUNNING[-1]
-    contact = Path(tempfile.mkdtemp(dir=scratch()), "contact")
-    with as_file(files("aiopurgatory.pipeline").joinpath("log4j2.properties")) as log_settings:
-        words = [find_java(), "-cp", _class_path(environment), *_NEEDED, *options]
-        words += [f"-Dlog4j2.configurationFile={log_settings.as_uri()}", f"-Daiopurgatory.log={scratch()}/spark.log"]
-        words += [f"-Djava.io.tmpdir={scratch()}", "org.apache.spark.deploy.SparkSubmit"]
-        words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        known = {**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(contact)}
-        # Its input is a pipe: it ends when nobody holds the other end. Ctrl-C in a terminal is for this process alone.
-        process = subprocess.Popen([*words, "pyspark-shell"], env=known, stdin=subprocess.PIPE, process_group=0)
-        atexit.register(_end, process)
-        while not contact.exists():
-            if process.poll() is not None:
-                why = [line for line in logged().split("\n") if line and not line.startswith("\tat")] or ["no reason"]
-                raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {why[-1]}")
-            time.sleep(0.02)
+    if _RUNNING:
+        return _RUNNING[0]
+    here, contact = Path(__file__).parent, Path(tempfile.mkdtemp(dir=scratch()), "contact")
+    words = [find_java(), "-cp", _class_path(environment), f"@{here / 'java.options'}", *options]
+    words += [f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"]
+    words += [f"-Daiopurgatory.log={scratch()}/spark.log", f"-Djava.io.tmpdir={scratch()}"]
+    words += ["org.apache.spark.deploy.SparkSubmit", *(f"--conf={name}={value}" for name, value in settings.items())]
+    known = {**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(contact)}
+    # Its input is a pipe: it ends when nobody holds the other end. Ctrl-C in a terminal is for this process alone.
+    process = subprocess.Popen([*words, "pyspark-shell"], env=known, stdin=subprocess.PIPE, process_group=0)
+    atexit.register(_end, process)
+    while not contact.exists():
+        if process.poll() is not None:
+            why = [line for line in logged().split("\n") if line and not line.startswith("\tat")] or ["no reason"]
+            raise PurgatoryError(f"Java ended with status {process.returncode} before Spark had started: {why[-1]}")
+        time.sleep(0.02)
     told = contact.read_bytes()  # the port, the length of the secret, the secret
-    _RUNNING.append(Jvm(process, int.from_bytes(told[:4]), told[8:].decode()))
-    return _RUNNING[-1]
+    port, secret = str(int.from_bytes(told[:4])), told[8:].decode()
+    _RUNNING.append(Jvm(process, {"PYSPARK_GATEWAY_PORT": port, "PYSPARK_GATEWAY_SECRET": secret}))
+    return _RUNNING[0]
 
 
 def _class_path(environment: Mapping[str, str]) -> str:

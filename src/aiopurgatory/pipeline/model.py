@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import exp, inf, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
@@ -111,17 +110,6 @@ def expired_share(workload: Workload) -> float:
     return (1 - workload.at_once) * longer
 
 
-def expected_shares(workloads: Iterable[Workload]) -> dict[str, float]:
-    """Return the share of operations that expired, by purgatory: as recorded, else as *workloads* expect."""
-    arrivals: dict[str, float] = defaultdict(float)
-    expired: dict[str, float] = defaultdict(float)
-    for each in workloads:
-        rate = sum(each.arrivals_per_second)
-        arrivals[each.purgatory] += rate
-        expired[each.purgatory] += rate * (expired_share(each) if each.expired is None else each.expired)
-    return {name: expired[name] / rate for name, rate in arrivals.items()}
-
-
 def enough(workloads: Iterable[Workload]) -> int:
     """Return how many requests show a steady state: those of four times the longest wait, from FEWEST to MOST.
 
@@ -135,25 +123,20 @@ def enough(workloads: Iterable[Workload]) -> int:
     return int(min(max(4 * rate * longest_ms / 1000, FEWEST), MOST))
 
 
-def of_seed(
-    name: str, p50_ms: float, p75_ms: float, timeout_ms: float = 200, keys_each: int = 3, key_space: int = 100
-) -> Workload:
-    """A workload as Kafka's TestPurgatoryPerformance describes one: by two percentiles of a log-normal distribution."""
-    return Workload(
-        purgatory="seed",
-        kind=name,
-        arrivals_per_second=(100_000.0,) * HOURS,
-        p50_ms=p50_ms,
-        sigma=log(p75_ms / p50_ms) / NormalDist().inv_cdf(0.75),
-        timeouts_ms=((timeout_ms, 1.0),),
-        key_counts=((keys_each, 1.0),),
-        key_space=key_space,
-    )
-
-
-#: The two workloads of Kafka's TestPurgatoryPerformance: 8 and 50 % of the requests expire.
-FEW: Final = of_seed("few", p50_ms=20, p75_ms=60)
-MANY: Final = of_seed("many", p50_ms=200, p75_ms=400)
+_P75: Final = NormalDist().inv_cdf(0.75)
+#: The two workloads of Kafka's TestPurgatoryPerformance: 8 and 50 % of the requests expire. It describes their times by
+#: the median and the 75th percentile.
+FEW: Final = Workload(
+    purgatory="seed",
+    kind="few",
+    arrivals_per_second=(100_000.0,) * HOURS,
+    p50_ms=20.0,
+    sigma=log(60 / 20) / _P75,
+    timeouts_ms=((200.0, 1.0),),
+    key_counts=((3, 1.0),),
+    key_space=100,
+)
+MANY: Final = replace(FEW, kind="many", p50_ms=200.0, sigma=log(400 / 200) / _P75)
 WORKLOADS: Final = {workload.kind: workload for workload in (FEW, MANY)}
 
 

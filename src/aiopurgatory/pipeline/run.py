@@ -28,7 +28,7 @@ from . import advise, generate, simulate
 from .attempts import ADVICE, MODEL, PAGE, alone, documents, newest, write
 from .fit import fit
 from .ingest import ingest, summary
-from .model import enough, expected_shares, to_json
+from .model import enough, to_json
 from .page.page import write_page
 from .page.promises import Limits
 from .report import report
@@ -101,8 +101,7 @@ def run_all(
     late: dict[str, Any] = {} if max_lateness_ms is None else {"max_lateness_ms": max_lateness_ms}
     found = advise.advise(advise.simulated(spark, out), workloads=workloads, **late)
     write(folder / ADVICE, found.markdown())
-    limits = Limits(expected_shares=expected_shares(workloads), **late)
-    _timed("page", lambda: write_page(spark, out, page, limits, found))
+    _timed("page", lambda: write_page(spark, out, page, Limits(**late), found))
     write(folder / _MADE, json.dumps({"from": options, "advice": found.headline}))
     return found.headline
 

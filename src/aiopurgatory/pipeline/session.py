@@ -15,20 +15,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 from pyspark import accumulators
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 import aiopurgatory
 from aiopurgatory.errors import PurgatoryError
 
 from . import java
 from .failures import plain_errors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: Set in every session, on any engine.
 SQL: Final = {
@@ -109,8 +107,6 @@ def session(
     Raises: JavaMissingError: no suitable Java is found. PurgatoryError: the master cannot be reached. JobFailedError: a
         job in the block failed.
     """
-    from pyspark.sql import SparkSession
-
     known = SQL | dict(settings or {})
     _require_master(master)
     with plain_errors():
@@ -145,10 +141,9 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
     with _environment(_for_java(local)):
         jvm = java.start(known, options, os.environ)
         with _ended_by_signals(jvm.process.kill) as watch:
-            gateway = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
-            os.environ.update(gateway)
+            os.environ.update(jvm.gateway)
             with _made(known, send=not local) as spark:
-                for name in gateway:  # else a child of this process would use the same JVM
+                for name in jvm.gateway:  # else a child of this process would use the same JVM
                     del os.environ[name]
                 watch()  # Spark has installed a handler of its own, which calls Java in the middle of another call
                 yield spark
@@ -157,8 +152,6 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
 @contextmanager
 def _made(known: Mapping[str, str], *, send: bool = True) -> Iterator[SparkSession]:
     """Make the session on a JVM that runs: spark-submit's, or ours."""
-    from pyspark.sql import SparkSession
-
     spark = SparkSession.builder.config(map=dict(known)).getOrCreate()
     with _stopped(spark):
         if send:
@@ -170,26 +163,18 @@ def _made(known: Mapping[str, str], *, send: bool = True) -> Iterator[SparkSessi
 def _connected(server: str, settings: Mapping[str, str], *, send: bool = True) -> Iterator[SparkSession]:
     """Make a session on a Spark Connect server."""
     # If a package is missing, these name it.
-    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as Session
 
     # Functions of pyspark.sql ask this variable for which kind of session they are.
     with _environment(_without_spark() | {"SPARK_CONNECT_MODE_ENABLED": "1"}):
-
-        class Builder(DefaultChannelBuilder):
-            def toChannel(self) -> Any:  # noqa: N802 - the name is of its base
-                self.channel = super().toChannel()
-                return self.channel
-
-        builder = Builder(server)
-        spark = cast("SparkSession", Session.builder.channelBuilder(builder).create())
+        spark = cast(SparkSession, Session.builder.remote(server).create())
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # an error says it
         spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
 
         def give_up() -> None:
             _try_briefly(spark.interruptAll)
-            builder.channel.close()
+            _try_briefly(spark.client.close)
 
         with _ended_by_signals(give_up), _stopped(spark):
             for name, value in settings.items():

@@ -14,10 +14,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import astuple
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
@@ -27,13 +28,10 @@ from aiopurgatory.replay.settings import Setting
 from .generate import SCHEMA as TRACE
 from .session import session_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 TICKS: Final = (1.0, 10.0)
 WHEEL_SIZES: Final = (20, 64)
 PURGE_INTERVALS: Final = (0, 1_000)
-_SETTING: Final = "tick_ms DOUBLE, wheel_size BIGINT, purge_interval BIGINT, timeout_ms DOUBLE"
+_SETTING: Final = "tick_ms DOUBLE, wheel_size BIGINT, purge_interval BIGINT"
 _RULE: Final = (
     "arrival_us >= 0 AND size(keys) > 0 AND NOT exists(keys, key -> key IS NULL) AND timeout_us >= 0 "
     "AND coalesce(completion_us, 0) >= 0"
@@ -54,13 +52,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def grid_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the values to combine."""
-    for name, (kind, unit, default, about) in {
-        "ticks": (milliseconds, "MS", TICKS, "ticks (default: 1,10)"),
-        "wheel-sizes": (counts, "N", WHEEL_SIZES, "buckets per level (default: 20,64)"),
-        "purge-intervals": (counts, "N", PURGE_INTERVALS, "purge intervals (default: 0,1000)"),
-        "timeouts": (milliseconds, "MS", (), "a timeout for all operations (default: only each operation's own)"),
-    }.items():
-        parser.add_argument(f"--{name}", type=kind, default=default, metavar=f"{unit},...", help=f"simulate: {about}")
+    about = "simulate: ticks (default: 1,10)"
+    parser.add_argument("--ticks", type=milliseconds, default=TICKS, metavar="MS,...", help=about)
+    about = "simulate: buckets per level (default: 20,64)"
+    parser.add_argument("--wheel-sizes", type=counts, default=WHEEL_SIZES, metavar="N,...", help=about)
+    about = "simulate: purge intervals (default: 0,1000)"
+    parser.add_argument("--purge-intervals", type=counts, default=PURGE_INTERVALS, metavar="N,...", help=about)
 
 
 def milliseconds(text: str) -> tuple[float, ...]:  # argparse names the function in its error
@@ -73,7 +70,7 @@ def counts(text: str) -> tuple[int, ...]:
 
 def grid_of(args: argparse.Namespace) -> list[Setting]:
     """Return grid() of the options."""
-    return grid(args.ticks, args.wheel_sizes, args.purge_intervals, [None, *args.timeouts])
+    return grid(args.ticks, args.wheel_sizes, args.purge_intervals)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -97,10 +94,9 @@ def grid(
     ticks_ms: Sequence[float] = TICKS,
     wheel_sizes: Sequence[int] = WHEEL_SIZES,
     purge_intervals: Sequence[int] = PURGE_INTERVALS,
-    timeouts_ms: Sequence[float | None] = (None,),
 ) -> list[Setting]:
     """Return every combination once. Raises: PurgatoryError: a setting is refused."""
-    combinations = product(ticks_ms, wheel_sizes, purge_intervals, timeouts_ms)
+    combinations = product(ticks_ms, wheel_sizes, purge_intervals)
     try:
         return list(dict.fromkeys(Setting(*each) for each in combinations))
     except (TypeError, ValueError) as error:

@@ -21,16 +21,6 @@ END: Final = "(unix_micros(watched_at) + waited_us)"
 _SEEN: Final = f"(unix_micros(watched_at) + {SECOND - 1}) div {SECOND}"
 _GONE: Final = f"({END} + {SECOND - 1}) div {SECOND}"
 _DAY: Final = DAY // SECOND
-_IN_A_DAY: Final = (
-    "array(struct(first AS second, first_day AS day, weight AS change), "
-    "struct(last AS second, last_day AS day, -weight AS change))"
-)
-#: At each midnight, an operation that waits leaves the day before and enters the next.
-_MIDNIGHTS: Final = (
-    "flatten(transform(sequence(first_day + 1, last_day), each -> array("
-    f"struct(each * {_DAY} AS second, each - 1 AS day, -weight AS change), "
-    f"struct(each * {_DAY} AS second, each AS day, weight AS change))))"
-)
 _LONGEST_KEY: Final = 200
 _COUNTS: Final = ("operations", "rows", "squares", "total", "change", "watched", "named")
 #: How columns of several batches add up. All others are group keys.
@@ -87,11 +77,19 @@ def waiting(rows: DataFrame) -> DataFrame:
         *(F.expr(f"{second} AS {name}") for name, second in (("first", _SEEN), ("last", _GONE))),
         *(F.expr(f"{second} div {_DAY} AS {name}") for name, second in (("first_day", _SEEN), ("last_day", _GONE))),
     )
-    changes = seen.select(
-        "series", F.expr(f"inline(IF(first_day = last_day, {_IN_A_DAY}, flatten(array({_IN_A_DAY}, {_MIDNIGHTS}))))")
-    )
+    days = f"transform(sequence(first_day, last_day), each -> array({_changes_on('each')}))"
+    pairs = f"inline(IF(first_day = last_day, array({_changes_on('first_day')}), flatten({days})))"
+    changes = seen.select("series", F.expr(pairs))
     date = F.expr("date_from_unix_date(CAST(day AS INT)) AS date")
     return changes.groupBy(date, "second", "series").agg(F.sum("change").alias("change"))
+
+
+def _changes_on(day: str) -> str:
+    """Return what an operation changes on a day. At midnight it leaves the day before, and enters the next."""
+    return (
+        f"struct({day} AS day, greatest(first, {day} * {_DAY}) AS second, weight AS change), "
+        f"struct({day} AS day, least(last, ({day} + 1) * {_DAY}) AS second, -weight AS change)"
+    )
 
 
 def ends(rows: DataFrame) -> DataFrame:

@@ -85,8 +85,6 @@ class _Requests:
         self.count = trace.num_rows
         self.arrival_us: Array = trace["arrival_us"].to_numpy()
         self.timeout_us: Array = trace["timeout_us"].to_numpy()
-        if setting.timeout_ms is not None:
-            self.timeout_us = np.full(self.count, round(setting.timeout_ms * 1000))
         never = trace["completion_us"].is_null().to_numpy()
         completion_us: Array = trace["completion_us"].fill_null(0).to_numpy()
         self.completes_at_us = np.where(never, -1, self.arrival_us + completion_us)

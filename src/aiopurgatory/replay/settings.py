@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from aiopurgatory.arguments import require_seconds, require_settings
-
-#: The longest timeout for all operations, in seconds: 30 years.
-LONGEST_TIMEOUT: Final = 1e9
+from aiopurgatory.arguments import require_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +15,6 @@ class Setting:
         tick_ms: tick of the timing wheel (default: 1).
         wheel_size: buckets per level of the timing wheel (default: 20).
         purge_interval: as for Purgatory (default: 0).
-        timeout_ms: one timeout for every operation; None (default): each keeps its own.
 
     Raises: TypeError, ValueError: Purgatory refuses the setting.
     """
@@ -27,13 +22,10 @@ class Setting:
     tick_ms: float = 1.0
     wheel_size: int = 20
     purge_interval: int = 0
-    timeout_ms: float | None = None
 
     def __post_init__(self) -> None:
         tick = self.tick if isinstance(self.tick_ms, (int, float)) else self.tick_ms
         require_settings(tick, self.wheel_size, self.purge_interval)
-        if self.timeout_ms is not None:
-            require_seconds("timeout", self.timeout_ms / 1000, 0.0, LONGEST_TIMEOUT)
 
     @property
     def tick(self) -> float:

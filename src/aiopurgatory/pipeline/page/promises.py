@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from aiopurgatory.errors import PurgatoryError
 
-from .markup import count, duration, share
-
-#: A model expects the share of an average minute. The limit is MARGIN times that share, plus 0.01.
+#: Unless a limit is given, MARGIN times the usual share may expire, plus 0.01. Usual is the share in the whole journal.
 MARGIN: Final = 1.5
 _ABOUT: Final = {
-    "max_expired_share": "share of a purgatory's operations that may expire",
-    "max_lateness_ms": "99 %% of expirations must be at most this late, in ms",
-    "max_missed_share": "share of operations that may be completed only by the last try, at their deadline",
-    "max_dropped_rows": "rows that all journals together may drop in a minute",
-    "fewest": "do not judge a purgatory by minutes with fewer operations",
+    "max_expired_share": "share of a purgatory's operations that may expire (default: half more than usual)",
+    "max_lateness_ms": "99 %% of expirations must be at most this late, in ms (default: %(default)g)",
+    "max_missed_share": "share of operations that may be completed only by the last try (default: %(default)g)",
+    "max_dropped_rows": "rows that all journals together may drop in a minute (default: %(default)g)",
+    "fewest": "do not judge a purgatory by minutes with fewer operations (default: %(default)g)",
 }
-
-
-#: By promise: the attribute of Limits, and how values are shown.
-PROMISES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
-    "share expired": ("max_expired_share", share),
-    "late p99": ("max_lateness_ms", lambda ms: duration(ms * 1e3)),
-    "missed triggers": ("max_missed_share", share),
-    "dropped rows": ("max_dropped_rows", count),
-}
-#: What to do about a broken promise.
-REMEDIES: Final = {
-    "share expired": "news came too late. See that all code that makes news checks its keys, or set a longer timeout",
-    "late p99": "something blocked the event loop, or there was no CPU left. PYTHONASYNCIODEBUG=1 logs slow callbacks: "
-    "move them to a thread. If it is about one tick, set a finer tick",
-    "missed triggers": "some code changes what operations wait for, and does not call notify() with their key",
-    "dropped rows": "the journal's disk is slow or full. Use a faster one, or record less with Journal(share=)",
+#: By promise: the attribute of Limits, which tells the unit of its values, too.
+PROMISES: Final = {
+    "share expired": "max_expired_share",
+    "late p99": "max_lateness_ms",
+    "missed triggers": "max_missed_share",
+    "dropped rows": "max_dropped_rows",
 }
 
 
@@ -47,45 +35,35 @@ class Limits:
     """The promises for every minute.
 
     Attributes:
-        max_expired_share: share of a purgatory's operations that may expire (default: 0.5).
+        max_expired_share: share of a purgatory's operations that may expire (default: 1.5 times its share in the whole
+            journal, plus 0.01).
         max_lateness_ms: the 99th percentile of lateness of expired operations (default: 100). No minute keeps a limit
             below the purgatory's tick.
         max_missed_share: share of a purgatory's operations that may be completed by the last try at their deadline
             (default: 0.001). Such an operation waited although its condition held.
         max_dropped_rows: rows per minute that all journals together may drop (default: 0).
         fewest: with fewer operations of a purgatory, a minute neither keeps nor breaks a promise (default: 100).
-        expected_shares: by purgatory, the share that its model expects to expire (default: no model). The limit follows
-            from it, unless max_expired_share is given.
 
     Raises: PurgatoryError: a limit is refused.
     """
 
-    max_expired_share: float = 0.5
+    max_expired_share: float | None = None
     max_lateness_ms: float = 100.0
     max_missed_share: float = 0.001
     max_dropped_rows: float = 0.0
-    fewest: float = 100
-    expected_shares: Mapping[str, float] = field(default_factory=dict)
+    fewest: float = 100.0
 
     def __post_init__(self) -> None:
-        for name in _ABOUT:
-            if not getattr(self, name) >= 0:
-                raise PurgatoryError(f"{name} must be >= 0, got {getattr(self, name):g}")
-
-    def of(self, promise: str, purgatory: str | None = None) -> float:
-        """The limit of a *promise* of one purgatory."""
-        given = float(getattr(self, PROMISES[promise][0]))
-        is_given = promise != "share expired" or given != Limits.max_expired_share
-        expected = None if is_given else self.expected_shares.get(purgatory or "")
-        return given if expected is None else min(1.0, expected * MARGIN + 0.01)
+        for name, value in vars(self).items():
+            if value is not None and not value >= 0:
+                raise PurgatoryError(f"{name} must be >= 0, got {value:g}")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
     group = parser.add_argument_group("promises (limits that each minute keeps or breaks)")
     for name, about in _ABOUT.items():
-        option, default = f"--{name.replace('_', '-')}", getattr(Limits, name)
-        group.add_argument(option, type=float, default=default, help=f"{about} (default: {default:g})")
+        group.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(Limits, name), help=about)
 
 
 def limits_of(args: argparse.Namespace) -> Limits:
@@ -102,7 +80,7 @@ def judged(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
     all minutes had it.
     """
     order = Window.partitionBy("purgatory", "name").orderBy("minute")
-    rows = _values(minutes, limits).unionByName(_dropped(minutes, lost)).withColumn("limit", _limit(limits))
+    rows = _values(minutes, limits).unionByName(_dropped(minutes, lost, limits))
     bad = F.coalesce(F.col("value") > F.col("limit"), F.lit(False))  # nothing expired: nothing was late
     following = rows.withColumns({"bad": bad, "next": F.lead("minute").over(order)})
     is_known = F.col("minute").isNotNull()
@@ -120,34 +98,33 @@ def judged(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
 
 
 def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
-    """Minutes -> purgatory, name, minute, value; minute is null where there are too few operations."""
+    """Minutes -> purgatory, name, minute, value, limit. Where operations are too few, minute and value are null."""
     pooled = minutes.groupBy("purgatory", "minute").agg(
         *(F.sum(name).alias(name) for name in ("operations", "expired", "missed_triggers")),
         (F.max("lateness_p99_us") / 1e3).alias("late"),
     )
+    own = Window.partitionBy("purgatory")
+    usual = F.sum("expired").over(own) / F.nullif(F.sum("operations").over(own), F.lit(0.0))
+    most = F.lit(limits.max_expired_share), F.least(F.lit(1.0), usual * MARGIN + 0.01)
     enough = (F.col("operations") >= limits.fewest) & (F.col("operations") > 0)
-    values = "'share expired', expired / operations, 'missed triggers', missed_triggers / operations, 'late p99', late"
-    rows = pooled.select("purgatory", enough.alias("enough"), "minute", F.expr(f"stack(3, {values}) AS (name, value)"))
+    promises = F.stack(
+        *(F.lit(3), F.lit("share expired"), F.col("expired") / F.col("operations"), F.col("most_expired")),
+        *(F.lit("missed triggers"), F.col("missed_triggers") / F.col("operations"), F.lit(limits.max_missed_share)),
+        *(F.lit("late p99"), F.col("late"), F.lit(limits.max_lateness_ms)),
+    )
+    limited = pooled.withColumns({"most_expired": F.coalesce(*most), "enough": enough})
+    rows = limited.select("purgatory", "enough", "minute", promises.alias("name", "value", "limit"))
     known = [F.when(F.col("enough"), F.col(name)).alias(name) for name in ("minute", "value")]
-    return rows.select("purgatory", "name", *known)
+    return rows.select("purgatory", "name", *known, "limit")
 
 
-def _dropped(minutes: DataFrame, lost: DataFrame) -> DataFrame:
+def _dropped(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
+    """The same of the rows that the journals of the fleet dropped."""
     dropped = lost.where("what = 'dropped' AND minute IS NOT NULL").select("minute", F.col("rows").cast("double"))
     both = minutes.select("minute", F.lit(0.0).alias("rows")).unionByName(dropped)
     fleet = F.lit(None).cast("string").alias("purgatory"), F.lit("dropped rows").alias("name")
-    return both.groupBy("minute").agg(F.sum("rows").alias("value")).select(*fleet, "minute", "value")
-
-
-def _limit(limits: Limits) -> Column:
-    """The limit of the promise in the column ``name``."""
-    found = F.lit(None).cast("double")
-    for name in PROMISES:
-        found = F.when(F.col("name") == name, limits.of(name)).otherwise(found)
-    for each in limits.expected_shares:
-        own = (F.col("name") == "share expired") & (F.col("purgatory") == each)
-        found = F.when(own, limits.of("share expired", each)).otherwise(found)
-    return found
+    values = both.groupBy("minute").agg(F.sum("rows").alias("value"))
+    return values.select(*fleet, "minute", "value", F.lit(limits.max_dropped_rows).alias("limit"))
 
 
 def headline(stand: Sequence[Any]) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from ..attempts import table
 from ..tables import OUTCOMES, REPORT, WORK
-from .markup import DAY, MINUTE, Axis, Floats, axis_of
+from .figures import DAY, MINUTE, Axis, Floats, axis_of
 from .promises import Limits, judged
 
 #: How many purgatories, the busiest first, are shown. The tables have all.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiopurgatory.pipeline.page.markup import duration
+from aiopurgatory.pipeline.page.figures import duration
 
 
 @pytest.mark.parametrize(
