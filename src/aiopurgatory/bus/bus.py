@@ -61,7 +61,8 @@ class Bus(ABC):
         async with Purgatory("polls") as polls, PostgresBus(dsn, [polls]) as bus:
             bus.publish(("orders", 7))  # instead of polls.check_and_complete(("orders", 7))
 
-    Make the change visible (commit) before you publish it. The bus carries only keys: no data, and no order.
+    Make the change visible (commit) before you publish it. Targets get only keys: no data, and no order. A log that
+    shares the bus sends its events to other logs only.
 
     A bus belongs to the event loop that started it. From another thread, such as that of a ``def`` endpoint, call
     publish_threadsafe().

@@ -198,6 +198,7 @@ class ServerBus(Bus):
             spread=self._spread,
             replays=replays and self._listens,
             listens=self._listens,
+            tell=fan.tell,
         )
 
     def _begin_task(self, loop: asyncio.AbstractEventLoop, reconnecting: Reconnecting) -> asyncio.Task[None]:
