@@ -22,20 +22,25 @@ class BusConnectError(PurgatoryError):
 NOT_STARTED: Final = "the bus is not started: use 'async with' or await start(); in a web app, in its lifespan"
 
 
+#: What a server did, after a TimeoutError. Format it with the name of the parameter for the address.
+TIMED_OUT: Final = (
+    "did not answer in time: check host, port and TLS in the {}, and firewalls; or is it stopped or overloaded?"
+)
+
+
 class BusClosedError(PurgatoryError):
     """The bus is closed, so a key published now would reach no other process."""
 
 
 class EchoLostError(PurgatoryError):
-    """The server echoed earlier messages of this link, but was late with one. The bus reconnects."""
+    """The server did not acknowledge a message in time, or did not echo it in time. The bus reconnects.
+
+    The text says what the server did. It is to follow the server's name.
+    """
 
 
 class NeverEchoedError(EchoLostError):
     """The server acknowledged the messages of this link, but echoed none."""
-
-
-class UnacknowledgedError(EchoLostError):
-    """The server did not acknowledge a message in time."""
 
 
 class Link(Protocol):
@@ -89,9 +94,8 @@ class Engine(Protocol):
         """Return the reason why the bus is not connected, and the remedy, without passwords.
 
         Args:
-            exc: an error of open(), send() or lost(). TimeoutError: open() took too long. UnacknowledgedError: send()
-                took too long. NeverEchoedError: no message came back on this link. EchoLostError: messages came
-                back, but no longer do.
+            exc: an error of open(), send() or lost(). TimeoutError: open() took too long. NeverEchoedError: no message
+                came back on this link. EchoLostError: send() took too long, or messages no longer come back.
         """
         ...
 
