@@ -1,4 +1,4 @@
-"""Wake-ups of a log by a bus: the messages that its commits send, and their listeners."""
+"""Wake-ups of a log by a bus: the messages that its commits send, their target, and the bus."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, final
 
+from ..arguments import require_seconds
+from ..bus import Bus, BusConnectError
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
 from ..bus.targets import DataTarget
+from .event import StoreDownError, require_name
 from .store import Change, Commit, Notify
 
 #: The most characters of an event that a wake-up carries. All processes get all wake-ups.
@@ -65,6 +68,56 @@ class WakeUps(DataTarget):
 
     def notify_all(self) -> None:
         self._notify_all()
+
+
+@final
+class LogBus:
+    """The bus of a log: a shared one, or one of its own.
+
+    Args:
+        name: of the log.
+        kind: the class of the bus.
+        address: of the server, for a bus of its own.
+        shared: None: it makes its own.
+        heartbeat, timeout: seconds, for a bus of its own.
+
+    Raises: TypeError, ValueError: an argument is invalid.
+    """
+
+    def __init__(self, name: str, kind: type[Any], address: str, shared: Any, heartbeat: float, timeout: float) -> None:
+        require_name(name)
+        require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
+        require_seconds("timeout", timeout, 0.01, 3600.0)
+        if shared is not None and not isinstance(shared, kind):
+            raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
+        self._name, self._is_shared = name, shared is not None
+        options = {"name": f"aiopurgatory.{name}", "heartbeat": heartbeat, "timeout": timeout}
+        self._bus: Final[Bus] = shared or kind(address, [], **options)
+        self._wake_ups: WakeUps | None = None
+
+    async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
+        """Start the bus, and hear messages from then on. Raises: StoreDownError: it cannot connect."""
+        self._forget()  # of a loop that was closed
+        self._wake_ups = WakeUps(self._name, notify, notify_all)
+        self._bus.add(self._wake_ups)
+        try:
+            await self._bus.start()
+        except BusConnectError as exc:
+            raise StoreDownError(str(exc)) from exc
+
+    async def aclose(self) -> None:
+        self._forget()
+        if not self._is_shared:
+            await self._bus.aclose()
+
+    def wake_up(self, topic: str, commit: Commit) -> tuple[str, str]:
+        """Return the channel and the message of *commit*."""
+        return self._bus.name, wake_up(self._name, topic, commit)
+
+    def _forget(self) -> None:
+        if self._wake_ups is not None:
+            self._bus.remove(self._wake_ups)
+            self._wake_ups = None
 
 
 def _tag(name: str) -> str:
