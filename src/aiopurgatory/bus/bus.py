@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from ..core.kit import Observer, checked_observers
 from ..handover import Handover
+from ..lifecycle import Starting
 from .engine import CHANNEL, NOT_STARTED, BusClosedError, require_channel
 from .keys import encode
 from .targets import Target, Targets
@@ -55,7 +55,7 @@ class BusStatistics:
     error: str | None
 
 
-class Bus(ABC):
+class Bus(Starting):
     """Checks keys in every process, or every event loop, that uses a bus of the same kind and name.
 
         async with Purgatory("polls") as polls, PostgresBus(dsn, [polls]) as bus:
@@ -103,15 +103,6 @@ class Bus(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Close the bus. It notifies its targets no more. A second call does nothing."""
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     # use
 
