@@ -44,15 +44,15 @@ class BusStatistics:
 
     name: str
     connected: bool
-    gaps: int
-    since_echo: float | None
-    outbox: int
-    outbox_age: float
-    published: int
-    received: int
-    replayed: int
-    malformed: int
-    error: str | None
+    gaps: int = 0
+    since_echo: float | None = None
+    outbox: int = 0
+    outbox_age: float = 0.0
+    published: int = 0
+    received: int = 0
+    replayed: int = 0
+    malformed: int = 0
+    error: str | None = None
 
 
 class Bus(Starting):

@@ -22,12 +22,6 @@ class BusConnectError(PurgatoryError):
 NOT_STARTED: Final = "the bus is not started: use 'async with' or await start(); in a web app, in its lifespan"
 
 
-#: What a server did, after a TimeoutError. Format it with the name of the parameter for the address.
-TIMED_OUT: Final = (
-    "did not answer in time: check host, port and TLS in the {}, and firewalls; or is it stopped or overloaded?"
-)
-
-
 class BusClosedError(PurgatoryError):
     """The bus is closed, so a key published now would reach no other process."""
 
@@ -41,6 +35,27 @@ class EchoLostError(PurgatoryError):
 
 class NeverEchoedError(EchoLostError):
     """The server acknowledged the messages of this link, but echoed none."""
+
+
+def explained(where: str, exc: Exception, address: str, unheard: str) -> str | None:
+    """Return the reason and the remedy of an error that any server may cause; None: *exc* is another one.
+
+    Args:
+        where: the server, without passwords.
+        address: the parameter for its address.
+        unheard: why a server may send a bus none of its own messages.
+    """
+    match exc:
+        case NeverEchoedError():
+            return f"{where} {exc}: {unheard}"
+        case EchoLostError():
+            return f"{where} {exc}"
+        case TimeoutError():
+            return (
+                f"{where} did not answer in time: check host, port and TLS in the {address}, and firewalls; or is it "
+                "stopped or overloaded?"
+            )
+    return None
 
 
 class Link(Protocol):

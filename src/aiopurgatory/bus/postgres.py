@@ -15,7 +15,7 @@ except ImportError as exc:
 
 from ..arguments import require_seconds
 from .addresses import HostNames, NamesLoop, parse
-from .engine import CHANNEL, TIMED_OUT, EchoLostError, Hear, Lost, NeverEchoedError, require_channel
+from .engine import CHANNEL, Hear, Lost, explained, require_channel
 from .keys import MAX_MESSAGE
 from .server import BusOptions, ServerBus
 from .targets import Target
@@ -148,15 +148,8 @@ class PostgresEngine:
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
-        where = self._where
-        match exc:
-            case NeverEchoedError():
-                return f"{where} {exc}: {_POOLER}"
-            case EchoLostError():
-                return f"{where} {exc}"
-            case TimeoutError():
-                return f"{where} {TIMED_OUT.format('dsn')}"
-        return f"cannot use {where}: {exc or type(exc).__name__}; {_remedy(exc)}"
+        common = explained(self._where, exc, "dsn", _POOLER)
+        return common or f"cannot use {self._where}: {exc or type(exc).__name__}; {_remedy(exc)}"
 
 
 def _remedy(exc: Exception) -> str:

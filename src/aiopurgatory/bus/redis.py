@@ -15,7 +15,7 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.bus.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from ..arguments import require_int
-from .engine import CHANNEL, TIMED_OUT, EchoLostError, Hear, Lost, NeverEchoedError
+from .engine import CHANNEL, Hear, Lost, explained
 from .keys import EVERY_KEY, milliseconds
 from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
 from .redis_wire import Wire
@@ -130,19 +130,15 @@ class RedisEngine:
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
         where = self._redis.where
-        match exc:
-            case NeverEchoedError():
-                return f"{where} {exc}: does a proxy in between split its commands?"
-            case EchoLostError():
-                return f"{where} {exc}"
-            case TimeoutError() | exceptions.TimeoutError():
-                return f"{where} {TIMED_OUT.format('url')}"
-            case ReplicaError():
-                return (
-                    f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
-                    "give the bus the address of the master"
-                )
-        return f"cannot use {where}: {str(exc).rstrip('.')}; {self._remedy(exc)}"
+        if isinstance(exc, ReplicaError):
+            return (
+                f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
+                "give the bus the address of the master"
+            )
+        if isinstance(exc, exceptions.TimeoutError):
+            exc = TimeoutError()
+        common = explained(where, exc, "url", "does a proxy in between split its commands?")
+        return common or f"cannot use {where}: {str(exc).rstrip('.')}; {self._remedy(exc)}"
 
     def _remedy(self, exc: Exception) -> str:
         match exc:
