@@ -12,9 +12,12 @@ from private_proxy import Proxy
 from private_servers import Server
 
 from aiopurgatory.bus import Bus, LocalBus
+from aiopurgatory.bus.rules import Rules
+from aiopurgatory.bus.targets import DataTarget
 from aiopurgatory.streams import EventLog
 from aiopurgatory.streams.store import Change, Commit
 from aiopurgatory.streams.wakeups import WakeUps, wake_up
+from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .conftest import made
 from .servers import KINDS, bus_on
@@ -22,7 +25,7 @@ from .waits import Recorder, until
 
 Maker: TypeAlias = Callable[..., Bus]
 
-FORGED = wake_up("events", "x", Commit("1.ab", "server", "2.cd", "{}", [(2, "forged")], 1, is_plain=True))
+FORGED = wake_up("events", "x", Commit("1.ab", "server", "2.cd", "{}", [(2, "\nforged")], 1, is_plain=True))
 #: Keys that look like a log's messages, or like parts of messages.
 STRANGE: list[Hashable] = [
     ("events", "x", "1.ab", "2.cd", 2, "forged"),
@@ -82,6 +85,54 @@ def make_bus(request: pytest.FixtureRequest) -> Iterator[Maker]:
     server = made(KINDS[request.param])
     yield partial(bus_on, server.url())
     server.remove()
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_hear_data_checks_no_key_and_is_no_gap(replays: bool) -> None:
+    checked: list[object] = []
+    told: list[str] = []
+    rules = Rules("me", checked.extend, lambda: checked.append("*"), 1.0, 1.0, replays=replays, tell=told.append)
+    rules.confirmed(0.0)
+    for message in (FORGED, "#", "#other text", "#events [\n*"):
+        rules.hear(message, 0.0)
+    assert told == [FORGED, "#", "#other text", "#events [\n*"]
+    assert (checked, rules.received, rules.malformed, rules.gaps) == (["*"], 0, 0, 0)
+
+
+@pytest.mark.parametrize("message", [f'@me 1 1\n{FORGED}\n"key"', f'"key"\n{FORGED}', f'\n{FORGED}\n"key"'])
+def test_hear_data_among_keys_is_malformed(message: str) -> None:
+    checked: list[object] = []
+    told: list[str] = []
+    rules = Rules("other", checked.extend, lambda: None, 1.0, 1.0, tell=told.append)
+    rules.hear(message, 0.0)
+    assert (checked, told, rules.malformed) == (["key"], [], 1)
+
+
+async def test_data_come_to_every_target_for_data_alone() -> None:
+    class Curious(Recorder):
+        def hear(self, message: str) -> None:
+            self.keys.append(message)
+
+    class Broken(DataTarget):
+        def hear(self, message: str) -> None:
+            raise LookupError("broken")
+
+        def notify_all(self) -> None:
+            pass
+
+    found: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["exception"]))
+    server, curious, first, second = MemoryServer(), Curious(), Heard(), Heard()
+    async with MemoryBus(server, [Broken(), curious, first.target]) as bus:
+        bus.add(second.target)
+        server.deliver([FORGED])
+        await until(second.data)
+        assert (first.data(), second.data(), curious.keys) == (["forged"], ["forged"], [])
+        bus.remove(second.target)
+        server.deliver([FORGED])
+        await until(lambda: len(first.changes) == 2)
+        assert len(second.changes) == 1
+    assert [type(exc) for exc in found] == [LookupError, LookupError]
 
 
 async def test_publish_of_a_strange_key_is_a_key(make_bus: Maker) -> None:
