@@ -18,7 +18,7 @@ import aiopurgatory
 # The sources, whichever form is installed: a compiled wheel brings its .py files along.
 ROOT = Path(str(aiopurgatory.__file__)).parent
 
-GROUND = {"arguments", "cancellations", "clock", "errors", "statistics"}
+GROUND = {"arguments", "cancellations", "clock", "errors", "lifecycle", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
 FACE = CORE | {"clock_task", "compiled", "following", "handover", "misuse", "operation", "purgatory", "waits"}

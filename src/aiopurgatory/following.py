@@ -9,7 +9,6 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from math import inf
-from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
 from .arguments import described
@@ -17,13 +16,14 @@ from .core.awaiter import take
 from .core.follower import Follower
 from .core.purgatory import SyncPurgatory
 from .errors import PurgatoryClosedError
+from .lifecycle import Closing
 from .waits import Retries
 
 R = TypeVar("R")
 
 
 @final
-class Following(Generic[R]):
+class Following(Closing, Generic[R]):
     """The result of ``Purgatory.follow()``: an asynchronous iterator of values, for one task at a time.
 
     Its operation ends when it raises, its task is cancelled, or aclose() is called. After a ``break``, it ends on the
@@ -106,14 +106,6 @@ class Following(Generic[R]):
         if self._follower is not None:
             self._follower.cancel()
             self._follower = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def __del__(self) -> None:
         follower = getattr(self, "_follower", None)

@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
@@ -36,6 +35,7 @@ from .core.purgatory import Parts, SyncPurgatory, parts_of
 from .errors import DeadlineError
 from .following import Following
 from .handover import Handover
+from .lifecycle import Starting
 from .misuse import Misuse
 from .waits import (
     USE_WAIT_UNTIL,
@@ -68,7 +68,7 @@ _CURRENT_TASK: Final[Any] = asyncio.tasks._current_tasks.get if _BY_IDENT else a
 _started: WeakSet[Purgatory] = WeakSet()
 
 
-class Purgatory(SyncPurgatory):
+class Purgatory(SyncPurgatory, Starting):
     """Holds operations until their condition holds or their time is up, and ends each exactly once.
 
         async with Purgatory("fetch") as purgatory:
@@ -205,15 +205,6 @@ class Purgatory(SyncPurgatory):
         self.close()
         if self._clock_task is not None:
             await self._clock_task.wait()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     # use
 

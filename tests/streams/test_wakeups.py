@@ -1,12 +1,12 @@
-"""Wake-ups: the messages of commits, as keys of a bus."""
+"""Wake-ups: the messages of commits, which are no keys of a bus."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 import pytest
 
-from aiopurgatory.bus.keys import MAX_LINE, encode
+from aiopurgatory.bus.keys import MAX_MESSAGE, MalformedError, decode
 from aiopurgatory.streams.store import Change, Commit, Row
 from aiopurgatory.streams.wakeups import MAX_CARRIED, WakeUps, wake_up
 
@@ -15,14 +15,18 @@ def commit(rows: list[Row], is_plain: bool = True) -> Commit:
     return Commit("1.ab", "server", "2.cd", "{}", rows, 1, is_plain)
 
 
+def message(*parts: object) -> str:
+    return f"#log {json.dumps(parts, separators=(',', ':'))}"
+
+
 @pytest.mark.parametrize("text", ["token\nto be", "", 'a "\\\x7f\r\n\x01', "ä€𝄞", "x" * MAX_CARRIED])
 @pytest.mark.parametrize("topic", ["run-1", "ein Ort, überall"])
-def test_wake_up_with_an_event_is_its_key(topic: str, text: str) -> None:
-    assert wake_up("log", topic, commit([(2, text)])) == encode(("log", topic, "1.ab", "2.cd", 2, text))
+def test_wake_up_with_an_event_carries_it(topic: str, text: str) -> None:
+    assert wake_up("log", topic, commit([(2, text)])) == message(topic, "1.ab", "2.cd", 2, text)
 
 
-def test_wake_up_of_a_renewal_is_its_key() -> None:
-    assert wake_up("log", "run", commit([])) == encode(("log", "run", "1.ab", "2.cd"))
+def test_wake_up_of_a_renewal_carries_its_versions() -> None:
+    assert wake_up("log", "run", commit([])) == message("run", "1.ab", "2.cd")
 
 
 @pytest.mark.parametrize(
@@ -36,27 +40,42 @@ def test_wake_up_of_a_renewal_is_its_key() -> None:
     ids=["long", "too_long_as_json", "two_events", "not_plain"],
 )
 def test_wake_up_of_another_commit_names_the_topic(other: Commit) -> None:
-    line = wake_up("log", "run", other)
-    assert line == encode(("log", "run"))
-    assert len(line) <= MAX_LINE
+    assert wake_up("log", "run", other) == message("run")
+    assert len(wake_up("l" * 40, "𝄞" * 200, other)) <= MAX_MESSAGE
+
+
+@pytest.mark.parametrize("rows", [[], [(2, "a")], [(2, "a"), (3, "b")]])
+def test_wake_up_is_no_key(rows: list[Row]) -> None:
+    with pytest.raises(MalformedError):
+        decode(wake_up("log", "run", commit(rows)))
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("heard", "told"),
     [
-        (("log", "run", "1.ab", "2.cd", 2, "a"), [("run", Change("1.ab", "2.cd", [(2, "a")]))]),
-        (("log", "run", "1.ab", "2.cd"), [("run", Change("1.ab", "2.cd", []))]),
-        (("log", "run"), [("run", None)]),
-        (("log", "run", "of", "a later version", 1, 2, 3), [("run", None)]),
-        (("log", "run", "1.ab", "2.cd", True, "a"), [("run", None)]),
-        (("other", "run"), []),
-        (("log", 7), []),
-        (("log",), []),
-        ("log", []),
-        (None, []),
+        (message("run", "1.ab", "2.cd", 2, "a"), [("run", Change("1.ab", "2.cd", [(2, "a")]))]),
+        (message("run", "1.ab", "2.cd"), [("run", Change("1.ab", "2.cd", []))]),
+        (message("run"), [("run", None)]),
+        (message("run", "of", "a later version", 1, 2, 3), [("run", None)]),
+        (message("run", "1.ab", "2.cd", True, "a"), [("run", None)]),
+        ('#other ["run"]', []),
+        ('#log2 ["run"]', []),
+        (message(7), []),
+        (message(), []),
+        ("#log 7", []),
+        ("#log {", []),
+        ("#log " + "[" * 5000, []),
+        ("#log", []),
     ],
 )
-def test_notify_key_tells_what_it_says(key: Any, told: list[tuple[str, Change | None]]) -> None:
-    heard: list[tuple[str, Change | None]] = []
-    WakeUps("log", lambda topic, change: heard.append((topic, change)), lambda: None).notify(key)
-    assert heard == told
+def test_hear_message_tells_what_it_says(heard: str, told: list[tuple[str, Change | None]]) -> None:
+    found: list[tuple[str, Change | None]] = []
+    WakeUps("log", lambda topic, change: found.append((topic, change)), lambda: None).hear(heard)
+    assert found == told
+
+
+def test_notify_key_tells_nothing() -> None:
+    found: list[object] = []
+    wake_ups = WakeUps("log", lambda topic, change: found.append(topic), lambda: found.append("all"))
+    wake_ups.notify(("log", "run", "1.ab", "2.cd", 2, "a"))
+    assert not found

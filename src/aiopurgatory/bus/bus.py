@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from ..core.kit import Observer, checked_observers
 from ..handover import Handover
+from ..lifecycle import Starting
 from .engine import CHANNEL, NOT_STARTED, BusClosedError, require_channel
 from .keys import encode
 from .targets import Target, Targets
@@ -44,24 +44,25 @@ class BusStatistics:
 
     name: str
     connected: bool
-    gaps: int
-    since_echo: float | None
-    outbox: int
-    outbox_age: float
-    published: int
-    received: int
-    replayed: int
-    malformed: int
-    error: str | None
+    gaps: int = 0
+    since_echo: float | None = None
+    outbox: int = 0
+    outbox_age: float = 0.0
+    published: int = 0
+    received: int = 0
+    replayed: int = 0
+    malformed: int = 0
+    error: str | None = None
 
 
-class Bus(ABC):
+class Bus(Starting):
     """Checks keys in every process, or every event loop, that uses a bus of the same kind and name.
 
         async with Purgatory("polls") as polls, PostgresBus(dsn, [polls]) as bus:
             bus.publish(("orders", 7))  # instead of polls.check_and_complete(("orders", 7))
 
-    Make the change visible (commit) before you publish it. The bus carries only keys: no data, and no order.
+    Make the change visible (commit) before you publish it. Targets get only keys: no data, and no order. A log that
+    shares the bus sends its events to other logs only.
 
     A bus belongs to the event loop that started it. From another thread, such as that of a ``def`` endpoint, call
     publish_threadsafe().
@@ -102,15 +103,6 @@ class Bus(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Close the bus. It notifies its targets no more. A second call does nothing."""
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     # use
 

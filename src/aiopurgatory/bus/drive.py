@@ -14,7 +14,6 @@ from .engine import (
     Link,
     NeverEchoedError,
     ReplayingLink,
-    UnacknowledgedError,
 )
 from .rules import Rules
 
@@ -200,7 +199,10 @@ class Drive:
 
     def _missing(self) -> EchoLostError:
         if self._rules.echo.is_acknowledgement_overdue(self._loop.time()):
-            return UnacknowledgedError("the server did not acknowledge a message in time")
+            return EchoLostError("did not acknowledge a message in time: is it stopped, overloaded or cut off?")
         if not self._rules.connected:
-            return NeverEchoedError("the server did not echo the first message in time")
-        return EchoLostError("the server did not echo a message in time")
+            return NeverEchoedError("does not send the bus its own messages")
+        return EchoLostError(
+            "no longer sends the bus its own messages, or too late: is the connection that listens cut off or slow, or "
+            "is this event loop overloaded?"
+        )

@@ -27,15 +27,35 @@ class BusClosedError(PurgatoryError):
 
 
 class EchoLostError(PurgatoryError):
-    """The server echoed earlier messages of this link, but was late with one. The bus reconnects."""
+    """The server did not acknowledge a message in time, or did not echo it in time. The bus reconnects.
+
+    The text says what the server did. It is to follow the server's name.
+    """
 
 
 class NeverEchoedError(EchoLostError):
     """The server acknowledged the messages of this link, but echoed none."""
 
 
-class UnacknowledgedError(EchoLostError):
-    """The server did not acknowledge a message in time."""
+def explained(where: str, exc: Exception, address: str, unheard: str) -> str | None:
+    """Return the reason and the remedy of an error that any server may cause; None: *exc* is another one.
+
+    Args:
+        where: the server, without passwords.
+        address: the parameter for its address.
+        unheard: why a server may send a bus none of its own messages.
+    """
+    match exc:
+        case NeverEchoedError():
+            return f"{where} {exc}: {unheard}"
+        case EchoLostError():
+            return f"{where} {exc}"
+        case TimeoutError():
+            return (
+                f"{where} did not answer in time: check host, port and TLS in the {address}, and firewalls; or is it "
+                "stopped or overloaded?"
+            )
+    return None
 
 
 class Link(Protocol):
@@ -89,9 +109,8 @@ class Engine(Protocol):
         """Return the reason why the bus is not connected, and the remedy, without passwords.
 
         Args:
-            exc: an error of open(), send() or lost(). TimeoutError: open() took too long. UnacknowledgedError: send()
-                took too long. NeverEchoedError: no message came back on this link. EchoLostError: messages came
-                back, but no longer do.
+            exc: an error of open(), send() or lost(). TimeoutError: open() took too long. NeverEchoedError: no message
+                came back on this link. EchoLostError: send() took too long, or messages no longer come back.
         """
         ...
 

@@ -8,6 +8,8 @@
 A message has one key per line. Its first line may be ``@origin link number``: the sending process, the number of its
 link, and the number of the message on that link, from 1 on. A key has no canonical form. Receivers compare decoded keys
 as a dict does, so 1, 1.0 and True are one key.
+
+A message that begins with ``#`` has no keys: it carries data of a log, and only logs hear it. publish() sends none.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ MAX_LINE: Final = MAX_MESSAGE - 99
 MAX_DEPTH: Final = 16
 #: The line that stands for every key.
 EVERY_KEY: Final = "*"
+#: How a message with data begins. No key's line begins so.
+DATA: Final = "#"
 
 #: Longer lines are not cached.
 _SHORT: Final = 200

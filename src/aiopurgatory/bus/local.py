@@ -189,14 +189,9 @@ class LocalBus(Bus):
         return BusStatistics(
             name=self.name,
             connected=why is None,
-            gaps=0,
             since_echo=0.0 if why is None else None,
-            outbox=0,
-            outbox_age=0.0,
             published=0 if member is None else member.published,
             received=0 if member is None else member.received,
-            replayed=0,
-            malformed=0,
             error=why if self._is_open else None,
         )
 

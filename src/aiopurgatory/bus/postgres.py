@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from urllib.parse import parse_qs
 
 try:
@@ -14,11 +14,10 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.bus.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
 from ..arguments import require_seconds
-from ..core.kit import Observer
 from .addresses import HostNames, NamesLoop, parse
-from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
+from .engine import CHANNEL, Hear, Lost, explained, require_channel
 from .keys import MAX_MESSAGE
-from .server import ServerBus
+from .server import BusOptions, ServerBus
 from .targets import Target
 
 #: For the current transaction only, so that a pooler does not pass them on to other clients. Commits do not wait for
@@ -60,29 +59,13 @@ class PostgresBus(ServerBus):
             must not lead to a pgbouncer in transaction mode. A pgbouncer in session mode needs its
             ``server_reset_query``. With several hosts, add ``target_session_attrs=read-write``.
         targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
-        name: as for Bus; also the name of the NOTIFY channel. Each database has its own channels.
-        heartbeat: seconds, as for Bus; default 5.
-        timeout: seconds, as for Bus; default 5.
-        spread: seconds, as for Bus; default 0.
-        observers: as for Bus.
+        options: name, heartbeat, timeout, spread and observers, as for ServerBus. The name is also that of the NOTIFY
+            channel. Each database has its own channels.
     """
 
-    def __init__(
-        self,
-        dsn: str,
-        targets: Iterable[Target] | None = None,
-        *,
-        name: str = CHANNEL,
-        heartbeat: float = 5.0,
-        timeout: float = 5.0,
-        spread: float = 0.0,
-        observers: Iterable[Observer] = (),
-    ) -> None:
-        require_seconds("timeout", timeout, 0.01, 3600.0)
-        engine = PostgresEngine(dsn, require_channel(name, "name"), timeout, targets is not None)
-        super().__init__(
-            engine, targets, heartbeat=heartbeat, timeout=timeout, spread=spread, observers=observers, name=name
-        )
+    def __init__(self, dsn: str, targets: Iterable[Target] | None = None, **options: Unpack[BusOptions]) -> None:
+        name, timeout = options.get("name", CHANNEL), options.get("timeout", 5.0)
+        super().__init__(PostgresEngine(dsn, name, timeout, targets is not None), targets, **options)
 
 
 class _ListenBusyError(Exception):
@@ -107,6 +90,7 @@ class PostgresEngine:
     """
 
     def __init__(self, dsn: str, channel: str, timeout: float = 5.0, listens: bool = True) -> None:
+        require_seconds("timeout", timeout, 0.01, 3600.0)
         address = parse(dsn, "dsn", "postgresql://user:password@host:5432/database", ("postgresql", "postgres"))
         query = dsn.partition("?")[2]
         try:
@@ -164,23 +148,8 @@ class PostgresEngine:
 
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
-        where = self._where
-        match exc:
-            case UnacknowledgedError():
-                return f"{where} did not acknowledge a message in time: is it stopped, overloaded or cut off?"
-            case NeverEchoedError():
-                return f"{where} does not send the bus its own messages: {_POOLER}"
-            case EchoLostError():
-                return (
-                    f"{where} no longer sends the bus its own messages, or too late: is the connection that listens "
-                    "cut off or slow, or is this event loop overloaded?"
-                )
-            case TimeoutError():
-                return (
-                    f"{where} did not answer in time: check host, port and TLS in the dsn, and firewalls; or is it "
-                    "stopped or overloaded?"
-                )
-        return f"cannot use {where}: {exc or type(exc).__name__}; {_remedy(exc)}"
+        common = explained(self._where, exc, "dsn", _POOLER)
+        return common or f"cannot use {self._where}: {exc or type(exc).__name__}; {_remedy(exc)}"
 
 
 def _remedy(exc: Exception) -> str:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterable
 from hashlib import sha1
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 try:
     from redis import exceptions
@@ -15,12 +15,11 @@ except ImportError as exc:
     raise ImportError('aiopurgatory.bus.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
 from ..arguments import require_int
-from ..core.kit import Observer
-from .engine import CHANNEL, EchoLostError, Hear, Lost, NeverEchoedError, UnacknowledgedError, require_channel
+from .engine import CHANNEL, Hear, Lost, explained
 from .keys import EVERY_KEY, milliseconds
 from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
 from .redis_wire import Wire
-from .server import ServerBus
+from .server import BusOptions, ServerBus
 from .targets import Target
 
 #: The least seconds between two questions for the server's role. Each is sent with a message, in one round trip.
@@ -57,16 +56,13 @@ class RedisBus(ServerBus):
         url: ``redis://user:password@host:6379``, ``rediss://`` for TLS, or ``unix:///path``. It must lead to a
             master. All databases of a server share its channels, so the database number does not separate buses.
         targets: purgatories and long polls to check, as for Bus. None (default): the bus only publishes.
-        name: as for Bus. With ACLs, the user needs ``&name``, ``+subscribe`` and ``+publish``. Without ``+info``, it
-            takes each reconnect for another server, and then has more checked than is needed.
-        heartbeat: seconds, as for Bus; default 5.
-        timeout: seconds, as for Bus; default 5.
-        spread: seconds, as for Bus; default 0.
-        observers: as for Bus.
         replay: how many messages with keys the server keeps at least, in a stream. After a gap, the bus then reads
             those that it missed, and checks only their keys. None or 0 (default): the server keeps none, and a gap
             costs a check of everything. So does a gap that swallowed more, and a loss of data. All processes with the
             same *name* must give it. See "What a gap costs" in docs/workers.md.
+        options: name, heartbeat, timeout, spread and observers, as for ServerBus. With ACLs, the user needs ``&name``,
+            ``+subscribe`` and ``+publish``. Without ``+info``, it takes each reconnect for another server, and then has
+            more checked than is needed.
     """
 
     def __init__(
@@ -74,20 +70,14 @@ class RedisBus(ServerBus):
         url: str,
         targets: Iterable[Target] | None = None,
         *,
-        name: str = CHANNEL,
-        heartbeat: float = 5.0,
-        timeout: float = 5.0,
-        spread: float = 0.0,
-        observers: Iterable[Observer] = (),
         replay: int | None = None,
+        **options: Unpack[BusOptions],
     ) -> None:
         require_int("replay", replay or 0, 0)
         #: Whether it replays.
         self.replays: Final = bool(replay)
-        engine = RedisEngine(url, require_channel(name, "name"), targets is not None, replay or 0)
-        super().__init__(
-            engine, targets, heartbeat=heartbeat, timeout=timeout, spread=spread, observers=observers, name=name
-        )
+        engine = RedisEngine(url, options.get("name", CHANNEL), targets is not None, replay or 0)
+        super().__init__(engine, targets, **options)
 
 
 class RedisEngine:
@@ -140,27 +130,15 @@ class RedisEngine:
     def explain(self, exc: Exception) -> str:
         """Return the reason why the bus is not connected, and the remedy, without passwords."""
         where = self._redis.where
-        match exc:
-            case UnacknowledgedError():
-                return f"{where} did not acknowledge a message in time: is it stopped, overloaded or cut off?"
-            case NeverEchoedError():
-                return f"{where} does not send the bus its own messages: does a proxy in between split its commands?"
-            case EchoLostError():
-                return (
-                    f"{where} no longer sends the bus its own messages, or too late: is the connection that listens "
-                    "cut off or slow, or is this event loop overloaded?"
-                )
-            case TimeoutError() | exceptions.TimeoutError():
-                return (
-                    f"{where} did not answer in time: check host, port and TLS in the url, and firewalls; or is it "
-                    "stopped or overloaded?"
-                )
-            case ReplicaError():
-                return (
-                    f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
-                    "give the bus the address of the master"
-                )
-        return f"cannot use {where}: {str(exc).rstrip('.')}; {self._remedy(exc)}"
+        if isinstance(exc, ReplicaError):
+            return (
+                f"{where} is a replica, and nobody who is connected to its master hears what is published there: "
+                "give the bus the address of the master"
+            )
+        if isinstance(exc, exceptions.TimeoutError):
+            exc = TimeoutError()
+        common = explained(where, exc, "url", "does a proxy in between split its commands?")
+        return common or f"cannot use {where}: {str(exc).rstrip('.')}; {self._remedy(exc)}"
 
     def _remedy(self, exc: Exception) -> str:
         match exc:

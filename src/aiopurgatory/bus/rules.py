@@ -35,7 +35,7 @@ from math import inf
 from random import random
 from typing import Final
 
-from .keys import EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
+from .keys import DATA, EVERY_KEY, MAX_MESSAGE, MalformedError, decode, decode_all, milliseconds, pack
 from .missed import Entry, Missed, split_ids
 from .outbox import MAX_OUTBOX, Outbox
 
@@ -176,6 +176,7 @@ class Rules:
             do not read in a herd.
         replays: whether the server keeps messages.
         listens: whether the link receives messages. If not, an acknowledgement counts as the echo.
+        tell: called with each message that carries data. Such a message is neither numbered nor kept.
     """
 
     def __init__(
@@ -189,12 +190,14 @@ class Rules:
         spread: float = 0.0,
         replays: bool = False,
         listens: bool = True,
+        tell: Callable[[str], object] = lambda message: None,
     ) -> None:
         self._origin: Final = origin
         self._spread: Final = spread
         self._listens: Final = listens
         self._check: Final = check
         self._check_all: Final = check_all
+        self._tell: Final = tell
         self.outbox: Final = Outbox(max_outbox)
         self.echo: Final = Echo(heartbeat, timeout)
         self._arrivals: Final = Arrivals(1.5 * heartbeat + timeout)
@@ -266,6 +269,8 @@ class Rules:
                 self._hear_echo(link, number)
             elif body:
                 self._hear_body(body, now)
+        elif message.startswith(DATA):
+            self._tell(message)
         else:
             self._hear_unkept(now)
             self._hear_lines(message, now, False)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from contextvars import Context
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, TypedDict
 
 from ..arguments import require_seconds
 from ..clock import running_loop
@@ -28,6 +28,16 @@ logger = logging.getLogger("aiopurgatory")
 #: Seconds to wait for a cancelled task to end, and how often to cancel it. A client library may lose a cancellation.
 _PATIENCE: Final = 0.5
 _ATTEMPTS: Final = 4
+
+
+class BusOptions(TypedDict, total=False):
+    """The options of every bus on a server; see ServerBus."""
+
+    name: str
+    heartbeat: float
+    timeout: float
+    spread: float
+    observers: Iterable[Observer]
 
 
 class ServerBus(Bus):
@@ -198,6 +208,7 @@ class ServerBus(Bus):
             spread=self._spread,
             replays=replays and self._listens,
             listens=self._listens,
+            tell=fan.tell,
         )
 
     def _begin_task(self, loop: asyncio.AbstractEventLoop, reconnecting: Reconnecting) -> asyncio.Task[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol, final, runtime_checkable
@@ -18,6 +19,21 @@ class Target(Protocol):
     def notify_all(self) -> object:
         """Called when messages may have been lost: any state may have changed. Must not block."""
         ...
+
+
+class DataTarget(ABC):
+    """A target for the data of a log, and for no keys. Other targets never see such data."""
+
+    @abstractmethod
+    def hear(self, message: str) -> object:
+        """Called with each message of any log on the bus. Must not block."""
+
+    @abstractmethod
+    def notify_all(self) -> object:
+        """Called when messages may have been lost."""
+
+    def notify(self, key: Hashable) -> None:  # noqa: B027 for it, no key means anything
+        """Do nothing."""
 
 
 @final
@@ -66,6 +82,15 @@ class Targets:
                 target.notify_all()
             except (Exception, CancelledError) as exc:
                 self._report(exc)
+
+    def tell(self, message: str) -> None:
+        """Pass a message with data on to the targets for data."""
+        for target in self._targets:
+            if isinstance(target, DataTarget):
+                try:
+                    target.hear(message)
+                except (Exception, CancelledError) as exc:
+                    self._report(exc)
 
 
 def _require_target(parameter: str, target: object) -> None:

@@ -16,8 +16,7 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 from ..arguments import described, require, require_int, require_name, require_seconds
 from ..clock import running_loop
 from ..core.kit import Outcome, purge_interval_of, timer_of
+from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .rows import OUTCOMES, Recorder, shown
 from .schema import SCHEMA_VERSION, STATISTICS
@@ -75,7 +75,7 @@ class JournalStatistics:
     files: int
 
 
-class Journal(Recorder):
+class Journal(Recorder, Starting):
     """Writes a row for each operation that ends, and regular snapshots of each purgatory, as Parquet files.
 
         async with Journal("/var/log/purgatory") as journal, Purgatory("fetch", observers=[journal]) as purgatory:
@@ -189,15 +189,6 @@ class Journal(Recorder):
         self._wake_writer()
         await asyncio.wait([self._task])
         await self._write_rest()  # the task may have been cancelled, with everything else that ran
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def statistics(self) -> JournalStatistics:
         """Return a snapshot with counts of rows written and dropped. May be called at any time."""

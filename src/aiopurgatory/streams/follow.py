@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, final
 
 from ..core.kit import mark_retrieved, owner_of
 from ..errors import PurgatoryClosedError
+from ..lifecycle import Closing
 from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .event import Event
@@ -68,7 +68,7 @@ class Listener(DelayedOperation[None]):
 
 
 @final
-class Follow:
+class Follow(Closing):
     """The result of ``EventLog.follow()``: an asynchronous iterator of events, for one task at a time.
 
     Its place is free again when it ends or raises, its task is cancelled, or aclose() is called. After a ``break``, it
@@ -109,14 +109,6 @@ class Follow:
         self._is_over = True
         self._events.clear()
         self._leave()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def __del__(self) -> None:
         if self._loop is None or self._position is None or self._loop.is_closed():

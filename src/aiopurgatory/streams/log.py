@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self, TypedDict
+from typing import Any, Final, TypedDict
 
 from ..arguments import require, require_int, require_methods, require_seconds, require_text
 from ..clock import running_loop
 from ..core.kit import Observer, tell_closed, tell_opened
 from ..errors import PurgatoryClosedError
+from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .event import StoreDownError, require_event, require_name, require_reason, require_topic
 from .follow import Follow
@@ -72,7 +72,7 @@ class LogStatistics:
     error: str | None
 
 
-class EventLog:
+class EventLog(Starting):
     """Topics of events: each listener, in any process, gets each event once, in order, until the end.
 
         async with log.run("answers/7") as run:  # in one process
@@ -213,15 +213,6 @@ class EventLog:
                     await tails.aclose()
                 finally:
                     await self._store.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:

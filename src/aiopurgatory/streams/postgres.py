@@ -13,15 +13,14 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.streams.postgres needs asyncpg: pip install "aiopurgatory[postgres]"') from exc
 
-from ..arguments import require_int, require_seconds
-from ..bus import BusConnectError
+from ..arguments import require_int
 from ..bus.addresses import HostNames, NamesLoop
 from ..bus.postgres import PostgresBus, PostgresEngine
 from ..errors import PurgatoryError
 from .event import StoreDownError, require_name
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row, Store
-from .wakeups import WakeUps, wake_up
+from .wakeups import LogBus
 
 
 class PostgresLog(EventLog):
@@ -52,13 +51,10 @@ class PostgresLog(EventLog):
         connections: int = 4,
         **options: Unpack[LogOptions],
     ) -> None:
-        if bus is not None and not isinstance(bus, PostgresBus):
-            raise TypeError(f"bus must be a PostgresBus or None, got {bus!r}")
-        require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
-        require_seconds("timeout", timeout, 0.01, 3600.0)
         require_int("connections", connections, 1)
         name, keep = options.get("name", "events"), options.get("keep_seconds", 86_400.0)
-        super().__init__(PostgresStore(dsn, name, bus, heartbeat, timeout, connections, keep), **options)
+        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout)
+        super().__init__(PostgresStore(dsn, name, log_bus, timeout, connections, keep), **options)
 
 
 def tables_sql(name: str = "events") -> str:
@@ -143,40 +139,19 @@ _SWEEP: Final = 60.0
 class PostgresStore(Store):
     """The store of a PostgresLog."""
 
-    def __init__(
-        self,
-        dsn: str,
-        name: str,
-        bus: PostgresBus | None,
-        heartbeat: float,
-        timeout: float,
-        connections: int,
-        keep: float,
-    ) -> None:
-        require_name(name)
+    def __init__(self, dsn: str, name: str, bus: LogBus, timeout: float, connections: int, keep: float) -> None:
         self._engine = PostgresEngine(dsn, "aiopurgatory", timeout)
-        self._dsn, self._name, self._heartbeat, self._timeout = dsn, name, heartbeat, timeout
+        self._dsn, self._name, self._bus, self._timeout = dsn, name, bus, timeout
         self._connections, self._keep = connections, keep
         self._commit, self._read, self._drop_old = (
             sql.format(name=name, life=_LIFE) for sql in (_COMMIT, _READ, _DROP_OLD)
         )
-        self._given_bus = bus
-        self._bus: PostgresBus | None = None
-        self._wake_ups: WakeUps | None = None
         self._pool: Any = None
         self._names = HostNames()
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        self._wake_ups = WakeUps(self._name, notify, notify_all)
-        channel = f"aiopurgatory.{self._name}"
-        options: dict[str, Any] = {"name": channel, "heartbeat": self._heartbeat, "timeout": self._timeout}
-        self._bus = self._given_bus or PostgresBus(self._dsn, [], **options)
-        self._bus.add(self._wake_ups)
-        try:
-            await self._bus.start()
-        except BusConnectError as exc:
-            raise StoreDownError(str(exc)) from exc
+        await self._bus.open(notify, notify_all)
         self._pool = await asyncpg.create_pool(
             self._dsn,
             min_size=0,
@@ -199,15 +174,11 @@ class PostgresStore(Store):
         self._sweeping = Context().run(asyncio.create_task, self._sweep_forever(), name="aiopurgatory log: old topics")
 
     async def aclose(self) -> None:
-        bus, self._bus = self._bus, None
         sweeping, self._sweeping = self._sweeping, None
         pool, self._pool = self._pool, None
         if sweeping is not None:
             sweeping.cancel()
-        if bus is not None and self._wake_ups is not None:
-            bus.remove(self._wake_ups)
-            if bus is not self._given_bus:
-                await bus.aclose()
+        await self._bus.aclose()
         if pool is not None:
             pool.terminate()
 
@@ -217,9 +188,8 @@ class PostgresStore(Store):
         return Page(version or "", state or "", max(0.0, idle or 0.0), now, life, found)
 
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
-        assert self._bus is not None
         numbers, texts = [number for number, _ in commit.rows], [text for _, text in commit.rows]
-        wake = self._bus.name, wake_up(self._name, topic, commit)
+        wake = self._bus.wake_up(topic, commit)
         change = commit.expected, commit.version, commit.state, commit.first, numbers, texts
         done = await self._fetch(self._commit, topic, *change, *wake, commit.server)
         if not done:

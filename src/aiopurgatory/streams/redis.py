@@ -11,15 +11,12 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.streams.redis needs redis-py: pip install "aiopurgatory[redis]"') from exc
 
-from ..arguments import require_seconds
-from ..bus import BusConnectError
 from ..bus.redis import RedisBus
 from ..bus.redis_server import RedisServer
 from .commands import Commands, OtherLifeError
-from .event import StoreDownError
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row, Store
-from .wakeups import WakeUps, wake_up
+from .wakeups import LogBus
 
 
 class RedisLog(EventLog):
@@ -48,15 +45,11 @@ class RedisLog(EventLog):
         timeout: float = 5.0,
         **options: Unpack[LogOptions],
     ) -> None:
-        if bus is not None and not isinstance(bus, RedisBus):
-            raise TypeError(f"bus must be a RedisBus or None, got {bus!r}")
-        if (
-            bus is not None and bus.replays
-        ):  # the commits' scripts publish without keeping, so gaps must check everything
+        name = options.get("name", "events")
+        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout)
+        if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
-        require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
-        require_seconds("timeout", timeout, 0.01, 3600.0)
-        super().__init__(RedisStore(url, options.get("name", "events"), bus, heartbeat, timeout), **options)
+        super().__init__(RedisStore(url, name, log_bus, timeout), **options)
 
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
@@ -113,37 +106,18 @@ return answer
 class RedisStore(Store):
     """The store of a RedisLog."""
 
-    def __init__(self, url: str, name: str, bus: RedisBus | None, heartbeat: float, timeout: float) -> None:
-        self._url, self._name, self._timeout, self._heartbeat = url, name, timeout, heartbeat
+    def __init__(self, url: str, name: str, bus: LogBus, timeout: float) -> None:
+        self._name, self._bus, self._timeout = name, bus, timeout
         self._server = RedisServer(url)
-        self._given_bus = bus
-        self._bus: RedisBus | None = None
-        self._wake_ups: WakeUps | None = None
         self._commands: Commands | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        self._wake_ups = WakeUps(self._name, notify, notify_all)
-        if self._given_bus is None:
-            channel = f"aiopurgatory.{self._name}"
-            self._bus = RedisBus(
-                self._url, [self._wake_ups], name=channel, heartbeat=self._heartbeat, timeout=self._timeout
-            )
-        else:
-            self._bus = self._given_bus
-            self._bus.add(self._wake_ups)
-        try:
-            await self._bus.start()
-        except BusConnectError as exc:
-            raise StoreDownError(str(exc)) from exc
+        await self._bus.open(notify, notify_all)
         self._commands = Commands(self._server, self._timeout)
 
     async def aclose(self) -> None:
-        bus, self._bus = self._bus, None
         commands, self._commands = self._commands, None
-        if bus is not None and self._wake_ups is not None:
-            bus.remove(self._wake_ups)
-            if bus is not self._given_bus:
-                await bus.aclose()
+        await self._bus.aclose()
         if commands is not None:
             await commands.aclose()
 
@@ -153,8 +127,7 @@ class RedisStore(Store):
         return _page(life, answer, found)
 
     async def commit(self, topic: str, commit: Commit, keep: float) -> Page:
-        assert self._bus is not None
-        wake = self._bus.name, wake_up(self._name, topic, commit)
+        wake = self._bus.wake_up(topic, commit)
         rows = [part for row in commit.rows for part in row]
         change = commit.expected, commit.version, commit.state, commit.first, int(keep * 1000), *wake, *rows
         try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Unpack
 
 from ..bus import Target
 from ..bus.engine import Hear, Lost
-from ..bus.server import ServerBus
-from ..core.kit import Observer
+from ..bus.server import BusOptions, ServerBus
 
 
 class MemoryServer:
@@ -59,22 +59,12 @@ class MemoryBus(ServerBus):
     Args:
         server: the MemoryServer. Buses on the same one reach each other.
         targets: purgatories and long polls to check, as for Bus.
-        heartbeat: seconds, as for Bus; default 5.
-        timeout: seconds, as for Bus; default 5.
-        observers: as for Bus.
+        options: name, heartbeat, timeout, spread and observers, as for PostgresBus.
     """
 
-    def __init__(
-        self,
-        server: MemoryServer,
-        targets: Iterable[Target],
-        *,
-        heartbeat: float = 5.0,
-        timeout: float = 5.0,
-        observers: Iterable[Observer] = (),
-    ) -> None:
+    def __init__(self, server: MemoryServer, targets: Iterable[Target], **options: Unpack[BusOptions]) -> None:
         self._memory = MemoryEngine(server)
-        super().__init__(self._memory, targets, heartbeat=heartbeat, timeout=timeout, observers=observers)
+        super().__init__(self._memory, targets, **options)
 
     def lose(self) -> None:
         """Lose every message to this bus until gap() is called, or until the bus notices a missing echo."""

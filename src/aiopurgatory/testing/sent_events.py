@@ -8,11 +8,11 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, final
 from urllib.parse import unquote
 
 from ..errors import PurgatoryError
+from ..lifecycle import Closing
 
 Message = MutableMapping[str, Any]
 ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
@@ -82,7 +82,7 @@ def events(
 
 
 @final
-class SentEvents:
+class SentEvents(Closing):
     """The events of one request, see events(). Attributes: status, headers: of the answer, once it has begun."""
 
     def __init__(self, app: ASGIApp, path: str, headers: list[tuple[bytes, bytes]]) -> None:
@@ -110,11 +110,6 @@ class SentEvents:
     async def __aenter__(self) -> Self:
         await self._begun()
         return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Disconnect the client, and wait until the app has ended. A second call does nothing.

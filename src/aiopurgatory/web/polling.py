@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
-from typing import Final, Generic, Self, SupportsIndex
+from types import MappingProxyType
+from typing import Final, Generic, SupportsIndex
 
 from ..arguments import require_text
 from ..core.kit import Observer
+from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .answer import Answer
 from .asgi import Receive
@@ -50,7 +51,7 @@ class LongPollStatistics:
     refused: dict[str, int]
 
 
-class LongPolling(Generic[K]):
+class LongPolling(Starting, Generic[K]):
     """Answers each poll of *source* as soon as there is something new or its wait is over.
 
         polling = LongPolling(purgatory, source)
@@ -153,15 +154,6 @@ class LongPolling(Generic[K]):
     async def aclose(self) -> None:
         """Call close(), and wait until the purgatory's clock task has ended."""
         await self._desk.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def statistics(self) -> LongPollStatistics:
         """Return a snapshot: parked clients, cached bodies, and counts of answers."""
