@@ -111,7 +111,7 @@ async def test_rows_of_awaited_conditions_are_true(tmp_path: Path, clock: Manual
 
     async with Journal(tmp_path) as journal, Purgatory("table", clock=clock, observers=[journal]) as purgatory:
         for found in ([], [7]):
-            waiting = asyncio.create_task(purgatory.wait_until(read, ["key"], timeout=1.5))
+            waiting = asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=1.5))
             await clock.advance(1.0)
             gate.clear()
             await clock.advance(1.0)

@@ -142,7 +142,7 @@ async def test_awaited_conditions_count_like_any_other(
             seen.append([found.get(name, 0) for name in (*labels, "missed_triggers_total{purgatory=table}")])
 
         gate.set()
-        waits = [asyncio.create_task(purgatory.wait_until(read, ["key"], timeout=1.0)) for _ in range(3)]
+        waits = [asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=1.0)) for _ in range(3)]
         await look()
         gate.clear()
         purgatory.check_and_complete("key")

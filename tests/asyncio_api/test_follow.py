@@ -482,7 +482,7 @@ async def test_wrong_results_of_read_name_it(purgatory: Purgatory) -> None:
         ({"keys": "key"}, TypeError, "keys must be an iterable of keys, got the single str 'key'"),
         ({"keys": []}, ValueError, "keys must name at least one key"),
         ({"keys": [[]]}, TypeError, "each of keys must be hashable"),
-        ({"read": 7}, TypeError, "read must be an async function, got 7"),
+        ({"read": 7}, TypeError, "read must be a function, got 7"),
         ({"idle": 0}, ValueError, "idle must be > 0 s, got 0"),
         ({"idle": -1.0}, ValueError, "idle must be >= 0 s, got -1.0"),
         ({"idle": "1"}, TypeError, "idle must be a number of seconds, got '1'"),

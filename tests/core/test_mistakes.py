@@ -125,7 +125,7 @@ def test_clock_that_is_none_raises_type_error(clock: Any) -> None:
 @pytest.mark.parametrize("timeout", [0.0, 1.0])
 async def test_wait_for_no_function_raises_type_error(purgatory: Purgatory, timeout: float) -> None:
     true: Any = True
-    with pytest.raises(TypeError, match="predicate must be a function, got True"):
+    with pytest.raises(TypeError, match="condition must be a function, got True"):
         await purgatory.wait_for(true, ["key"], timeout=timeout)
     with pytest.raises(TypeError, match="on_undelivered must be a function, got True"):
         await purgatory.wait_for(lambda: 1, ["key"], timeout=timeout, on_undelivered=true)
@@ -247,14 +247,18 @@ def started(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 
 
 @pytest.mark.usefixtures("no_warning")
-async def test_wait_for_async_predicate_raises_type_error(purgatory: Purgatory) -> None:
-    async def predicate() -> bool:
+async def test_wait_for_function_that_turns_async_raises_type_error(purgatory: Purgatory) -> None:
+    async def read() -> bool:
         return True
 
-    predicates: list[Any] = [predicate, partial(predicate)]
-    for asked in predicates:
-        with pytest.raises(TypeError, match="predicate"):
-            await purgatory.wait_for(asked, ["key"], timeout=1.0)
+    answers: list[Callable[[], object]] = [int, int, read]
+    task = started(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], timeout=1.0))
+    await turns(1)
+    assert purgatory.check_and_complete("key") == 1
+    with pytest.raises(
+        TypeError, match=r"^condition must return an awaitable at its first call or never, got <coroutine .*; make it"
+    ):
+        await task
     assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
 
 
