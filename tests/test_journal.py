@@ -20,7 +20,8 @@ import pytest
 
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.journal import OPERATIONS, SCHEMA_VERSION, STATISTICS, Journal, JournalStatistics
+from aiopurgatory.journal import Journal, JournalStatistics
+from aiopurgatory.journal.schema import OPERATIONS, SCHEMA_VERSION, STATISTICS
 from aiopurgatory.testing import ManualClock
 
 Row = dict[str, Any]

@@ -26,9 +26,9 @@ from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullErr
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
-from aiopurgatory.streams import Commit, EventLog, Follow, MemoryLog, Page, StoreDownError
+from aiopurgatory.streams import EventLog, Follow, MemoryLog, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.streams.store import Notify
+from aiopurgatory.streams.store import Commit, Notify, Page
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 
 ROOT = Path(__file__).parents[1]

@@ -30,8 +30,6 @@ from aiopurgatory.operations import (
     produce,
 )
 from aiopurgatory.streams import (
-    Change,
-    Commit,
     EndedError,
     Event,
     EventLog,
@@ -40,12 +38,11 @@ from aiopurgatory.streams import (
     LogStatistics,
     MemoryLog,
     NotFoundError,
-    Page,
     Run,
-    Store,
     StoreDownError,
     StoreError,
 )
+from aiopurgatory.streams.store import Change, Commit, Page, Store
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ..bus import Target
 from ..bus.engine import Hear, Lost
 from ..bus.server import ServerBus
+from ..bus.targets import Target
 from ..core.kit import Observer
 
 
