@@ -374,7 +374,7 @@ async def test_snapshots_hold_the_statistics(tmp_path: Path) -> None:
     found = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
     assert len(found) >= 3
     assert (found[0]["pending"], found[0]["wheel_size"]) == (0, 20)
-    assert (found[-2]["pending"], found[-2]["watched"], found[-2]["keys"]) == (1, 2, 2)
+    assert (found[-2]["pending"], found[-2]["watched_entries"], found[-2]["keys"]) == (1, 2, 2)
     assert (found[-1]["pending"], found[-1]["failed"]) == (0, 1)
     assert {(row["purgatory"], row["instance"]) for row in found} == {("fetch", journal.instance)}
 

@@ -163,7 +163,7 @@ async def test_scrape_counts_checks_of_a_twin(metrics: Metrics, registry: Collec
     async with Purgatory("fetch", observers=[metrics]) as purgatory:
         purgatory.watch(Fetch(), ["7"])
         purgatory.check_and_complete(7)
-        assert scraped(registry)["twin_keys_total{purgatory=fetch}"] == 1
+        assert scraped(registry)["checks_of_twins_total{purgatory=fetch}"] == 1
 
 
 async def test_histograms_count_each_wait_in_its_bucket(

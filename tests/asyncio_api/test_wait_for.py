@@ -28,7 +28,7 @@ async def test_wait_for_returns_first_true_value(purgatory: Purgatory, timeout: 
         purgatory.check_and_complete("b")
         check_invariants(purgatory)
     assert await task == [1]
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -40,7 +40,7 @@ async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, c
         await task
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, PurgatoryError)
-    assert (purgatory.statistics().expired, purgatory.watched) == (1, 0)
+    assert (purgatory.statistics().expired, purgatory.watched_entries) == (1, 0)
 
 
 @pytest.mark.parametrize("timeout", [1.0, 0.0])
@@ -119,7 +119,7 @@ async def test_wait_for_condition_raising_raises(purgatory: Purgatory) -> None:
     purgatory.check_and_complete("key")
     with pytest.raises(ZeroDivisionError):
         await task
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
@@ -127,7 +127,7 @@ async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
     await asyncio.sleep(0)
     task.cancel()
     check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
     with pytest.raises(asyncio.CancelledError):
         await task
 

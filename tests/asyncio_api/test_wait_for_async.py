@@ -149,7 +149,7 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table:
     waiting.cancel()
     await settle()
     assert waiting.cancelled() or waiting.result() == "row"
-    assert (purgatory.num_delayed, purgatory.watched, table.reading) == (0, 0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries, table.reading) == (0, 0, 0)
     check_invariants(purgatory)
 
 

@@ -172,7 +172,7 @@ async def test_async_try_complete_fails_the_op(purgatory: Purgatory) -> None:
     assert op.outcome is Outcome.FAILED
     assert says_plain(op.exception(), "try_complete")
     assert await fate(op) == "TypeError"
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 @pytest.mark.parametrize("how", ["force_complete", "check", "expire"])
@@ -259,7 +259,7 @@ async def test_wait_for_function_that_turns_async_raises_type_error(purgatory: P
         TypeError, match=r"^condition must return an awaitable at its first call or never, got <coroutine .*; make it"
     ):
         await task
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -5])
@@ -270,7 +270,7 @@ async def test_wait_for_no_time_left_tries_once(purgatory: Purgatory, timeout: f
     await turns(5)
     assert task.done()
     assert isinstance(task.exception(), TimeoutError)
-    assert (answers, purgatory.num_delayed, purgatory.watched) == ([1, 1, 1], 0, 0)
+    assert (answers, purgatory.num_delayed, purgatory.watched_entries) == ([1, 1, 1], 0, 0)
     check_invariants(purgatory)
 
 

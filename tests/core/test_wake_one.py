@@ -157,7 +157,9 @@ async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> 
 
 
 @pytest.mark.parametrize(("limits", "expected"), [([1] * 5, 5), ([2, 3], 5), ([1, None, 1], 8), ([None, 2], 8)])
-async def test_notify_limits_add_up_and_none_wins(purgatory: Purgatory, limits: list[int | None], expected: int) -> None:
+async def test_marks_add_up_their_limits_and_none_wins(
+    purgatory: Purgatory, limits: list[int | None], expected: int
+) -> None:
     ops = watch_ready(purgatory, 8)
     for limit in limits:
         purgatory.notify("key", limit=limit)
