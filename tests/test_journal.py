@@ -20,7 +20,8 @@ import pytest
 
 import aiopurgatory
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.journal import OPERATIONS, SCHEMA_VERSION, STATISTICS, Journal, JournalStatistics
+from aiopurgatory.journal import Journal, JournalStatistics
+from aiopurgatory.journal.schema import OPERATIONS, SCHEMA_VERSION, STATISTICS
 from aiopurgatory.testing import ManualClock
 
 Row = dict[str, Any]
@@ -111,7 +112,7 @@ async def test_rows_of_awaited_conditions_are_true(tmp_path: Path, clock: Manual
 
     async with Journal(tmp_path) as journal, Purgatory("table", clock=clock, observers=[journal]) as purgatory:
         for found in ([], [7]):
-            waiting = asyncio.create_task(purgatory.wait_until(read, ["key"], timeout=1.5))
+            waiting = asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=1.5))
             await clock.advance(1.0)
             gate.clear()
             await clock.advance(1.0)
@@ -373,7 +374,7 @@ async def test_snapshots_hold_the_statistics(tmp_path: Path) -> None:
     found = sorted(rows(tmp_path, "statistics"), key=lambda row: row["at"])
     assert len(found) >= 3
     assert (found[0]["pending"], found[0]["wheel_size"]) == (0, 20)
-    assert (found[-2]["pending"], found[-2]["watched"], found[-2]["keys"]) == (1, 2, 2)
+    assert (found[-2]["pending"], found[-2]["watched_entries"], found[-2]["keys"]) == (1, 2, 2)
     assert (found[-1]["pending"], found[-1]["failed"]) == (0, 1)
     assert {(row["purgatory"], row["instance"]) for row in found} == {("fetch", journal.instance)}
 

@@ -21,13 +21,24 @@ ROOT = Path(str(aiopurgatory.__file__)).parent
 GROUND = {"arguments", "cancellations", "clock", "errors", "lifecycle", "statistics"}
 TIMER = {"timer"}
 CORE = GROUND | TIMER | {"core"}
-FACE = CORE | {"clock_task", "compiled", "following", "handover", "misuse", "operation", "purgatory", "waits"}
+FACE = CORE | {
+    "clock_task",
+    "compiled",
+    "conditions",
+    "following",
+    "handover",
+    "misuse",
+    "operation",
+    "purgatory",
+    "waits",
+}
 LAYERS = {
     **dict.fromkeys(GROUND, GROUND),
     "timer": TIMER,
     "core": CORE,
     "clock_task": FACE,
     "compiled": FACE,
+    "conditions": FACE,
     "following": FACE,
     "handover": FACE,
     "misuse": FACE,

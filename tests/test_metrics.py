@@ -26,9 +26,9 @@ from aiopurgatory import DelayedOperation, Observer, Purgatory, PurgatoryFullErr
 from aiopurgatory.bus import BusConnectError
 from aiopurgatory.metrics import Metrics
 from aiopurgatory.metrics.collector import MAX_KINDS
-from aiopurgatory.streams import Commit, EventLog, Follow, MemoryLog, Page, StoreDownError
+from aiopurgatory.streams import EventLog, Follow, MemoryLog, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.streams.store import Notify
+from aiopurgatory.streams.store import Commit, Notify, Page
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +142,7 @@ async def test_awaited_conditions_count_like_any_other(
             seen.append([found.get(name, 0) for name in (*labels, "missed_triggers_total{purgatory=table}")])
 
         gate.set()
-        waits = [asyncio.create_task(purgatory.wait_until(read, ["key"], timeout=1.0)) for _ in range(3)]
+        waits = [asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=1.0)) for _ in range(3)]
         await look()
         gate.clear()
         purgatory.check_and_complete("key")
@@ -163,7 +163,7 @@ async def test_scrape_counts_checks_of_a_twin(metrics: Metrics, registry: Collec
     async with Purgatory("fetch", observers=[metrics]) as purgatory:
         purgatory.watch(Fetch(), ["7"])
         purgatory.check_and_complete(7)
-        assert scraped(registry)["twin_keys_total{purgatory=fetch}"] == 1
+        assert scraped(registry)["checks_of_twins_total{purgatory=fetch}"] == 1
 
 
 async def test_histograms_count_each_wait_in_its_bucket(

@@ -120,14 +120,14 @@ async def waits_of_each_kind(purgatory: Purgatory, kind: str) -> object:
         return await purgatory.watch(Wait(5.0), ["key"])
     if kind == "wait_for":
         return await purgatory.wait_for(lambda: False, ["key"], timeout=5.0)
-    if kind == "wait_until":
-        return await purgatory.wait_until(read, ["key"], timeout=5.0)
+    if kind == "awaited":
+        return await purgatory.wait_for(read, ["key"], timeout=5.0)
     if kind == "shield":
         return await asyncio.shield(purgatory.watch(Wait(5.0), ["key"]))
     return await Thresholds(purgatory, "key").reached(7, timeout=5.0)
 
 
-KINDS = ["watch", "wait_for", "wait_until", "shield", "reached"]
+KINDS = ["watch", "wait_for", "awaited", "shield", "reached"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,14 +153,14 @@ async def test_every_kind_of_wait_has_its_parent(traced: Traced, clock: ManualCl
     assert ("lateness_seconds" in found) == (end is Outcome.EXPIRED)
 
 
-async def test_wait_until_completed_by_a_read_has_its_parent(traced: Traced) -> None:
+async def test_wait_completed_by_a_read_has_its_parent(traced: Traced) -> None:
     handlers, rows = Handlers(traced.tracer), list[int]()
 
     async def read() -> list[int]:
         await asyncio.sleep(0)
         return rows
 
-    work = traced.purgatory.wait_until(read, ["key"], timeout=5.0)
+    work = traced.purgatory.wait_for(read, ["key"], timeout=5.0)
     task = asyncio.create_task(handlers.handle("GET /", work))
     await until_pending(traced.purgatory, 1)
     for _ in range(10):

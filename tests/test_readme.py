@@ -72,7 +72,7 @@ def test_front_page_asks_which_wait_and_begins_simply(page: Path) -> None:
     assert "on_undelivered" not in text.split("```python")[1].partition("```")[0]
     (section,) = re.findall(r"^## Which wait do I use\?\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
     assert "state-or-events.svg" in section
-    for wait in ("wait_for()", "wait_until()", "follow()", "LongPollRoute", "EventRoute"):
+    for wait in ("wait_for()", "follow()", "LongPollRoute", "EventRoute"):
         assert wait in section
 
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aiopurgatory.bus import Bus, Target
+from aiopurgatory.bus import Bus
+from aiopurgatory.bus.targets import Target
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 from private_proxy import Proxy

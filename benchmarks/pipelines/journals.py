@@ -120,7 +120,7 @@ def _statistics(shape: Shape, instance: int, rows: int) -> pa.Table:
     at = np.repeat((np.arange(count) * shape.snapshots * SECOND).astype("i8"), len(PURGATORIES))
     done = ((shape.day + at / (shape.span * SECOND)) * rows / len(PURGATORIES)).astype("i8")
     columns = dict.fromkeys(schema.STATISTICS.names, done)
-    columns |= {name: np.full(len(at), 50) for name in ("pending", "watched", "keys")}
+    columns |= {name: np.full(len(at), 50) for name in ("pending", "watched_entries", "keys")}
     columns |= {name: np.zeros(len(at), "i8") for name in ("dropped_rows", "refused", "failed", "undelivered")}
     settings = {"tick_ns": 1_000_000, "wheel_size": 64, "purge_interval": 0}
     columns |= {name: np.full(len(at), value) for name, value in settings.items()}

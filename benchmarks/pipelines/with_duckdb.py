@@ -36,10 +36,11 @@ OPTIONS = "FORMAT parquet, COMPRESSION lz4_raw, PARQUET_VERSION v2, WRITE_BLOOM_
 
 #: Written out: importing Arrow for the schema would cost DuckDB half a second. A test compares them.
 COUNTERS = (
-    *("pending", "watched", "keys", "completed", "expired", "cancelled", "failed", "missed_triggers", "refused"),
-    *("undelivered", "checks", "checks_without_effect", "cascaded", "wakeups", "purges", "purged", "dropped_rows"),
+    *("pending", "watched_entries", "keys", "completed", "expired", "cancelled", "failed", "missed_triggers"),
+    *("refused", "undelivered", "checks", "checks_without_effect", "cascaded", "wakeups", "purges", "purged"),
+    "dropped_rows",
 )
-SETTINGS = ("tick_ns", "wheel_size", "purge_interval", "twin_keys", "reads", "reads_in_vain")
+SETTINGS = ("tick_ns", "wheel_size", "purge_interval", "checks_of_twins", "reads", "reads_in_vain")
 #: Columns that are never null.
 REQUIRED = {
     "operations": (

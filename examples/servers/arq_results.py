@@ -47,7 +47,7 @@ async def result(purgatory: Purgatory, job: Job, *, timeout: float | None) -> An
     async def is_over() -> bool:
         return await job.status() in (JobStatus.complete, JobStatus.not_found)
 
-    await purgatory.wait_until(is_over, [job.job_id], timeout=timeout)
+    await purgatory.wait_for(is_over, [job.job_id], timeout=timeout)
     return await job.result()
 
 

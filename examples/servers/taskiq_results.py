@@ -44,7 +44,7 @@ class Announce(TaskiqMiddleware):
 
 async def result(purgatory: Purgatory, task: AsyncTaskiqTask[Any], *, timeout: float | None) -> TaskiqResult[Any]:
     """Same as ``task.wait_result()``. Raises: TimeoutError: it has not ended in time."""
-    await purgatory.wait_until(task.is_ready, [task.task_id], timeout=timeout)
+    await purgatory.wait_for(task.is_ready, [task.task_id], timeout=timeout)
     return await task.get_result()
 
 

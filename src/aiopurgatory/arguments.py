@@ -106,10 +106,14 @@ def require_hashable(parameter: str, key: object) -> None:
         raise unhashable(parameter, key, exc) from None
 
 
-def require_callable(parameter: str, function: object) -> None:
+def require_function(parameter: str, function: object) -> None:
     """Raises: TypeError: *function* cannot be called."""
-    if not callable(function):
-        raise TypeError(f"{parameter} must be a function, got {described(function)}")
+    if callable(function):
+        return
+    if isinstance(function, CoroutineType):
+        function.close()  # else Python warns of it, too
+        raise TypeError(f"{parameter} must be a function, got the coroutine of one call; pass the function")
+    raise TypeError(f"{parameter} must be a function, got {described(function)}")
 
 
 def require_methods(parameter: str, value: object, names: Iterable[str], kind: str) -> None:
@@ -128,22 +132,13 @@ def require_methods(parameter: str, value: object, names: Iterable[str], kind: s
 
 def require_plain_function(parameter: str, function: Callable[..., object]) -> None:
     """Raises: TypeError: *function* is no function, or an ``async def``: its coroutine would count as true."""
-    require_callable(parameter, function)
+    require_function(parameter, function)
     if iscoroutinefunction(function):
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
 
 
-def require_async_function(parameter: str, function: object) -> None:
-    """Raises: TypeError: *function* cannot be called. Its return value is checked at each call."""
-    if isinstance(function, CoroutineType):
-        function.close()  # else Python warns of it, too
-        raise TypeError(f"{parameter} must be an async function, got the coroutine of one call; pass the function")
-    if not callable(function):
-        raise TypeError(f"{parameter} must be an async function, got {described(function)}")
-
-
-def require_not_coroutine(parameter: str, returned: object, remedy: str = "") -> None:
+def require_not_coroutine(parameter: str, returned: object) -> None:
     """Raises: TypeError: the function passed as *parameter* *returned* a coroutine, so it is an ``async def``."""
     if isinstance(returned, CoroutineType):
         returned.close()  # else Python warns of it, too
-        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited{remedy}")
+        raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")

@@ -116,7 +116,7 @@ class Misuse(Finder):
                 f"checked; call check_and_complete({described(key)}) when the state behind it changes"
             )
 
-    def twin_keys(self) -> int:
+    def checks_of_twins(self) -> int:
         return self._twins
 
     def endless(self, key: Hashable, entry: object) -> None:

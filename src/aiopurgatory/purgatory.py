@@ -9,46 +9,32 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
     require,
-    require_async_function,
-    require_callable,
+    require_function,
     require_hashable,
     require_int,
     require_methods,
     require_name,
-    require_not_coroutine,
     require_plain_function,
     require_seconds,
     require_settings,
 )
 from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
+from .conditions import ConditionWait, at_deadline, is_awaitable, is_found
 from .core.nanoseconds import NS
 from .core.observer import Observer, checked_observers
 from .core.parking import CLOSED, FORKED, checked_keys
 from .core.purgatory import Parts, SyncPurgatory, parts_of
-from .errors import DeadlineError
 from .following import Following
 from .handover import Handover
 from .lifecycle import Starting
 from .misuse import Misuse
-from .waits import (
-    USE_WAIT_UNTIL,
-    PredicateWait,
-    ReadWait,
-    Retries,
-    awaited,
-    checked_errors,
-    hint_of,
-    is_found,
-    read_until,
-    still_false,
-)
+from .waits import Retries, checked_errors, read_until
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -211,158 +197,137 @@ class Purgatory(SyncPurgatory, Starting):
     @overload
     async def wait_for(
         self,
-        predicate: Callable[[], R | None],
+        condition: Callable[[], Awaitable[R | None]],
         keys: Iterable[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> R: ...
 
     @overload
     async def wait_for(
         self,
-        predicate: Callable[[], R | None],
+        condition: Callable[[], Awaitable[R | None]],
         keys: Iterable[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        default: D,
+    ) -> R | D: ...
+
+    @overload
+    async def wait_for(
+        self,
+        condition: Callable[[], R | None],
+        keys: Iterable[Hashable],
+        *,
+        timeout: float | None,
+        on_undelivered: Callable[[R], object] | None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> R: ...
+
+    @overload
+    async def wait_for(
+        self,
+        condition: Callable[[], R | None],
+        keys: Iterable[Hashable],
+        *,
+        timeout: float | None,
+        on_undelivered: Callable[[R], object] | None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         default: D,
     ) -> R | D: ...
 
     async def wait_for(
         self,
-        predicate: Callable[[], Any],
+        condition: Callable[[], Any],
         keys: Iterable[Hashable],
         *,
         timeout: float | None,
         on_undelivered: Callable[[Any], object] | None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         default: Any = ...,
     ) -> Any:
-        """Wait until *predicate* returns a true value. It is called now, on each check of *keys*, and at the deadline.
+        """Wait until *condition*, a function or an ``async def``, returns a true value.
 
-        A predicate that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
-        *on_undelivered*: if the task is cancelled in the loop iteration in which the predicate becomes true, the value
+            messages = await purgatory.wait_for(lambda: inbox[after:], [("inbox", 7)], timeout=30.0)
+            row = await purgatory.wait_for(lambda: pool.fetchrow(QUERY, after), [("orders", 7)], timeout=30.0)
+
+        It is called when the keys are watched, after each check of one of them, and a last time at the deadline. If its
+        first call returns an awaitable, it is awaited from then on. Otherwise it must never return one.
+
+        A function is called by the check itself. An ``async def`` is awaited by this task, one read at a time. Any
+        number of checks during a read lead to one more read. So make a change visible before you check. At the
+        deadline, a read in progress is finished, and the last read follows. It finds changes that nobody checked for.
+        Cancelling the task cancels its read, as do close(), fail_for_key() and cancel_for_key(). Reads have no timeout
+        of their own: give yours one.
+
+        A condition that takes something, such as ``lambda: queue.popleft() if queue else None``, needs
+        *on_undelivered*: if the task is cancelled in the loop iteration in which the condition becomes true, the value
         would be lost. With it, 0, "" and {} are values, and only None and False mean that there is none yet. So do not
-        write ``queue and queue.popleft()``, which returns the empty queue.
+        write ``queue and queue.popleft()``, which returns the empty queue. A read that is cancelled must put back what
+        it has taken itself.
 
         Args:
-            predicate: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value,
-                return it in a tuple, or pass *on_undelivered*. Called when the keys are watched, at each check of one
-                of them, and a last time at the deadline.
+            condition: returns the value to wait for, or anything false: None, 0 or []. To wait for such a value, or for
+                an awaitable, return it in a tuple. Or pass *on_undelivered* for the former.
             keys: at least one hashable, as for watch().
-            timeout: seconds, or None for no deadline. 0 or less: call *predicate* once, and do not wait.
+            timeout: seconds, or None for no deadline. 0 or less: call *condition* once, and do not wait.
             on_undelivered: called with a value that a cancelled task did not receive, to put it back (default: None).
                 Then, false data is a value, too.
+            retry_on: an exception class, or a tuple of them. A *condition* that raises one of them has found nothing:
+                it is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
+                each is random. With it, this task calls a function, too. Default: none; the first exception is raised.
             default: returned at the deadline. Left out (default): DeadlineError is raised.
 
         Returns: the first true value; with *on_undelivered*, the first that is neither None nor False.
 
         Raises:
-            DeadlineError: *predicate* was still false at the deadline. It is a TimeoutError.
-            TypeError: *predicate* or *on_undelivered* is not a function, or is an ``async def``.
-            Exception: from *predicate* or watch().
+            DeadlineError: *condition* was false to the end, or its last call raised one of *retry_on*, which is the
+                ``__cause__``. It is a TimeoutError; one that *condition* raises is no DeadlineError.
+            TypeError: *condition* is not a function, or returned an awaitable later than at its first call;
+                *on_undelivered* is not a function, or is an ``async def``; *retry_on* is something else.
+            Exception: from *condition* or watch(), or the argument of fail_for_key().
         """
-        require_callable("predicate", predicate)
+        require_function("condition", condition)
         if on_undelivered is not None:
             require_plain_function("on_undelivered", on_undelivered)
-        if isinstance(timeout, (int, float)) and timeout <= 0:
-            value = predicate()
-            require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
-            if is_found(value, on_undelivered is not None):
-                return value
-            text = f"the predicate was false, and there was no time to wait: {timeout} s"
-            return at_deadline(default, text + hint_of(value))
-        op = PredicateWait(predicate, timeout, on_undelivered)
-        try:
-            value = await self.watch(op, keys)
-            expired = op.expired
-        finally:
-            del op  # the exception keeps this frame, and the operation keeps the exception
-        if not expired:
-            return value
-        return at_deadline(default, still_false("the predicate", timeout, value))
-
-    @overload
-    async def wait_until(
-        self,
-        read: Callable[[], Awaitable[R | None]],
-        keys: Iterable[Hashable],
-        *,
-        timeout: float | None,
-        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
-    ) -> R: ...
-
-    @overload
-    async def wait_until(
-        self,
-        read: Callable[[], Awaitable[R | None]],
-        keys: Iterable[Hashable],
-        *,
-        timeout: float | None,
-        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
-        default: D,
-    ) -> R | D: ...
-
-    async def wait_until(
-        self,
-        read: Callable[[], Awaitable[Any]],
-        keys: Iterable[Hashable],
-        *,
-        timeout: float | None,
-        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
-        default: Any = ...,
-    ) -> Any:
-        """Wait until *read*, an ``async def`` such as a database query, returns a true value.
-
-            row = await purgatory.wait_until(lambda: pool.fetchrow(QUERY, after), [("orders", 7)], timeout=30.0)
-
-        It is called once the keys are watched, and again after a check of one of them; any number of checks during a
-        read lead to one more read. So make a change visible before you check. Cancelling the task cancels its read.
-
-        At the deadline, a read in progress is finished and one last read follows, which finds changes that nobody
-        checked for. Reads have no timeout of their own: give yours one. close(), fail_for_key() and cancel_for_key()
-        cancel a read in progress.
-
-        Args:
-            read: returns, when awaited, the value to wait for, or anything false, as for wait_for().
-            keys: at least one hashable, as for watch().
-            timeout: seconds, or None for no deadline. 0 or less: read once, and do not wait.
-            retry_on: an exception class, or a tuple of them. A *read* that raises one of them has found nothing: it
-                is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
-                each is random. Default: none, and the first exception is raised.
-            default: returned at the deadline. Left out (default): DeadlineError is raised.
-
-        Returns: the first true value.
-
-        Raises:
-            DeadlineError: the last read was false, or raised one of *retry_on*, which is the ``__cause__``. It is a
-                TimeoutError; one that *read* raises is no DeadlineError.
-            TypeError: *read* is no function, or returned no awaitable; *retry_on* is something else.
-            Exception: from *read* or watch(), or the argument of fail_for_key().
-        """
-        require_async_function("read", read)
-        retries = Retries(checked_errors(retry_on), self.timeout)
+        retries = Retries(checked_errors(retry_on), self.timeout) if retry_on != () else None
         if isinstance(timeout, (int, float)) and timeout <= 0:
             try:
-                value = await awaited(read)
+                value = condition()
+                if hasattr(value, "__await__") and is_awaitable(value):
+                    value = await value
             except Exception as exc:
-                if not retries.has_failed(exc):
+                if retries is None or not retries.has_failed(exc):
                     raise
                 value = None
-            if value:
+            if is_found(value, on_undelivered is not None):
                 return value
-            text = f"read() was false, and there was no time to wait: {timeout} s{hint_of(value)}"
-            return at_deadline(default, text, retries.error)
-        op = ReadWait(timeout)
-        self.watch(op, keys)
+            return at_deadline(default, f"false, and there was no time to wait: {timeout} s", value, retries)
+        op: ConditionWait[Any] = ConditionWait(condition, timeout, on_undelivered)
+        if retries is not None:
+            op.begin_reads()
         try:
-            found = await read_until(op, op.rereads, partial(awaited, read), retries)
+            self.watch(op, keys)
+            if op.reads is None:
+                value = await op
+                if not op.expired:
+                    return value
+            else:
+                found = await read_until(op, op.reads.rereads, op.reads.read, retries)
+                if found is not None:
+                    op.reads.undelivered = None
+                    return found
+                value = op.reads.value
         finally:
-            op.cancel()
-            del op  # the exception keeps this frame
-        if found:
-            return found
-        return at_deadline(default, still_false("read()", timeout, found), retries.error)
+            if op.reads is not None:
+                op.end_reads(op.reads)
+            del op  # the exception keeps this frame, and the operation keeps the exception
+        after = "when expire_all() ended it" if timeout is None else f"after {timeout} s"
+        return at_deadline(default, f"still false {after}", value, retries)
 
     @overload
     def follow(
@@ -420,7 +385,7 @@ class Purgatory(SyncPurgatory, Starting):
             since: the argument of the first *read* (default: None).
             idle: seconds. After each such time without a value, it reads once more, and yields None if there is still
                 none: time for a heartbeat. None (default): never.
-            retry_on: as for wait_until(): exceptions of *read* after which it is called again (default: none).
+            retry_on: as for wait_for(): exceptions of *read* after which it is called again (default: none).
 
         Returns: an asynchronous iterator, for one task at a time. It has an aclose(), also for ``async with``.
 
@@ -433,7 +398,7 @@ class Purgatory(SyncPurgatory, Starting):
         Cost: a value takes a check, a call of *read*, and one loop iteration if the task waits. *idle* costs a clock
         reading for each wait, and at most two timers in that time.
         """
-        require_async_function("read", read)
+        require_function("read", read)
         if idle is not None:
             require_seconds("idle", idle)
             require(idle > 0.0, "idle", "> 0 s", idle)
@@ -463,13 +428,6 @@ class Purgatory(SyncPurgatory, Starting):
             self._parts.loop.report(None, exc, f"the clock task of {self!r} died; all pending operations fail")
         if clock_task is self._clock_task:  # else it was started again meanwhile
             self.close()
-
-
-def at_deadline(default: Any, message: str, cause: Exception | None = None) -> Any:
-    """Return *default*. Raises: DeadlineError: there is none."""
-    if default is ...:
-        raise DeadlineError(message) from cause
-    return default
 
 
 def _is_debug() -> bool:

@@ -14,8 +14,8 @@ class Statistics:
     Args:
         name: the purgatory's name.
         pending: operations that wait now.
-        watched: watch entries: an operation under three keys counts three times. With ``purge_interval`` > 0, those of
-            ended operations count until they are purged.
+        watched_entries: operations under watch keys: one under three keys counts three times. With ``purge_interval`` >
+            0, those of ended operations count until they are purged.
         keys: keys with watch entries.
         completed: operations that ended COMPLETED.
         expired: operations that ended EXPIRED.
@@ -27,14 +27,14 @@ class Statistics:
         undelivered: results passed to on_undelivered(), because every awaiting task had been cancelled.
         checks: checks of a watched key. Checks of a key that nothing watches do not count.
         checks_without_effect: checks of a watched key that ended no operation and woke no awaiting task.
-        reads: reads that checks called for, of awaited conditions: ``wait_until()``, ``follow()``, polls and streams of
+        reads: reads that checks called for, of awaited conditions: ``wait_for()``, ``follow()``, polls and streams of
             an AsyncSource. Checks during a read lead to one more read. A first read, and the last one at a deadline, do
             not count.
         reads_in_vain: those of them that found nothing, or did not come to an end. If almost all are, the keys are too
             coarse, or checks come where nothing has changed.
-        twin_keys: examined checks of a key that nothing watched while something watched its twin: 7 and "7", "7" and
-            b"7", a UUID and its text, or the same within a tuple. Of the checks of unwatched keys, the first 1,000 are
-            examined, then about one in 500. A count above 0 is almost always a mistake.
+        checks_of_twins: examined checks of a key that nothing watched while something watched its twin: 7 and "7", "7"
+            and b"7", a UUID and its text, or the same within a tuple. Of the checks of unwatched keys, the first 1,000
+            are examined, then about one in 500. A count above 0 is almost always a mistake.
         cascaded: moves to a finer level of the timing wheel.
         wakeups: how often the timer of the clock task fired.
         purges: sweeps of all watch entries.
@@ -50,7 +50,7 @@ class Statistics:
 
     name: str
     pending: int
-    watched: int
+    watched_entries: int
     keys: int
     completed: int
     expired: int
@@ -63,7 +63,7 @@ class Statistics:
     checks_without_effect: int
     reads: int
     reads_in_vain: int
-    twin_keys: int
+    checks_of_twins: int
     cascaded: int
     wakeups: int
     purges: int

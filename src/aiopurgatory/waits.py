@@ -1,4 +1,4 @@
-"""The operations behind wait_for() and wait_until()."""
+"""Awaited conditions: their task reads until it finds something, again after each check, and after errors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from math import inf
 from random import random
 from typing import Any, Final, TypeVar, final
 
-from .arguments import described, require_not_coroutine
+from .arguments import described
+from .core.awaiter import take
 from .core.checks import NO_CHECK
 from .core.endings import begin_last_read, complete_read, expire_read
-from .core.kit import is_due, mark_retrieved, owner_of
+from .core.kit import is_due, owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
 
@@ -22,7 +23,6 @@ R = TypeVar("R")
 #: Seconds: the first pause after a read that failed, and the longest. Pauses double with each failure in a row.
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
-USE_WAIT_UNTIL: Final = "; for an async def, use wait_until()"
 
 
 @final
@@ -65,65 +65,6 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise TypeError(f"retry_on must be a subclass of Exception, or a tuple of them, got {described(retry_on)}")
     return errors
-
-
-def still_false(what: str, timeout: float | None, value: object) -> str:
-    """Return the message of a DeadlineError: *what* was false to the end, when it returned *value*."""
-    after = "when expire_all() ended it" if timeout is None else f"after {timeout} s"
-    return f"{what} was still false {after}{hint_of(value)}"
-
-
-def hint_of(value: object) -> str:
-    """Return a hint for the message of a DeadlineError, if the last *value* is data that counts as false."""
-    if value is None or value is False:
-        return ""
-    return f"; it returned {described(value)}, which counts as false; if that is a result, return it in a tuple"
-
-
-def is_found(value: object, hands_out: bool) -> bool:
-    """Return whether *value*, of a predicate, is what is waited for.
-
-    Args: hands_out: the predicate takes the value from somewhere, so 0, "" and {} are values, too. To count them as
-        false would lose them.
-    """
-    return value is not None and value is not False and (hands_out or bool(value))
-
-
-class PredicateWait(DelayedOperation[R]):
-    """Waits until *predicate* returns a value; calls it on each check. Args: put_back: makes it a hand-out."""
-
-    __slots__ = ("_predicate", "_put_back", "_value")
-
-    def __init__(
-        self, predicate: Callable[[], R | None], timeout: float | None, put_back: Callable[[R], object] | None
-    ) -> None:
-        super().__init__(timeout)
-        self._predicate = predicate
-        self._put_back = put_back
-        #: The result; at the deadline, the last data that counted as false.
-        self._value: Any = None
-
-    def try_complete(self) -> bool:
-        value = self._predicate()
-        if value is None or value is False:
-            return False
-        self._value = value
-        require_not_coroutine("predicate", value, USE_WAIT_UNTIL)
-        if not is_found(value, self._put_back is not None):
-            return False
-        if self.force_complete():
-            return True
-        if self._put_back is not None:  # the predicate itself has ended the wait, as by cancelling its task
-            self._put_back(value)
-        return False
-
-    def on_complete(self) -> R:
-        value: R = self._value
-        return value
-
-    def on_undelivered(self, result: R) -> None:
-        if self._put_back is not None and not self.expired:
-            self._put_back(result)
 
 
 class Rereads:
@@ -206,46 +147,21 @@ class Rereads:
             self._woken.set_result(None)
 
 
-async def awaited(read: Callable[[], Awaitable[R | None]]) -> R | None:
-    """Await *read()*. Raises: TypeError: it returned something else than an awaitable."""
-    reading = read()
-    if not isinstance(reading, Awaitable):
-        raise TypeError(
-            f"read must be an async def, or return an awaitable; it returned {described(reading)}; use wait_for()"
-        )
-    return await reading
-
-
-class ReadWait(DelayedOperation[None]):
-    """Never completes by itself: read_until() completes it."""
-
-    __slots__ = ("rereads",)
-
-    def __init__(self, timeout: float | None) -> None:
-        super().__init__(timeout)
-        self.rereads = Rereads()
-        mark_retrieved(self)  # read_until() raises its failure; during a read, nothing awaits it
-
-    def try_complete(self) -> bool:
-        self.rereads.tell(self)
-        return False
-
-
 async def read_until(
-    op: DelayedOperation[None],
+    op: DelayedOperation[Any],
     rereads: Rereads,
     read: Callable[[], Awaitable[R | None]],
     retries: Retries | None = None,
     *,
     once: bool = False,
 ) -> R | None:
-    """Call *read* until it returns a true value: now, after each check, and once more at the deadline of *op*.
+    """Call *read* until it does not return None: now, after each check, and once more at the deadline of *op*.
 
     *op* stays pending until the last read is done. If it ends before that, as by close(), the read is cancelled.
 
     Args: retries: for reads that fail. None: the first failure is raised. once: the first read is the last.
 
-    Returns: the first true value, after completing *op*; if there was none in time, the last value, or None.
+    Returns: the first value, after completing *op*; None if there was none in time.
     Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
     """
     owner = owner_of(op)
@@ -266,14 +182,14 @@ async def read_until(
                     raise
             finally:
                 if rereads.check != NO_CHECK:
-                    owner.count_read(bool(value))
+                    owner.count_read(value is not None)
             if op.done():
-                op.result()  # raises if it failed or was cancelled
-            elif value:
+                take(op)  # raises if it failed or was cancelled; result() would keep it in its frame
+            elif value is not None:
                 rereads.end(op, is_last)
             elif once or (is_last and rereads.is_through(op)):
                 rereads.expire(op)
-            if value or (is_last and op.done()):
+            if value is not None or (is_last and op.done()):
                 return value
             if retries is None or retries.seconds == inf:
                 await rereads.wait(op)
@@ -282,12 +198,12 @@ async def read_until(
                     async with retries.timeout(retries.seconds):
                         await rereads.wait(op)
             if op.done():
-                op.result()
+                take(op)
     finally:
         del op, rereads  # the exception keeps this frame
 
 
-async def until_ended(op: DelayedOperation[None], awaitable: Awaitable[R]) -> R | None:
+async def until_ended(op: DelayedOperation[Any], awaitable: Awaitable[R]) -> R | None:
     """Await *awaitable*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
     scope = asyncio.timeout(None)
     scopes = [scope]

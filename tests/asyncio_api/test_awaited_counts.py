@@ -11,7 +11,7 @@ import pytest
 from aiopurgatory import DelayedOperation, Observer, Outcome, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
 
-from .test_wait_until import Table, settle
+from .test_wait_for_async import Table, settle
 
 
 class Ends(Observer):
@@ -30,7 +30,7 @@ def table() -> Table:
 
 
 def start(purgatory: Purgatory, table: Table, *keys: str, timeout: float | None = 5.0) -> asyncio.Task[Any]:
-    return asyncio.create_task(purgatory.wait_until(table.read, keys or ("key",), timeout=timeout))
+    return asyncio.create_task(purgatory.wait_for(table.read, keys or ("key",), timeout=timeout))
 
 
 def outcomes(purgatory: Purgatory) -> dict[str, int]:
@@ -225,7 +225,7 @@ async def test_read_that_raises_fails_the_wait(purgatory: Purgatory) -> None:
         raise LookupError("no such table")
 
     with pytest.raises(LookupError):
-        await purgatory.wait_until(read, ["key"], timeout=5.0)
+        await purgatory.wait_for(read, ["key"], timeout=5.0)
     assert outcomes(purgatory) == {"failed": 1}
 
 
@@ -359,7 +359,7 @@ async def test_read_that_fails_found_nothing(purgatory: Purgatory, table: Table)
             raise found[0]
         return False
 
-    waiting = asyncio.create_task(purgatory.wait_until(read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(read, ["key"], timeout=5.0))
     await settle()
     found.append(LookupError("no such table"))
     purgatory.check_and_complete("key")

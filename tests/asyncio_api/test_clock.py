@@ -122,7 +122,7 @@ async def test_clock_100k_cycles_cost_no_wakeups(counted: Purgatory, counting: C
         counted.check_and_complete("key")
     await counting.manual.advance(3600.0)
     stats = counted.statistics()
-    assert (stats.completed, stats.watched, stats.buckets, stats.cascaded) == (100_000, 0, 0, 0)
+    assert (stats.completed, stats.watched_entries, stats.buckets, stats.cascaded) == (100_000, 0, 0, 0)
     assert (stats.wakeups <= 1, len(counting.armed) <= 1) == (True, True)
 
 

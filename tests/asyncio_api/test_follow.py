@@ -282,7 +282,7 @@ async def test_cancelled_task_leaves_nothing(purgatory: Purgatory, value: Value,
     consumer.task.cancel()
     await turns(2)
     assert (consumer.task.cancelled(), consumer.task.cancelling(), value.reading) == (True, 1, 0)
-    assert (op.outcome, purgatory.num_delayed, purgatory.watched) == (Outcome.CANCELLED, 0, 0)
+    assert (op.outcome, purgatory.num_delayed, purgatory.watched_entries) == (Outcome.CANCELLED, 0, 0)
     check_invariants(purgatory)
 
 
@@ -299,7 +299,7 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, value:
     consumer.task.cancel()
     await turns(5)
     assert (consumer.task.cancelled(), value.reading) == (True, 0)
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
     check_invariants(purgatory)
 
 
@@ -345,7 +345,7 @@ async def test_break_ends_the_operation_on_the_next_iteration(purgatory: Purgato
             assert found == "value 1"
             break
         await turns(1)
-        assert (purgatory.num_delayed, purgatory.watched, purgatory.statistics().cancelled) == (0, 0, 1)
+        assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().cancelled) == (0, 0, 1)
     finally:
         gc.enable()
 
@@ -482,7 +482,7 @@ async def test_wrong_results_of_read_name_it(purgatory: Purgatory) -> None:
         ({"keys": "key"}, TypeError, "keys must be an iterable of keys, got the single str 'key'"),
         ({"keys": []}, ValueError, "keys must name at least one key"),
         ({"keys": [[]]}, TypeError, "each of keys must be hashable"),
-        ({"read": 7}, TypeError, "read must be an async function, got 7"),
+        ({"read": 7}, TypeError, "read must be a function, got 7"),
         ({"idle": 0}, ValueError, "idle must be > 0 s, got 0"),
         ({"idle": -1.0}, ValueError, "idle must be >= 0 s, got -1.0"),
         ({"idle": "1"}, TypeError, "idle must be a number of seconds, got '1'"),

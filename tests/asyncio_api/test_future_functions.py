@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("reports")
 def is_empty(purgatory: Purgatory) -> bool:
     check_invariants(purgatory)
     left = purgatory.statistics()
-    return (left.pending, left.watched, left.keys, left.buckets) == (0, 0, 0, 0)
+    return (left.pending, left.watched_entries, left.keys, left.buckets) == (0, 0, 0, 0)
 
 
 # wait

@@ -1,4 +1,4 @@
-"""wait_for() with on_undelivered=: what a predicate has taken is delivered or put back, whatever it is."""
+"""wait_for() with on_undelivered=: what a condition has taken is delivered or put back, whatever it is."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_nothing_yet_is_waited_for(
 
 
 @pytest.mark.parametrize("job", [0, "job"])
-async def test_job_taken_by_a_predicate_that_ends_the_wait_is_put_back(purgatory: Purgatory, job: object) -> None:
+async def test_job_taken_by_a_condition_that_ends_the_wait_is_put_back(purgatory: Purgatory, job: object) -> None:
     jobs, back = list[object](), list[object]()
 
     def take_and_cancel() -> object:
@@ -144,3 +144,121 @@ async def test_without_it_false_data_is_no_value(
     task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=timeout, default="none"))
     await clock.advance(1.0)
     assert await task == "none"
+
+
+# awaited conditions
+
+
+class Desk:
+    """Hands out jobs after some iterations. *stubborn*: a cancelled one takes a job even so."""
+
+    def __init__(self, *jobs: Any, stubborn: bool = False) -> None:
+        self.jobs, self.back = list(jobs), list[Any]()
+        self.stubborn = stubborn
+
+    async def take(self) -> Any:
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not self.stubborn:
+                raise
+        return self.jobs.pop(0) if self.jobs else None
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("job", [*FALSE_DATA, Undecided(), 1, "job"], ids=repr)
+@pytest.mark.parametrize("timeout", [0.0, 1.0, None])
+@pytest.mark.parametrize("retry_on", [(), ConnectionError])
+async def test_awaited_job_is_delivered(
+    purgatory: Purgatory, job: object, timeout: float | None, retry_on: Any
+) -> None:
+    desk = Desk(job)
+    found = await purgatory.wait_for(
+        desk.take, ["jobs"], timeout=timeout, on_undelivered=desk.back.append, retry_on=retry_on
+    )
+    assert found is job
+    assert (desk.jobs, desk.back, purgatory.statistics().undelivered) == ([], [], 0)
+
+
+@pytest.mark.parametrize("job", [*FALSE_DATA, Undecided()], ids=repr)
+@pytest.mark.parametrize("way", ["check", "deadline"])
+async def test_awaited_job_of_a_later_read_is_delivered(
+    purgatory: Purgatory, clock: ManualClock, job: object, way: str
+) -> None:
+    desk = Desk()
+    task = asyncio.create_task(
+        purgatory.wait_for(desk.take, ["jobs"], timeout=1.0, on_undelivered=desk.back.append, default="none")
+    )
+    await settle()
+    desk.jobs.append(job)
+    if way == "check":
+        purgatory.check_and_complete("jobs", limit=1)
+    else:
+        await clock.advance(1.0)
+    assert await task is job
+    assert (desk.jobs, desk.back) == ([], [])
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("stubborn", [True, False])
+@pytest.mark.parametrize("end", ["close", "fail", "cancel", "cancel task", "deadline", "complete"])
+async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
+    purgatory: Purgatory, clock: ManualClock, end: str, stubborn: bool, turns: int
+) -> None:
+    """Even if the read takes a job although it was cancelled."""
+    desk = Desk(0, stubborn=stubborn)
+    task = asyncio.create_task(purgatory.wait_for(desk.take, ["jobs"], timeout=1.0, on_undelivered=desk.back.append))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if end == "close":
+        purgatory.close()
+    elif end == "fail":
+        purgatory.fail_for_key("jobs", ConnectionError())
+    elif end == "cancel":
+        purgatory.cancel_for_key("jobs")
+    elif end == "cancel task":
+        task.cancel()
+    elif end == "deadline":
+        await clock.advance(1.0)
+    else:
+        purgatory.complete_for_key("jobs")
+    await asyncio.wait([task])
+    delivered = [] if task.cancelled() or task.exception() else [task.result()]
+    assert desk.jobs + desk.back + delivered == [0]
+    assert purgatory.statistics().undelivered == len(desk.back)
+    assert purgatory.num_delayed == 0
+
+
+async def test_put_back_that_raises_is_reported_beside_the_failure(purgatory: Purgatory) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    def put(job: object) -> None:
+        raise ValueError("full")
+
+    desk = Desk("job", stubborn=True)
+    task = asyncio.create_task(purgatory.wait_for(desk.take, ["jobs"], timeout=1.0, on_undelivered=put))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    purgatory.fail_for_key("jobs", ConnectionError("not leader"))
+    with pytest.raises(ConnectionError, match="not leader"):
+        await task
+    assert [str(context["exception"]) for context in told] == ["full"]
+
+
+async def test_future_taken_by_a_plain_function_is_put_back(purgatory: Purgatory) -> None:
+    """It is refused: whether a condition is awaited is decided at its first call."""
+    jobs, back = list[Any](), list[object]()
+    task = asyncio.create_task(purgatory.wait_for(taking(jobs), ["jobs"], timeout=60.0, on_undelivered=back.append))
+    await asyncio.sleep(0)
+    job = asyncio.get_running_loop().create_future()
+    jobs.append(job)
+    purgatory.check_and_complete("jobs")
+    with pytest.raises(TypeError, match=r"or return a result in a tuple$"):
+        await task
+    assert back == [job]

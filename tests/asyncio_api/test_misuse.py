@@ -99,19 +99,19 @@ async def test_what_only_resembles_a_key_is_no_twin(
     purgatory.watch(Op(60.0), [one, ("orders", one)])
     for key in (other, ("orders", other)):
         assert purgatory.check_and_complete(key) == 0
-    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+    assert (warned(), purgatory.statistics().checks_of_twins) == ([], 0)
     purgatory.cancel_for_key(one)
     purgatory.watch(Op(60.0), [other, ("orders", other)])
     for key in (one, ("orders", one)):
         assert purgatory.check_and_complete(key) == 0
-    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+    assert (warned(), purgatory.statistics().checks_of_twins) == ([], 0)
 
 
 async def test_bool_has_no_twin(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
     purgatory.watch(Op(60.0), ["1", b"1", ("orders", "1")])
     for key in (True, ("orders", True)):
         assert purgatory.check_and_complete(key) == 0
-    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+    assert (warned(), purgatory.statistics().checks_of_twins) == ([], 0)
 
 
 @pytest.mark.parametrize(("one", "other"), [*TWINS, *[(other, one) for one, other in TWINS]], ids=repr)
@@ -124,7 +124,7 @@ async def test_check_of_the_twin_of_a_watched_key_is_said(
     assert repr(one) in message
     assert repr(other) in message
     assert purgatory.name in message
-    assert purgatory.statistics().twin_keys == 1
+    assert purgatory.statistics().checks_of_twins == 1
 
 
 CHECKS: dict[str, Callable[[Purgatory, Hashable], object]] = {
@@ -140,7 +140,7 @@ async def test_every_kind_of_check_says_it(purgatory: Purgatory, warned: Callabl
     purgatory.watch(Op(60.0), ["7"])
     CHECKS[name](purgatory, 7)
     await asyncio.sleep(0.01)  # the loop's wake-up descriptor
-    assert (len(warned()), purgatory.statistics().twin_keys) == (1, 1)
+    assert (len(warned()), purgatory.statistics().checks_of_twins) == (1, 1)
 
 
 async def test_publish_of_a_twin_is_said(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
@@ -161,7 +161,7 @@ async def test_twin_is_said_once_per_shape_and_counted(purgatory: Purgatory, war
         purgatory.check_and_complete(("orders", number))
         purgatory.check_and_complete(("rooms", str(number)))
     assert len(warned()) == 3
-    assert purgatory.statistics().twin_keys == 9
+    assert purgatory.statistics().checks_of_twins == 9
 
 
 async def test_warnings_of_shapes_without_end_are_few(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
@@ -169,7 +169,7 @@ async def test_warnings_of_shapes_without_end_are_few(purgatory: Purgatory, warn
         purgatory.watch(Op(60.0), [(f"user {number}", "7")])
         purgatory.check_and_complete((f"user {number}", 7))
     assert 0 < len(warned()) < 50
-    assert purgatory.statistics().twin_keys == 500
+    assert purgatory.statistics().checks_of_twins == 500
 
 
 async def test_tuple_watched_as_its_parts_is_said(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
@@ -177,7 +177,7 @@ async def test_tuple_watched_as_its_parts_is_said(purgatory: Purgatory, warned: 
     assert purgatory.check_and_complete(("orders", 0)) == 0
     (message,) = warned()
     assert "[('orders', 0)]" in message
-    assert purgatory.statistics().twin_keys == 1
+    assert purgatory.statistics().checks_of_twins == 1
 
 
 async def test_right_keys_and_unknown_ones_are_not_said(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
@@ -202,7 +202,7 @@ async def test_right_keys_and_unknown_ones_are_not_said(purgatory: Purgatory, wa
         purgatory.check_and_complete(key)
         purgatory.notify(key)
     await turns(3)
-    assert (warned(), purgatory.statistics().twin_keys) == ([], 0)
+    assert (warned(), purgatory.statistics().checks_of_twins) == ([], 0)
 
 
 async def test_first_event_is_noticed_after_idle_ones(purgatory: Purgatory, warned: Callable[[], list[str]]) -> None:
@@ -230,16 +230,16 @@ async def test_twin_is_noticed_in_a_busy_old_purgatory(
         purgatory.check_and_complete(7)
         wrong += 1
         assert wrong < 10_000
-    assert purgatory.statistics().twin_keys >= 1
+    assert purgatory.statistics().checks_of_twins >= 1
 
 
 async def test_one_later_check_in_4000_is_examined(purgatory: Purgatory) -> None:
     purgatory.watch(Op(60.0), ["7"])
-    while purgatory.statistics().twin_keys < 1_000:
+    while purgatory.statistics().checks_of_twins < 1_000:
         purgatory.check_and_complete(7)
     for _ in range(400_000):
         purgatory.check_and_complete(7)
-    assert 70 < purgatory.statistics().twin_keys - 1_000 < 130
+    assert 70 < purgatory.statistics().checks_of_twins - 1_000 < 130
 
 
 class Odd:

@@ -82,7 +82,13 @@ def test_start_again_in_two_loops_works(new_loop: NewLoop) -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             assert runner.run(live(purgatory)) == ["result", "late"]
         stats = purgatory.statistics()
-        assert (stats.completed, stats.expired, stats.failed, stats.pending, stats.watched) == (life, life, life, 0, 0)
+        assert (stats.completed, stats.expired, stats.failed, stats.pending, stats.watched_entries) == (
+            life,
+            life,
+            life,
+            0,
+            0,
+        )
     assert listener.heard == ["opened", "closed"] * 2
 
 
@@ -182,7 +188,7 @@ async def test_start_again_begins_empty(clock: ManualClock) -> None:
         purgatory.notify("key")
         purgatory.notify_threadsafe("key")
     async with purgatory:
-        assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
+        assert (purgatory.watched_entries, purgatory.num_delayed) == (0, 0)
         tried: list[int] = []
 
         class Counting(Op):

@@ -46,7 +46,7 @@ async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClo
     assert purgatory.statistics() == Statistics(
         name="test",
         pending=4,
-        watched=8,
+        watched_entries=8,
         keys=5,
         completed=2,
         expired=1,
@@ -59,7 +59,7 @@ async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClo
         checks_without_effect=0,
         reads=0,
         reads_in_vain=0,
-        twin_keys=0,
+        checks_of_twins=0,
         cascaded=purgatory.statistics().cascaded,
         wakeups=purgatory.statistics().wakeups,
         purges=0,
@@ -71,7 +71,7 @@ async def test_statistics_count_every_end(purgatory: Purgatory, clock: ManualClo
         timeouts=0,
         longest_turn=purgatory.statistics().longest_turn,
     )
-    assert (purgatory.num_delayed, purgatory.watched) == (4, 8)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (4, 8)
 
 
 async def test_statistics_of_the_timer(purgatory: Purgatory, clock: ManualClock) -> None:

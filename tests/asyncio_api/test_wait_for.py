@@ -1,4 +1,4 @@
-"""wait_for(): a predicate instead of an operation of one's own."""
+"""wait_for(): a condition instead of an operation of one's own. For those that are awaited, see test_wait_for_async."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_wait_for_returns_first_true_value(purgatory: Purgatory, timeout: 
         purgatory.check_and_complete("b")
         check_invariants(purgatory)
     assert await task == [1]
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -40,7 +40,7 @@ async def test_wait_for_at_deadline_raises_timeout_error(purgatory: Purgatory, c
         await task
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, PurgatoryError)
-    assert (purgatory.statistics().expired, purgatory.watched) == (1, 0)
+    assert (purgatory.statistics().expired, purgatory.watched_entries) == (1, 0)
 
 
 @pytest.mark.parametrize("timeout", [1.0, 0.0])
@@ -58,7 +58,7 @@ async def test_wait_for_false_data_at_deadline_is_named(
 
 
 async def test_wait_for_false_data_that_was_taken_is_named(purgatory: Purgatory, clock: ManualClock) -> None:
-    jobs = [0]  # the predicate takes it, and takes it for nothing
+    jobs = [0]  # the condition takes it, and takes it for nothing
     task = asyncio.create_task(purgatory.wait_for(lambda: jobs.pop() if jobs else None, ["key"], timeout=1.0))
     await clock.advance(1.0)
     with pytest.raises(DeadlineError, match=r"; it returned 0, which counts as false; "):
@@ -71,7 +71,7 @@ async def test_wait_for_plain_false_at_deadline_needs_no_hint(
 ) -> None:
     task = asyncio.create_task(purgatory.wait_for(lambda: value, ["key"], timeout=1.0))
     await clock.advance(1.0)
-    with pytest.raises(DeadlineError, match=r"^the predicate was still false after 1\.0 s$"):
+    with pytest.raises(DeadlineError, match=r"^the condition was still false after 1\.0 s$"):
         await task
 
 
@@ -79,7 +79,7 @@ async def test_wait_for_without_a_deadline_names_what_ended_it(purgatory: Purgat
     task = asyncio.create_task(purgatory.wait_for(lambda: False, ["key"], timeout=None))
     await asyncio.sleep(0)
     assert purgatory.expire_all() == 1
-    with pytest.raises(DeadlineError, match=r"^the predicate was still false when expire_all\(\) ended it$"):
+    with pytest.raises(DeadlineError, match=r"^the condition was still false when expire_all\(\) ended it$"):
         await task
 
 
@@ -94,12 +94,12 @@ async def test_wait_for_default_is_returned_at_the_deadline(
     assert await purgatory.wait_for(lambda: 7, ["key"], timeout=timeout, default=default) == 7
 
 
-async def test_wait_for_timeout_of_the_predicate_is_no_deadline_error(purgatory: Purgatory) -> None:
-    def predicate() -> bool:
+async def test_wait_for_timeout_of_the_condition_is_no_deadline_error(purgatory: Purgatory) -> None:
+    def condition() -> bool:
         raise TimeoutError("of its own")
 
     with pytest.raises(TimeoutError) as caught:
-        await purgatory.wait_for(predicate, ["key"], timeout=1.0, default=None)
+        await purgatory.wait_for(condition, ["key"], timeout=1.0, default=None)
     assert not isinstance(caught.value, DeadlineError)
 
 
@@ -112,14 +112,14 @@ async def test_wait_for_true_at_deadline_returns_it(purgatory: Purgatory, clock:
     assert await task == [7]
 
 
-async def test_wait_for_predicate_raising_raises(purgatory: Purgatory) -> None:
+async def test_wait_for_condition_raising_raises(purgatory: Purgatory) -> None:
     answers: list[Callable[[], int]] = [lambda: 0, lambda: 0, lambda: 1 // 0]
     task = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], timeout=1.0))
     await asyncio.sleep(0)
     purgatory.check_and_complete("key")
     with pytest.raises(ZeroDivisionError):
         await task
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
@@ -127,7 +127,7 @@ async def test_wait_for_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
     await asyncio.sleep(0)
     task.cancel()
     check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -138,18 +138,6 @@ async def test_wait_for_closed_meanwhile_raises(purgatory: Purgatory) -> None:
     purgatory.close()
     with pytest.raises(PurgatoryClosedError):
         await task
-
-
-@pytest.mark.parametrize("timeout", [1.0, 0.0])
-async def test_wait_for_async_predicate_is_told_of_wait_until(purgatory: Purgatory, timeout: float) -> None:
-    async def predicate() -> bool:
-        return True
-
-    with pytest.raises(
-        TypeError, match=r"^predicate must be a plain function, .*; for an async def, use wait_until\(\)$"
-    ):
-        await purgatory.wait_for(predicate, ["key"], timeout=timeout)  # type: ignore[unused-coroutine]
-    assert purgatory.num_delayed == 0
 
 
 @pytest.mark.parametrize(

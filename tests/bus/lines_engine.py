@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections.abc import Iterable
 
-from aiopurgatory.bus import Target
 from aiopurgatory.bus.engine import EchoLostError, Hear, Lost
 from aiopurgatory.bus.server import ServerBus
+from aiopurgatory.bus.targets import Target
 
 
 class LinesBus(ServerBus):

@@ -10,8 +10,9 @@ from typing import Any
 
 from private_servers import Postgres, Redis, Server, free_port, program
 
-from aiopurgatory.bus import Bus, Engine, Target
-from aiopurgatory.bus.engine import CHANNEL
+from aiopurgatory.bus import Bus
+from aiopurgatory.bus.engine import CHANNEL, Engine
+from aiopurgatory.bus.targets import Target
 
 
 class AclRedis(Redis):

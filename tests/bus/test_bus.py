@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.bus import BusClosedError, BusConnectError, Link
-from aiopurgatory.bus.engine import Hear, Lost
+from aiopurgatory.bus import BusClosedError, BusConnectError
+from aiopurgatory.bus.engine import Hear, Link, Lost
 from aiopurgatory.bus.server import ServerBus
 from aiopurgatory.testing import MemoryBus, MemoryServer
 from aiopurgatory.testing.bus import MemoryEngine

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from private_servers import Server
 
-from aiopurgatory.bus import BusClosedError, Engine, Link
+from aiopurgatory.bus import BusClosedError
+from aiopurgatory.bus.engine import Engine, Link
 
 from .servers import bus_on, engine_on
 from .waits import until

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.bus import Listeners, Target
+from aiopurgatory.bus import Listeners
+from aiopurgatory.bus.targets import Target
 from aiopurgatory.testing import MemoryBus, MemoryServer
 
 from .waits import until

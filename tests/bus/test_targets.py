@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.bus import Target
+from aiopurgatory.bus.targets import Target
 from aiopurgatory.testing import ManualClock, MemoryBus, MemoryServer
 from aiopurgatory.web import LongPolling, Policy
 

@@ -29,7 +29,7 @@ async def test_cancel_task_cancels_op_in_that_instant(purgatory: Purgatory, cloc
     assert (op.cancelled(), op.force_complete(), op.fail(Boom()), op.cancel()) == (True, False, False, False)
     assert (purgatory.check_and_complete("a"), purgatory.expire_all()) == (0, 0)
     stats = purgatory.statistics()
-    assert (stats.pending, stats.watched, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    assert (stats.pending, stats.watched_entries, stats.keys, stats.buckets) == (0, 0, 0, 0)
     with pytest.raises(asyncio.CancelledError, match="gone"):
         await task
     await clock.advance(10.0)
@@ -55,7 +55,7 @@ async def test_cancel_task_before_it_awaits(purgatory: Purgatory) -> None:
 
     with pytest.raises(asyncio.CancelledError, match="gone"):
         await asyncio.create_task(cancel_then_wait())
-    assert (op.ran, purgatory.watched) == (["on_cancel"], 0)
+    assert (op.ran, purgatory.watched_entries) == (["on_cancel"], 0)
 
 
 async def test_cancel_one_of_two_tasks_ends_both(purgatory: Purgatory) -> None:
@@ -210,7 +210,7 @@ async def test_timeout_scope_cancels_op_and_uncancels(purgatory: Purgatory) -> N
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await op
-    assert (op.ran, purgatory.watched) == (["on_cancel"], 0)
+    assert (op.ran, purgatory.watched_entries) == (["on_cancel"], 0)
     assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
 
 
@@ -246,7 +246,7 @@ async def test_task_group_sibling_fails_cancels_op(purgatory: Purgatory) -> None
         await wait_for_all()
     assert [type(exc) for exc in raised.value.exceptions] == [Boom]
     assert [op.outcome for op in ops] == [Outcome.CANCELLED, Outcome.FAILED, Outcome.CANCELLED]
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_shield_keeps_op_alive(purgatory: Purgatory) -> None:
@@ -283,7 +283,7 @@ async def test_gather_cancelled_cancels_all(purgatory: Purgatory) -> None:
     with pytest.raises(asyncio.CancelledError):
         await gathering
     assert [op.ran for op in ops] == [["on_cancel"], ["on_complete"], ["on_cancel"]]  # gather() has received the result
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 class Desk:
@@ -347,7 +347,7 @@ async def test_cancel_at_kth_turn_leaves_nothing(
     await asyncio.wait([task])
     check_invariants(purgatory)
     stats = purgatory.statistics()
-    assert (stats.pending, stats.watched, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    assert (stats.pending, stats.watched_entries, stats.keys, stats.buckets) == (0, 0, 0, 0)
     for op in desk.opened:  # each grant is taken or given back
         ends = [desk.taken.count(op), op.ran.count("on_undelivered"), op.ran.count("on_cancel")]
         assert sorted(ends) == [0, 0, 1]

@@ -39,7 +39,7 @@ async def test_check_one_key_leaves_all_keys(purgatory: Purgatory) -> None:
     op.ready = True
     assert purgatory.check_and_complete("b") == 1
     check_invariants(purgatory)
-    assert (purgatory.watched, purgatory.statistics().keys, other.outcome) == (1, 1, None)
+    assert (purgatory.watched_entries, purgatory.statistics().keys, other.outcome) == (1, 1, None)
     assert (purgatory.check_and_complete("a"), purgatory.check_and_complete("c")) == (0, 0)
     assert op.tries == 3
 
@@ -144,7 +144,7 @@ async def test_check_chain_of_10000_is_iterative(purgatory: Purgatory, clock: Ma
         purgatory.notify(0) if start == "soon" else purgatory.check_and_complete(0)
         await clock.advance(0)
     assert len(reached) == 10_000
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
     check_invariants(purgatory)
 
 
@@ -155,7 +155,7 @@ async def test_check_all_tries_each_op_once(purgatory: Purgatory) -> None:
     ops[0].ready = ops[2].ready = True
     assert purgatory.check_all() == 2
     check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched) == (1, 1)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (1, 1)
 
 
 async def test_cancel_for_key_detaches_everywhere_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
@@ -165,7 +165,7 @@ async def test_cancel_for_key_detaches_everywhere_in_order(purgatory: Purgatory,
     await turns(1)
     assert purgatory.cancel_for_key("key") == ops
     check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched, purgatory.statistics().keys) == (1, 1, 1)
+    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().keys) == (1, 1, 1)
     assert purgatory.cancel_for_key("key") == []
     await asyncio.wait(tasks)
     assert all(task.cancelled() for task in tasks)
@@ -274,7 +274,7 @@ async def test_cancel_for_key_equal_ops_stay_apart(clock: ManualClock, make: typ
         assert list(map(id, purgatory.cancel_for_key("key"))) == [id(ops[0]), id(ops[1]), id(ops[3])]
         check_invariants(purgatory)
         assert [op.ended for op in ops] == [[id(op)] for op in ops]
-        assert purgatory.watched == 0
+        assert purgatory.watched_entries == 0
 
 
 class SameHash:

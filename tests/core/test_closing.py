@@ -89,7 +89,7 @@ async def test_close_keeps_no_op_alive(
     refs = await use()
     await turns(3)
     assert [ref() for ref in refs if ref() is not None] == []
-    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+    assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
     check_invariants(purgatory)
 
 

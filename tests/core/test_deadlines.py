@@ -99,7 +99,7 @@ async def test_expiry_runs_hooks_in_order(purgatory: Purgatory, clock: ManualClo
     await clock.advance(0.001)
     assert (op.tries, op.ran) == (3, ["on_complete", "on_expiration"])
     assert await task == "result"
-    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+    assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
 
 
 async def test_expiry_with_data_just_in_completes(purgatory: Purgatory, clock: ManualClock) -> None:

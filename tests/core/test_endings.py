@@ -35,7 +35,7 @@ async def test_endings_in_one_turn_the_first_wins(purgatory: Purgatory, names: t
     assert await task == first.seen
     assert op.ran == first.ran
     stats = purgatory.statistics()
-    assert (stats.pending, stats.watched, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    assert (stats.pending, stats.watched_entries, stats.keys, stats.buckets) == (0, 0, 0, 0)
     ended = {"completed": stats.completed, "expired": stats.expired}
     ended |= {"cancelled": stats.cancelled, "failed": stats.failed}
     assert ended == {outcome.value: int(outcome is first.outcome) for outcome in Outcome}
@@ -58,7 +58,7 @@ async def test_end_keeps_the_neighbours(purgatory: Purgatory, reports: list[Base
     before, op, after = (purgatory.watch(Op(60.0), ["shared", key]) for key in "abc")
     ENDINGS[name].end(purgatory, op)
     check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched, purgatory.statistics().keys) == (2, 4, 3)
+    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().keys) == (2, 4, 3)
     await turns(2)
     reports.clear()
     assert purgatory.cancel_for_key("shared") == [before, after]

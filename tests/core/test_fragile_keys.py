@@ -70,7 +70,7 @@ async def test_operation_ends_though_its_key_cannot_be_compared(
                 op.ready = True
             assert purgatory.check_and_complete(Fragile()) == 2
         purgatory.purge()
-        assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
+        assert (purgatory.watched_entries, purgatory.num_delayed) == (0, 0)
     assert {type(exc) for exc in reports} <= {Boom}
     reports.clear()
 
@@ -83,7 +83,7 @@ async def test_broken_key_is_reported_and_swept(purgatory: Purgatory, reports: l
     assert [type(exc) for exc in reports] == [Boom]
     reports.clear()
     await turns(5)
-    assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
+    assert (purgatory.watched_entries, purgatory.num_delayed) == (0, 0)
     check_invariants(purgatory)
 
 
@@ -99,7 +99,7 @@ async def test_expired_op_with_broken_key_is_told(
     assert [op.outcome for op in ops] == [Outcome.EXPIRED] * 3
     assert purgatory.is_open
     await turns(5)
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
     assert {type(exc) for exc in reports} == {Boom}
     reports.clear()
 
@@ -136,7 +136,7 @@ async def test_sweep_with_a_broken_key_ends_nothing_else(clock: ManualClock, rep
         assert not ops[4].done()
         Fragile.broken = False
         purgatory.purge()
-        assert purgatory.watched == 3
+        assert purgatory.watched_entries == 3
     assert {type(exc) for exc in reports} <= {Boom}
     reports.clear()
 

@@ -60,7 +60,7 @@ async def test_hook_raising_fails_its_own_op_only(
         assert failure is exc
     assert reports == [failure]
     stats = purgatory.statistics()
-    assert (stats.completed, stats.failed, stats.pending, stats.watched) == (2, 1, 0, 0)
+    assert (stats.completed, stats.failed, stats.pending, stats.watched_entries) == (2, 1, 0, 0)
     reports.clear()
 
 
@@ -156,7 +156,7 @@ async def test_hook_raising_in_watch_leaves_nothing(
     assert (op.outcome, op.tries, op.keys) == (Outcome.FAILED, tries, ())
     assert op.exception() is exc
     stats = purgatory.statistics()
-    assert (stats.pending, stats.watched, stats.keys, stats.buckets) == (0, 0, 0, 0)
+    assert (stats.pending, stats.watched_entries, stats.keys, stats.buckets) == (0, 0, 0, 0)
     await clock.advance(2.0)
     assert op.tries == tries
 
@@ -208,7 +208,7 @@ async def test_on_cancel_base_exception_passes(purgatory: Purgatory) -> None:
     with pytest.raises(Interrupt):
         op.cancel()
     check_invariants(purgatory)
-    assert (op.cancelled(), purgatory.watched) == (True, 0)
+    assert (op.cancelled(), purgatory.watched_entries) == (True, 0)
 
 
 async def test_on_cancel_base_exception_loses_none(purgatory: Purgatory) -> None:

@@ -125,7 +125,7 @@ def test_clock_that_is_none_raises_type_error(clock: Any) -> None:
 @pytest.mark.parametrize("timeout", [0.0, 1.0])
 async def test_wait_for_no_function_raises_type_error(purgatory: Purgatory, timeout: float) -> None:
     true: Any = True
-    with pytest.raises(TypeError, match="predicate must be a function, got True"):
+    with pytest.raises(TypeError, match="condition must be a function, got True"):
         await purgatory.wait_for(true, ["key"], timeout=timeout)
     with pytest.raises(TypeError, match="on_undelivered must be a function, got True"):
         await purgatory.wait_for(lambda: 1, ["key"], timeout=timeout, on_undelivered=true)
@@ -172,7 +172,7 @@ async def test_async_try_complete_fails_the_op(purgatory: Purgatory) -> None:
     assert op.outcome is Outcome.FAILED
     assert says_plain(op.exception(), "try_complete")
     assert await fate(op) == "TypeError"
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 @pytest.mark.parametrize("how", ["force_complete", "check", "expire"])
@@ -247,15 +247,19 @@ def started(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 
 
 @pytest.mark.usefixtures("no_warning")
-async def test_wait_for_async_predicate_raises_type_error(purgatory: Purgatory) -> None:
-    async def predicate() -> bool:
+async def test_wait_for_function_that_turns_async_raises_type_error(purgatory: Purgatory) -> None:
+    async def read() -> bool:
         return True
 
-    predicates: list[Any] = [predicate, partial(predicate)]
-    for asked in predicates:
-        with pytest.raises(TypeError, match="predicate"):
-            await purgatory.wait_for(asked, ["key"], timeout=1.0)
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    answers: list[Callable[[], object]] = [int, int, read]
+    task = started(purgatory.wait_for(lambda: answers.pop(0)(), ["key"], timeout=1.0))
+    await turns(1)
+    assert purgatory.check_and_complete("key") == 1
+    with pytest.raises(
+        TypeError, match=r"^condition must return an awaitable at its first call or never, got <coroutine .*; make it"
+    ):
+        await task
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, -0.001, -5])
@@ -266,7 +270,7 @@ async def test_wait_for_no_time_left_tries_once(purgatory: Purgatory, timeout: f
     await turns(5)
     assert task.done()
     assert isinstance(task.exception(), TimeoutError)
-    assert (answers, purgatory.num_delayed, purgatory.watched) == ([1, 1, 1], 0, 0)
+    assert (answers, purgatory.num_delayed, purgatory.watched_entries) == ([1, 1, 1], 0, 0)
     check_invariants(purgatory)
 
 

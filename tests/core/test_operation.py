@@ -76,7 +76,7 @@ async def test_states_inside_on_complete(purgatory: Purgatory, name: str, expire
 
     def look(op: Op) -> None:
         seen.extend((op.done(), op.outcome, op.expired, op.force_complete(), op.fail(Boom()), op.cancel()))
-        seen.extend((purgatory.num_delayed, purgatory.watched, purgatory.statistics().buckets))
+        seen.extend((purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().buckets))
         for ask in (op.result, op.exception):
             with pytest.raises(asyncio.InvalidStateError):
                 ask()

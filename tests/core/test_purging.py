@@ -31,7 +31,7 @@ async def test_purge_interval_0_leaves_nothing_stale(purgatory: Purgatory, name:
         ENDINGS[name].end(purgatory, op)
         check_invariants(purgatory)
         stats = purgatory.statistics()
-        assert (stats.watched, stats.keys, stats.estimated_total, stats.purges) == (0, 0, 0, 0)
+        assert (stats.watched_entries, stats.keys, stats.estimated_total, stats.purges) == (0, 0, 0, 0)
     assert purgatory.purge() == 0
 
 
@@ -42,11 +42,11 @@ async def test_end_leaves_entries_for_the_purge(lazy: Purgatory) -> None:
     assert lazy.check_and_complete("a") == 1  # it unlinks ended operations: two there
     check_invariants(lazy)
     stats = lazy.statistics()
-    assert (stats.pending, stats.watched, stats.estimated_total, stats.buckets) == (2, 6, 4, 1)
+    assert (stats.pending, stats.watched_entries, stats.estimated_total, stats.buckets) == (2, 6, 4, 1)
     assert lazy.purge() == 2
     check_invariants(lazy)
     stats = lazy.statistics()
-    assert (stats.pending, stats.watched, stats.estimated_total, stats.purges) == (2, 4, 2, 1)
+    assert (stats.pending, stats.watched_entries, stats.estimated_total, stats.purges) == (2, 4, 2, 1)
     assert lazy.purge() == 0
 
 
@@ -54,13 +54,13 @@ async def test_end_in_first_try_is_not_counted(lazy: Purgatory) -> None:
     for _ in range(20):
         lazy.watch(Op(60.0, ready=True), ["a"])
     await turns(10)
-    assert (lazy.statistics().estimated_total, lazy.statistics().purges, lazy.watched) == (0, 0, 0)
+    assert (lazy.statistics().estimated_total, lazy.statistics().purges, lazy.watched_entries) == (0, 0, 0)
 
 
 async def test_end_in_second_try_is_purged_later(lazy: Purgatory) -> None:
     lazy.watch(Op(60.0, try_complete=lambda op: setattr(op, "ready", op.tries == 2)), ["a", "b"])
     check_invariants(lazy)
-    assert (lazy.num_delayed, lazy.watched, lazy.statistics().estimated_total) == (0, 2, 1)
+    assert (lazy.num_delayed, lazy.watched_entries, lazy.statistics().estimated_total) == (0, 2, 1)
     assert lazy.purge() == 2
 
 
@@ -73,12 +73,12 @@ async def test_purge_comes_when_estimate_passes_interval(
         ENDINGS[name].end(lazy, op)
     await turns(10)
     assert (lazy.statistics().purges, lazy.statistics().estimated_total) == (0, 10)
-    assert lazy.watched == (10 if name == "cancel" else 20)
+    assert lazy.watched_entries == (10 if name == "cancel" else 20)
     ENDINGS[name].end(lazy, ops[INTERVAL])
     await turns(10)
     check_invariants(lazy)
     stats = lazy.statistics()
-    assert (stats.purges, stats.estimated_total, stats.pending, stats.watched, stats.keys) == (1, 4, 4, 8, 5)
+    assert (stats.purges, stats.estimated_total, stats.pending, stats.watched_entries, stats.keys) == (1, 4, 4, 8, 5)
     reports.clear()
 
 
@@ -87,7 +87,7 @@ async def test_cancel_leaves_every_key_at_once(lazy: Purgatory) -> None:
     lazy.watch(Op(60.0), ["c"])
     op.cancel()
     check_invariants(lazy)
-    assert (lazy.watched, lazy.statistics().keys) == (1, 1)
+    assert (lazy.watched_entries, lazy.statistics().keys) == (1, 1)
 
 
 async def test_stale_entries_are_neither_tried_nor_listed(lazy: Purgatory) -> None:
@@ -105,7 +105,7 @@ async def test_close_drops_stale_entries(lazy: Purgatory) -> None:
     lazy.close()
     check_invariants(lazy)
     assert (op.result(), op.ran) == ("result", ["on_complete"])
-    assert (lazy.watched, lazy.statistics().keys, lazy.statistics().failed) == (0, 0, 0)
+    assert (lazy.watched_entries, lazy.statistics().keys, lazy.statistics().failed) == (0, 0, 0)
 
 
 async def test_close_takes_back_a_sweep_that_was_due(clock: ManualClock) -> None:
@@ -122,11 +122,11 @@ async def swept_by_turn(purgatory: Purgatory, keys_of: list[list[int]]) -> list[
     """Watch and end one operation under each of *keys_of*, and see how many entries are left after each turn."""
     for keys in keys_of:
         purgatory.watch(Op(60.0), keys).force_complete()
-    left = [purgatory.watched]
+    left = [purgatory.watched_entries]
     while left[-1]:
         await turns(1)
         check_invariants(purgatory)
-        left.append(purgatory.watched)
+        left.append(purgatory.watched_entries)
     return left
 
 

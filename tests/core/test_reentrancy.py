@@ -78,7 +78,7 @@ async def test_hook_may_close_the_purgatory(purgatory: Purgatory, clock: ManualC
     await purgatory.aclose()
     await clock.advance(100.0)
     assert [other.tries for other in others] == asked
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -102,14 +102,14 @@ async def test_hook_may_watch_and_check(purgatory: Purgatory, hook: str) -> None
 async def test_hook_may_cancel_its_neighbours(purgatory: Purgatory, hook: str) -> None:
     op = await run_hook(purgatory, hook, lambda _: purgatory.cancel_for_key("key"))
     assert op.outcome is (HOOKS[hook][1] or Outcome.CANCELLED)
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 @pytest.mark.parametrize("hook", HOOKS)
 async def test_hook_may_expire_all(purgatory: Purgatory, hook: str) -> None:
     op = await run_hook(purgatory, hook, lambda _: purgatory.expire_all())
     assert op.outcome is (HOOKS[hook][1] or Outcome.EXPIRED)
-    assert (purgatory.num_delayed, purgatory.watched) == (0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
 
 
 @pytest.mark.parametrize("hook", HOOKS)

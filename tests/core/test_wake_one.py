@@ -157,7 +157,9 @@ async def test_limit_wakes_one_waiting_task_per_permit(purgatory: Purgatory) -> 
 
 
 @pytest.mark.parametrize(("limits", "expected"), [([1] * 5, 5), ([2, 3], 5), ([1, None, 1], 8), ([None, 2], 8)])
-async def test_soon_limits_add_up_and_none_wins(purgatory: Purgatory, limits: list[int | None], expected: int) -> None:
+async def test_marks_add_up_their_limits_and_none_wins(
+    purgatory: Purgatory, limits: list[int | None], expected: int
+) -> None:
     ops = watch_ready(purgatory, 8)
     for limit in limits:
         purgatory.notify("key", limit=limit)
@@ -171,7 +173,7 @@ async def test_soon_limits_add_up_and_none_wins(purgatory: Purgatory, limits: li
     assert len(ended(ops)) == min(expected + 1, 8)
 
 
-async def test_soon_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
+async def test_notify_limit_does_not_count_those_that_decline(purgatory: Purgatory) -> None:
     ops = watch_ready(purgatory, 6)
     ops[0].ready = ops[2].ready = False
     purgatory.notify("key", limit=2)
@@ -180,7 +182,7 @@ async def test_soon_limit_does_not_count_those_that_decline(purgatory: Purgatory
     assert [op.tries for op in ops] == [3, 3, 3, 3, 2, 2]
 
 
-async def test_soon_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
+async def test_notify_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = watch_ready(purgatory, 10)
         for op in ops[:4]:
@@ -195,7 +197,7 @@ async def test_soon_limit_in_slices_ends_no_more(clock: ManualClock) -> None:
         assert [op.tries for op in ops] == [3] * 7 + [2] * 3
 
 
-async def test_soon_limit_marked_while_walked_walks_again(clock: ManualClock) -> None:
+async def test_notify_limit_marked_while_walked_walks_again(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = watch_ready(purgatory, 10)
         purgatory.notify("key", limit=4)
@@ -207,7 +209,7 @@ async def test_soon_limit_marked_while_walked_walks_again(clock: ManualClock) ->
         assert ended(ops) == list(range(7))
 
 
-async def test_soon_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
+async def test_notify_limit_with_deferred_purging_skips_the_ended(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
         ops = watch_ready(purgatory, 5, ("key", "other"))
         ops[0].force_complete()

@@ -19,7 +19,7 @@ async def assert_untouched(op: Op, elsewhere: Purgatory) -> None:
         await op
     assert elsewhere.watch(op, ["a", "b"]) is op
     check_invariants(elsewhere)
-    assert (op.keys, elsewhere.watched) == (("a", "b"), 2)
+    assert (op.keys, elsewhere.watched_entries) == (("a", "b"), 2)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_watch_twice_is_refused(purgatory: Purgatory, clock: ManualClock) 
         for again in (purgatory, other):
             with pytest.raises(RuntimeError, match="once"):
                 again.watch(op, ["other"])
-        assert (op.keys, op.tries, purgatory.watched, other.watched) == (("key",), 2, 1, 0)
+        assert (op.keys, op.tries, purgatory.watched_entries, other.watched_entries) == (("key",), 2, 1, 0)
         op.force_complete()
         with pytest.raises(RuntimeError, match="once"):
             other.watch(op, ["key"])
@@ -86,7 +86,7 @@ async def test_watch_full_is_refused(purgatory: Purgatory, clock: ManualClock) -
         with pytest.raises(PurgatoryFullError, match="2"):
             small.watch(op, ["key"])
         check_invariants(small)
-        assert (small.num_delayed, small.watched) == (2, 2)
+        assert (small.num_delayed, small.watched_entries) == (2, 2)
         assert await small.watch(Op(1.0, ready=True), ["key"]) == "result"  # it need not park
         first.cancel()
         small.watch(Op(1.0), ["key"])
@@ -109,9 +109,9 @@ async def test_watch_counts_those_watched_inside_the_try(clock: ManualClock, tri
 async def test_cancel_for_key_of_a_key_given_twice_cancels_once(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(), ["a", "b", "a", 1, 1.0, True])
     check_invariants(purgatory)
-    assert (op.keys, purgatory.watched, purgatory.statistics().keys) == (("a", "b", 1), 3, 3)
+    assert (op.keys, purgatory.watched_entries, purgatory.statistics().keys) == (("a", "b", 1), 3, 3)
     assert purgatory.cancel_for_key("a") == [op]
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 class SameHash:
@@ -161,14 +161,14 @@ async def test_watch_key_twice_counts_once(
         check_invariants(purgatory)
         assert list(map(type, op.keys)) == list(map(type, distinct))
         assert op.keys == distinct
-        assert (purgatory.watched, purgatory.statistics().keys) == (len(distinct) + 1, len(distinct))
+        assert (purgatory.watched_entries, purgatory.statistics().keys) == (len(distinct) + 1, len(distinct))
         assert (purgatory.check_and_complete(given[-1]), op.tries) == (0, 3)
         op.ready = True
         assert purgatory.check_and_complete(given[-1]) == 1
         other.cancel()
         purgatory.purge()
         check_invariants(purgatory)
-        assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+        assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
 
 
 async def test_watch_keys_from_a_generator(purgatory: Purgatory) -> None:
@@ -236,7 +236,7 @@ async def test_try_complete_else_watch_tries_twice(purgatory: Purgatory, ready_a
     assert op.tries == min(ready_at, 2)
     assert op.done() is ended
     stats = purgatory.statistics()
-    assert (stats.pending, stats.watched, stats.buckets) == ((0, 0, 0) if ended else (1, 3, 1))
+    assert (stats.pending, stats.watched_entries, stats.buckets) == ((0, 0, 0) if ended else (1, 3, 1))
 
 
 async def test_watch_event_between_the_tries_is_seen(purgatory: Purgatory) -> None:
@@ -254,7 +254,7 @@ async def test_watch_event_between_the_tries_is_seen(purgatory: Purgatory) -> No
             return log
 
     assert await purgatory.watch(Fetch(60.0), ["log"]) == ["record"]
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_watch_registers_without_being_awaited(purgatory: Purgatory) -> None:
@@ -271,7 +271,7 @@ async def test_watch_ended_before_registers_nothing(purgatory: Purgatory, cancel
         each.cancel() if cancelled else each.force_complete()
     assert purgatory.try_complete_else_watch(other, ["key"]) is False
     assert purgatory.watch(op, ["key"]) is op
-    assert (op.tries, purgatory.num_delayed, purgatory.watched) == (0, 0, 0)
+    assert (op.tries, purgatory.num_delayed, purgatory.watched_entries) == (0, 0, 0)
     assert await fate(op) == ("CancelledError" if cancelled else "result")
 
 
@@ -293,21 +293,21 @@ class Answering(DelayedOperation[None]):
 async def test_try_complete_having_ended_may_return_anything(purgatory: Purgatory, answer: object) -> None:
     op = Answering(answer, ends=True)
     assert purgatory.try_complete_else_watch(op, ["key"]) is True
-    assert (op.outcome, purgatory.watched) == (Outcome.COMPLETED, 0)
+    assert (op.outcome, purgatory.watched_entries) == (Outcome.COMPLETED, 0)
 
 
 @pytest.mark.parametrize("answer", [None, False, 0, "", []], ids=repr)
 async def test_try_complete_returning_false_goes_on_waiting(purgatory: Purgatory, answer: object) -> None:
     op = Answering(answer, ends=False)
     assert purgatory.try_complete_else_watch(op, ["key"]) is False
-    assert (purgatory.check_and_complete("key"), op.outcome, purgatory.watched) == (0, None, 1)
+    assert (purgatory.check_and_complete("key"), op.outcome, purgatory.watched_entries) == (0, None, 1)
 
 
 @pytest.mark.parametrize("answer", [True, 1, "yes", [0]], ids=repr)
 async def test_try_complete_true_without_ending_fails(purgatory: Purgatory, answer: object) -> None:
     op = purgatory.watch(Answering(answer, ends=False), ["key"])
     check_invariants(purgatory)
-    assert (op.outcome, purgatory.watched) == (Outcome.FAILED, 0)
+    assert (op.outcome, purgatory.watched_entries) == (Outcome.FAILED, 0)
     with pytest.raises(RuntimeError, match="force_complete"):
         await op
 
@@ -318,7 +318,7 @@ async def test_try_complete_cancelling_itself_is_an_end(purgatory: Purgatory, tr
     assert purgatory.try_complete_else_watch(op, ["a", "b"]) is True
     check_invariants(purgatory)
     assert (op.outcome, op.ran, op.tries) == (Outcome.CANCELLED, ["on_cancel"], tries)
-    assert (purgatory.watched, purgatory.statistics().buckets) == (0, 0)
+    assert (purgatory.watched_entries, purgatory.statistics().buckets) == (0, 0)
 
 
 async def test_try_complete_closing_in_first_try_is_refused(purgatory: Purgatory, clock: ManualClock) -> None:

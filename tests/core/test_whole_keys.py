@@ -100,7 +100,7 @@ async def test_fail_for_key_fails_all_everywhere_in_order(purgatory: Purgatory, 
     exc = Boom("leadership lost")
     assert purgatory.fail_for_key("key", exc) == [ops[0], ops[2], ops[3]]
     check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched, purgatory.statistics().keys) == (1, 1, 1)
+    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().keys) == (1, 1, 1)
     assert [op.outcome for op in ops] == [Outcome.FAILED, Outcome.CANCELLED, Outcome.FAILED, Outcome.FAILED]
     assert all(op.exception() is exc for op in ops if op is not ops[1])
     assert purgatory.fail_for_key("key", exc) == []
@@ -190,7 +190,7 @@ async def test_waiting_with_deferred_purging_shows_pending_only(clock: ManualClo
     async with Purgatory(clock=clock, purge_interval=1000) as purgatory:
         ops = [purgatory.watch(Op(60.0), ["a", "b"]) for _ in range(3)]
         ops[1].force_complete()
-        assert purgatory.watched > 4
+        assert purgatory.watched_entries > 4
         assert purgatory.waiting("a") == purgatory.waiting("b") == [ops[0], ops[2]]
 
 

@@ -117,7 +117,7 @@ def test_hang_up_frees_the_operation_at_once(served: Served, leave: Callable[[so
     clients = served.park(20)
     for client in clients[:15]:
         leave(client)
-    served.wait_for(pending=5, watched=5, cancelled=15)
+    served.wait_for(pending=5, watched_entries=5, cancelled=15)
     for client in clients[15:]:
         leave(client)
     served.wait_for(pending=0, keys=0, cancelled=20)
@@ -127,7 +127,7 @@ def test_hang_up_before_parking_leaves_nothing(served: Served, leave: Callable[[
     for _ in range(20):
         leave(served.send("GET /topics/orders?offset=0&wait=30"))
     served.park(1)
-    served.wait_for(pending=1, watched=1, expired=0)
+    served.wait_for(pending=1, watched_entries=1, expired=0)
 
 
 def test_hang_up_during_upload_appends_nothing(served: Served) -> None:

@@ -33,7 +33,7 @@ class Take(DelayedOperation[int]):
 def is_empty(purgatory: Purgatory) -> bool:
     check_invariants(purgatory)
     left = purgatory.statistics()
-    return (left.pending, left.watched, left.keys, left.buckets) == (0, 0, 0, 0)
+    return (left.pending, left.watched_entries, left.keys, left.buckets) == (0, 0, 0, 0)
 
 
 async def test_move_on_after_cancels_the_operation(purgatory: Purgatory) -> None:

@@ -29,13 +29,13 @@ async def follow(purgatory: Purgatory) -> str:
     return "closed"
 
 
-async def wait_until(purgatory: Purgatory) -> str:
+async def wait_for(purgatory: Purgatory) -> str:
     with suppress(PurgatoryClosedError):
-        await purgatory.wait_until(never_read, ["key"], timeout=None)
+        await purgatory.wait_for(never_read, ["key"], timeout=None)
     return "closed"
 
 
-@pytest.fixture(params=[follow, wait_until])
+@pytest.fixture(params=[follow, wait_for])
 def wait(request: pytest.FixtureRequest) -> Wait:
     """Something that awaits a read, and returns "closed" after close()."""
     wait: Wait = request.param

@@ -102,7 +102,7 @@ async def test_operation_ended_is_gone_without_gc(
 ) -> None:
     refs = await live_and_end(how, awaiters, purgatory, clock)
     assert [ref() for ref in refs if ref() is not None] == []
-    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+    assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
 
 
 @pytest.mark.parametrize("awaiters", [1, 2])
@@ -112,7 +112,7 @@ async def test_operation_left_by_tasks_is_gone_without_gc(
 ) -> None:
     refs = await live_and_end(how, awaiters, purgatory, clock)
     assert [ref() for ref in refs if ref() is not None] == []
-    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+    assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
 
 
 async def test_wait_for_timed_out_is_gone_without_gc(purgatory: Purgatory, clock: ManualClock) -> None:

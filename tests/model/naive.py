@@ -163,7 +163,7 @@ class NaivePurgatory:
         return len(self.pending)
 
     @property
-    def watched(self) -> int:
+    def watched_entries(self) -> int:
         return sum(map(len, self.under.values()))
 
     # in and out
@@ -388,7 +388,9 @@ class NaiveSide(Side):
         """The key whose operations the real side tries next, as far as its log tells."""
         rest: list[Any] = [entry for entry in self.real.log[len(self.log) :] if str(entry[0]).endswith("_try")]
         empty = [key for key, ops in keys.items() if not ops]
-        if empty and rest and rest[0][4] < self.purgatory.watched:  # the ended ones of a key were dropped before
+        if (
+            empty and rest and rest[0][4] < self.purgatory.watched_entries
+        ):  # the ended ones of a key were dropped before
             return empty[0]
         tried = [entry[1] for entry in rest]
 

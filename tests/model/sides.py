@@ -93,7 +93,7 @@ class Side(ABC):
         """Called inside each hook."""
 
     def play(self, hook: str, op: Any) -> None:
-        self.log.append((hook, op.n, self.time(), self.purgatory.num_delayed, self.purgatory.watched))
+        self.log.append((hook, op.n, self.time(), self.purgatory.num_delayed, self.purgatory.watched_entries))
         self.check()
         entry = next((entry for entry in op.script if entry[0] == hook), None)
         if entry is not None:

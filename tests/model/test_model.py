@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
         assert real.state() == naive.state()
         statistics = real.purgatory.statistics()
         assert statistics.pending == real.purgatory.num_delayed == model.num_delayed
-        assert (statistics.watched, statistics.keys) == (model.watched, len(model.under))
+        assert (statistics.watched_entries, statistics.keys) == (model.watched_entries, len(model.under))
         ended = (statistics.completed, statistics.expired, statistics.cancelled, statistics.failed)
         assert ended == tuple(model.ended[outcome] for outcome in Outcome)
         if model.open:

@@ -101,4 +101,4 @@ def check_empty(group: JoinBarrier[str]) -> None:
     """Nothing waits, in the group or in the purgatory."""
     assert not group.is_closed
     assert not any(group.is_waiting(member) for member in group.members)
-    assert (group.purgatory.num_delayed, group.purgatory.watched) == (0, 0)
+    assert (group.purgatory.num_delayed, group.purgatory.watched_entries) == (0, 0)

@@ -139,7 +139,7 @@ async def test_cancelled_wait_leaves_nothing(purgatory: Purgatory) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (op.cancelled(), purgatory.num_delayed, purgatory.watched) == (True, 0, 0)
+    assert (op.cancelled(), purgatory.num_delayed, purgatory.watched_entries) == (True, 0, 0)
 
 
 @pytest.mark.parametrize(

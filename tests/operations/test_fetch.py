@@ -51,7 +51,7 @@ async def test_fetch_enough_there_never_parks(feed: Feed[str, bytes], log: Log) 
     log.data = b"hello"
     assert await feed.fetch(1, min_bytes=4, timeout=30.0) == b"ello"
     assert feed.purgatory.statistics().wakeups == 0
-    assert feed.purgatory.watched == 0
+    assert feed.purgatory.watched_entries == 0
 
 
 async def test_fetch_waits_for_min_bytes(feed: Feed[str, bytes], log: Log) -> None:
@@ -148,7 +148,7 @@ async def test_fetch_cancelled_leaves_nothing(feed: Feed[str, bytes]) -> None:
     await asyncio.sleep(0)
     task.cancel()
     check_invariants(feed.purgatory)
-    assert (feed.purgatory.num_delayed, feed.purgatory.watched) == (0, 0)
+    assert (feed.purgatory.num_delayed, feed.purgatory.watched_entries) == (0, 0)
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -249,7 +249,7 @@ async def test_fetch_counts_all_sources_together(purgatory: Purgatory) -> None:
     logs[1].data = b"cde"
     assert purgatory.check_and_complete(("orders", 1)) == 1
     assert await task == {("orders", 0): b"ab", ("orders", 1): b"cde"}
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_fetch_at_deadline_returns_what_all_have(purgatory: Purgatory, clock: ManualClock) -> None:

@@ -35,7 +35,7 @@ async def test_missed_beat_is_told_once(sessions: Heartbeats[str], missed: list[
     assert (missed, len(sessions)) == (["ann"], 0)
     await clock.advance(60.0)
     assert missed == ["ann"]
-    assert sessions.purgatory.watched == 0
+    assert sessions.purgatory.watched_entries == 0
 
 
 async def test_beats_keep_one_operation_alive(

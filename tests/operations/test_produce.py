@@ -23,7 +23,7 @@ async def test_produce_waits_for_every_partition(purgatory: Purgatory) -> None:
     assert advance(payments, 4) == 0
     assert advance(payments, 5) == 1
     assert await task == {"orders": None, "payments": None}
-    assert purgatory.watched == 0
+    assert purgatory.watched_entries == 0
 
 
 async def test_produce_waits_for_thresholds_too(purgatory: Purgatory) -> None:
@@ -109,10 +109,10 @@ async def test_produce_error_at_append_is_told_with_the_rest(purgatory: Purgator
 async def test_produce_cancelled_leaves_nothing(purgatory: Purgatory) -> None:
     orders, log = partition(purgatory), Thresholds(purgatory, "log")
     task = await begun(produce(purgatory, {"orders": (orders, 1), "log": (log, 1)}, timeout=30.0))
-    assert (len(log), purgatory.watched) == (1, 2)
+    assert (len(log), purgatory.watched_entries) == (1, 2)
     task.cancel()
     check_invariants(purgatory)
-    assert (len(log), purgatory.watched) == (0, 0)
+    assert (len(log), purgatory.watched_entries) == (0, 0)
     with pytest.raises(asyncio.CancelledError):
         await task
 

@@ -10,10 +10,10 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from aiopurgatory.streams import Commit, Page, Run, StoreDownError
+from aiopurgatory.streams import Run, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.rules import END
-from aiopurgatory.streams.store import Change, Notify
+from aiopurgatory.streams.store import Change, Commit, Notify, Page
 
 #: The faults of a commit, and of its wake-up.
 FAULTS = ("reply lost", "not made", "wake-up lost")

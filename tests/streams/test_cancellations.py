@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.streams import Commit, EventLog, Page, StoreDownError
+from aiopurgatory.streams import EventLog, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
+from aiopurgatory.streams.store import Commit, Page
 
 
 class Store(MemoryStore):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory.streams import Commit, EventLog, Page
+from aiopurgatory.streams import EventLog
 from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.streams.store import Notify
+from aiopurgatory.streams.store import Commit, Notify, Page
 
 from .conftest import log_at
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.streams import Commit, EndedError, GoneError, Page, StoreError, rules, writes
+from aiopurgatory.streams import EndedError, GoneError, StoreError, rules, writes
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.position import Position
 from aiopurgatory.streams.rules import State, Suspicion
+from aiopurgatory.streams.store import Commit, Page
 from aiopurgatory.streams.tail import Tail
 from aiopurgatory.streams.writer import Writer
 from aiopurgatory.streams.writes import Appending

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from aiopurgatory.streams import EventLog, Page, StoreDownError
+from aiopurgatory.streams import EventLog, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
-from aiopurgatory.streams.store import Notify
+from aiopurgatory.streams.store import Notify, Page
 from aiopurgatory.streams.tails import CALLS
 
 Interrupt = Callable[[str, str], type[BaseException]]

@@ -13,18 +13,17 @@ import pytest
 
 from aiopurgatory import PurgatoryClosedError
 from aiopurgatory.streams import (
-    Commit,
     EndedError,
     EventLog,
     GoneError,
     NotFoundError,
-    Page,
     Run,
     StoreDownError,
     StoreError,
     TopicExistsError,
 )
 from aiopurgatory.streams.run import PARTING
+from aiopurgatory.streams.store import Commit, Page
 from aiopurgatory.streams.tail import PAUSES as READ_PAUSES
 from aiopurgatory.testing.settling import settle
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.streams import Change, Commit, EndedError, GoneError, Page, TopicExistsError
+from aiopurgatory.streams import EndedError, GoneError, TopicExistsError
 from aiopurgatory.streams.rules import (
     LOOKS,
     PAUSE,
@@ -25,6 +25,7 @@ from aiopurgatory.streams.rules import (
     place,
     state_of,
 )
+from aiopurgatory.streams.store import Change, Commit, Page
 from aiopurgatory.streams.writes import (
     BLOCKS,
     MAX_GENERATIONS,

@@ -102,7 +102,7 @@ async def test_cancel_waiters_of_one_key_takes_linear_time(purgatory: Purgatory)
     many = await cancel_all(40_000)
     assert many < 12 * few  # 4 is linear, 16 is quadratic
     assert topic.ended == []
-    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+    assert (purgatory.watched_entries, purgatory.statistics().keys) == (0, 0)
     check_invariants(purgatory)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, assert_type
 
 from aiopurgatory import (
@@ -28,8 +30,6 @@ from aiopurgatory.operations import (
     produce,
 )
 from aiopurgatory.streams import (
-    Change,
-    Commit,
     EndedError,
     Event,
     EventLog,
@@ -38,12 +38,11 @@ from aiopurgatory.streams import (
     LogStatistics,
     MemoryLog,
     NotFoundError,
-    Page,
     Run,
-    Store,
     StoreDownError,
     StoreError,
 )
+from aiopurgatory.streams.store import Change, Commit, Page, Store
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
 
@@ -74,6 +73,10 @@ async def row() -> str | None:
     return "row"
 
 
+def begun() -> asyncio.Task[list[int]]:
+    return asyncio.create_task(asyncio.sleep(0.0, [7]))
+
+
 async def newer(since: int | None) -> tuple[int, bytes] | None:
     return None if since == 7 else (7, b"value")
 
@@ -95,8 +98,13 @@ async def use() -> None:
         )
         assert_type(await job, str)
         assert_type(await purgatory.wait_for(lambda: 42, ["key"], timeout=1.0, default=None), int | None)
-        assert_type(await purgatory.wait_until(row, ["key"], timeout=1.0), str)
-        assert_type(await purgatory.wait_until(row, ["key"], timeout=1.0, retry_on=OSError, default=7), str | int)
+        assert_type(await purgatory.wait_for(row, ["key"], timeout=1.0), str)
+        assert_type(await purgatory.wait_for(lambda: row(), ["key"], timeout=1.0), str)
+        assert_type(await purgatory.wait_for(partial(row), ["key"], timeout=1.0, on_undelivered=jobs.append), str)
+        assert_type(await purgatory.wait_for(row, ["key"], timeout=1.0, default=None), str | None)
+        assert_type(await purgatory.wait_for(begun, ["key"], timeout=1.0), list[int])
+        assert_type(await purgatory.wait_for(partial(int, "7"), ["key"], timeout=1.0, retry_on=OSError), int)
+        assert_type(await purgatory.wait_for(row, ["key"], timeout=1.0, retry_on=OSError, default=7), str | int)
         assert_type(purgatory.follow(["key"], newer), Following[bytes])
         assert_type(purgatory.follow(["key"], newer, 3, idle=15.0, retry_on=(OSError,)), Following[bytes | None])
         async for changed in purgatory.follow(["key"], newer):

@@ -28,7 +28,7 @@ def app(closes: bool = True) -> Starlette:
 
     async def wait(request: Request) -> Response:
         try:
-            await purgatory.wait_until(no_row, ["row"], timeout=25.0)
+            await purgatory.wait_for(no_row, ["row"], timeout=25.0)
         except PurgatoryClosedError:
             return Response("the server stops", 503)
         return Response()

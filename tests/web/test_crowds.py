@@ -38,7 +38,7 @@ def test_crowd_that_hangs_up_leaves_nothing_and_stop_answers(
     with Served(server, "apps:starlette") as served:
         for client in park(served, number):
             reset(client)
-        served.wait_for(pending=0, watched=0, keys=0, buckets=0, cancelled=number)
+        served.wait_for(pending=0, watched_entries=0, keys=0, buckets=0, cancelled=number)
         clients = park(served, number)
         start = time.monotonic()
         served.process.send_signal(signal.SIGTERM)

@@ -524,7 +524,13 @@ async def test_stream_cancelled_at_any_turn_leaves_nothing(
     await settle()
     assert client.task.done()
     found = streams.polling.statistics()
-    assert (purgatory.num_delayed, purgatory.watched, found.clients, found.groups, found.streams) == (0, 0, 0, 0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries, found.clients, found.groups, found.streams) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
     check_invariants(purgatory)
 
 

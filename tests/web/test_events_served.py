@@ -88,7 +88,7 @@ def test_client_leaves_and_its_stream_ends_at_once(served: Served, leave: Callab
     served.wait_for(pending=6)
     for client in clients[:4]:
         leave(client)
-    served.wait_for(pending=2, watched=2, cancelled=before + 4)
+    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
     for client in clients[4:]:
         leave(client)
     served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)

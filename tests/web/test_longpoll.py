@@ -307,7 +307,7 @@ async def test_source_that_reads_something_else_than_bytes_is_named(purgatory: P
 async def test_poll_of_several_keys_ends_at_any_of_them(polls: Polls, counters: Counters, purgatory: Purgatory) -> None:
     poll = polls.start("sum", keys=["a", "b"])
     await settle()
-    assert purgatory.watched == 2
+    assert purgatory.watched_entries == 2
     polls.polling.notify("a")
     counters.values["sum"] = 1
     polls.polling.notify("b")
@@ -401,7 +401,7 @@ async def test_poll_cancelled_at_any_turn_leaves_nothing(
     poll.cancel()
     await settle()
     assert poll.cancelled() == (turns <= 4)
-    assert (purgatory.num_delayed, purgatory.watched, polls.polling.statistics().clients) == (0, 0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries, polls.polling.statistics().clients) == (0, 0, 0)
     check_invariants(purgatory)
 
 

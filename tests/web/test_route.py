@@ -142,7 +142,7 @@ async def test_route_takes_since_keys_client_and_group_from_the_scope(
     poll = exchange.start()
     await settle()
     found = polling.statistics()
-    assert (purgatory.watched, found.clients, found.groups) == (2, 1, 1)
+    assert (purgatory.watched_entries, found.clients, found.groups) == (2, 1, 1)
     publish(polling, counters)
     polling.notify("b")
     await poll

@@ -125,7 +125,7 @@ def test_client_leaves_and_its_poll_is_cancelled_at_once(
     served.wait_for(pending=6)
     for client in clients[:4]:
         leave(client)
-    served.wait_for(pending=2, watched=2, cancelled=before + 4)
+    served.wait_for(pending=2, watched_entries=2, cancelled=before + 4)
     for client in clients[4:]:
         leave(client)
     served.wait_for(pending=0, keys=0, buckets=0, cancelled=before + 6)

@@ -74,8 +74,8 @@ class Finder:
     def missed(self, op: Operation) -> None:
         """The operation *op* missed its trigger; see Observer.missed()."""
 
-    def twin_keys(self) -> int:
-        """Return how many of the unwatched keys had a twin that was watched."""
+    def checks_of_twins(self) -> int:
+        """Return how many of the checks of unwatched keys were of a watched key's twin."""
         return 0
 
     def endless(self, key: Hashable, entry: object) -> None:

@@ -81,7 +81,7 @@ class Parts:
         return Statistics(
             name=self.loop.name,
             pending=self.watchers.pending,
-            watched=self.watchers.entries,
+            watched_entries=self.watchers.entries,
             keys=len(self.watchers.by_key),
             completed=parking.completed,
             expired=parking.expired,
@@ -94,7 +94,7 @@ class Parts:
             checks_without_effect=checks.without_effect,
             reads=parking.reads,
             reads_in_vain=parking.reads_in_vain,
-            twin_keys=self.finder.twin_keys(),
+            checks_of_twins=self.finder.checks_of_twins(),
             cascaded=timer.cascaded,
             wakeups=self.alarm.wakeups,
             purges=purging.purges,
@@ -149,7 +149,7 @@ class SyncPurgatory:
         return self._parts.watchers.pending
 
     @property
-    def watched(self) -> int:
+    def watched_entries(self) -> int:
         """The number of watch entries, one per operation and key. Those of ended operations count until purged."""
         return self._parts.watchers.entries
 
@@ -352,7 +352,7 @@ class SyncPurgatory:
     def expire_all(self) -> int:
         """Expire every pending operation now, even before its deadline: the one exception to I1.
 
-        Awaited conditions (``wait_until()``, an AsyncSource) stay pending until their last read is done, and are not
+        Awaited conditions (an ``async def``, an AsyncSource) stay pending until their last read is done, and are not
         in the result. ``follow()`` goes on: with *idle*, it yields its value or None now.
 
         Returns: how many ended.

@@ -1,4 +1,7 @@
-"""Write a row for every operation to Parquet files: pip install "aiopurgatory[journal]" """
+"""Write a row for every operation to Parquet files: pip install "aiopurgatory[journal]"
+
+Its module ``schema`` describes the columns.
+"""
 
 try:
     import anyio as _anyio  # noqa: F401
@@ -10,6 +13,5 @@ except ImportError as exc:
     ) from exc
 
 from .journal import Journal, JournalStatistics
-from .schema import OPERATIONS, SCHEMA_VERSION, STATISTICS
 
-__all__ = ["OPERATIONS", "SCHEMA_VERSION", "STATISTICS", "Journal", "JournalStatistics"]
+__all__ = ["Journal", "JournalStatistics"]

@@ -58,7 +58,7 @@ OPERATIONS: Final = pa.schema(
 
 _COUNTS: Final = {
     "pending": "operations waiting",
-    "watched": "watch entries",
+    "watched_entries": "operations under watch keys, once per key",
     "keys": "keys with watch entries",
     "completed": "operations completed since the start; all columns below count since the start, too",
     "expired": "operations expired",
@@ -84,7 +84,7 @@ _SETTINGS: Final = {
 
 #: Columns that came later, null in files of older versions.
 _LATER: Final = {
-    "twin_keys": "examined checks of an unwatched key of which a twin was watched, as 7 and '7'",
+    "checks_of_twins": "examined checks of an unwatched key of which a twin was watched, as 7 and '7'",
     "reads": "reads of awaited conditions that checks called for",
     "reads_in_vain": "those of them that found nothing",
 }

@@ -128,7 +128,7 @@ def _reads(statistics: Statistics) -> Values:
 
 PURGATORY: Final = (
     Family("pending_operations", "Operations that wait", _plain("pending"), gauge=True),
-    Family("watched_entries", "Operations under watch keys, once per key", _plain("watched"), gauge=True),
+    Family("watched_entries", "Operations under watch keys, once per key", _plain("watched_entries"), gauge=True),
     Family("watch_keys", "Keys under which operations wait", _plain("keys"), gauge=True),
     Family("level_operations", "Operations on a level of the timing wheel", _levels, ("level",), gauge=True),
     Family(
@@ -152,9 +152,9 @@ PURGATORY: Final = (
         ("result",),
     ),
     Family(
-        "twin_keys",
+        "checks_of_twins",
         "Examined checks of a key that nothing watched, while something watched it with another type, as 7 and '7'",
-        _plain("twin_keys"),
+        _plain("checks_of_twins"),
     ),
     Family("cascaded_operations", "Moves to a finer level of the timing wheel", _plain("cascaded")),
     Family("wakeups", "Wake-ups of the clock task", _plain("wakeups")),

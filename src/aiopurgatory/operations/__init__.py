@@ -3,7 +3,8 @@
 from ._replication import NotEnoughReplicasError
 from .all import DelayedAll
 from .feed import Feed, fetch
-from .group import Generation, GroupFullError, JoinBarrier, JoinError
+from .group.barrier import JoinBarrier
+from .group.generation import Generation, GroupFullError, JoinError
 from .heartbeats import Heartbeats
 from .readable import Readable, SourceError
 from .replication import Replicas, produce

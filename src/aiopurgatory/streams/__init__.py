@@ -1,6 +1,7 @@
 """Event streams: runs and topics that any number of listeners follow, from any process, each event once, in order.
 
-RedisLog is in ``aiopurgatory.streams.redis``, PostgresLog in ``aiopurgatory.streams.postgres``.
+RedisLog is in ``aiopurgatory.streams.redis``, PostgresLog in ``aiopurgatory.streams.postgres``. To write a log for
+another server, see ``aiopurgatory.streams.store``.
 """
 
 from ..errors import GoneError, NotFoundError
@@ -9,11 +10,8 @@ from .follow import Follow
 from .log import EventLog, LogStatistics
 from .memory import MemoryLog
 from .run import Run
-from .store import Change, Commit, Page, Store
 
 __all__ = [
-    "Change",
-    "Commit",
     "EndedError",
     "Event",
     "EventLog",
@@ -22,9 +20,7 @@ __all__ = [
     "LogStatistics",
     "MemoryLog",
     "NotFoundError",
-    "Page",
     "Run",
-    "Store",
     "StoreDownError",
     "StoreError",
     "TopicExistsError",

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Unpack
 
-from ..bus import Target
 from ..bus.engine import Hear, Lost
 from ..bus.server import BusOptions, ServerBus
+from ..bus.targets import Target
 
 
 class MemoryServer:

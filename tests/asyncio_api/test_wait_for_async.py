@@ -1,14 +1,19 @@
-"""wait_until(): conditions that have to be awaited."""
+"""wait_for() with conditions that have to be awaited."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from inspect import CORO_CLOSED, getcoroutinestate
 from itertools import pairwise
 from typing import Any
+from weakref import ref
 
 import pytest
 
-from aiopurgatory import DeadlineError, Purgatory, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory import DeadlineError, DelayedOperation, Purgatory, PurgatoryClosedError, PurgatoryFullError
 from aiopurgatory.testing import ManualClock, check_invariants
 
 
@@ -34,6 +39,11 @@ class Table:
         return seen
 
 
+class Never(DelayedOperation[None]):
+    def try_complete(self) -> bool:
+        return False
+
+
 async def settle() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
@@ -46,12 +56,12 @@ def table() -> Table:
 
 async def test_value_that_is_there_is_returned_after_one_read(purgatory: Purgatory, table: Table) -> None:
     table.row = "row"
-    assert await purgatory.wait_until(table.read, ["key"], timeout=5.0) == "row"
+    assert await purgatory.wait_for(table.read, ["key"], timeout=5.0) == "row"
     assert (table.reads, purgatory.num_delayed, purgatory.statistics().completed) == (1, 0, 1)
 
 
 async def test_check_leads_to_another_read(purgatory: Purgatory, table: Table) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.check_and_complete("key")
     await settle()
@@ -66,7 +76,7 @@ async def test_check_leads_to_another_read(purgatory: Purgatory, table: Table) -
 
 async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, table: Table) -> None:
     table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     table.row = "row"  # too late for the read that is under way
     for _ in range(100):
@@ -77,7 +87,7 @@ async def test_check_during_a_read_is_not_missed(purgatory: Purgatory, table: Ta
 
 
 async def test_deadline_reads_once_more(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await clock.advance(4.999)
     assert table.reads == 1
     table.row = "row"  # and nobody is told
@@ -87,17 +97,17 @@ async def test_deadline_reads_once_more(purgatory: Purgatory, table: Table, cloc
 
 
 async def test_deadline_without_a_value_is_a_timeout(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await clock.advance(5.0)
     await settle()
-    with pytest.raises(TimeoutError, match=r"^read\(\) was still false after 5.0 s$"):
+    with pytest.raises(TimeoutError, match=r"^the condition was still false after 5.0 s$"):
         await waiting
     assert table.reads == 2
 
 
 async def test_deadline_during_a_read_reads_once_more(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
     table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await clock.advance(5.0)
     table.row = "row"
     assert not waiting.done()
@@ -108,9 +118,9 @@ async def test_deadline_during_a_read_reads_once_more(purgatory: Purgatory, tabl
 async def test_no_time_means_one_read_and_nothing_parked(purgatory: Purgatory, table: Table) -> None:
     for timeout in (0, -0.001):
         with pytest.raises(TimeoutError, match="there was no time to wait"):
-            await purgatory.wait_until(table.read, ["key"], timeout=timeout)
+            await purgatory.wait_for(table.read, ["key"], timeout=timeout)
     table.row = "row"
-    assert await purgatory.wait_until(table.read, ["key"], timeout=0) == "row"
+    assert await purgatory.wait_for(table.read, ["key"], timeout=0) == "row"
     assert (table.reads, purgatory.statistics().expired) == (3, 0)
 
 
@@ -118,7 +128,7 @@ async def test_no_time_means_one_read_and_nothing_parked(purgatory: Purgatory, t
 async def test_cancelling_it_cancels_the_read(purgatory: Purgatory, table: Table, gate_is_open: bool) -> None:
     if not gate_is_open:
         table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     waiting.cancel()
     await settle()
@@ -128,7 +138,7 @@ async def test_cancelling_it_cancels_the_read(purgatory: Purgatory, table: Table
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table: Table, turns: int) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key", "other"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key", "other"], timeout=5.0))
     for turn in range(turns):
         if turn == 3:
             purgatory.check_and_complete("other")
@@ -139,7 +149,7 @@ async def test_cancelled_at_any_turn_leaves_nothing(purgatory: Purgatory, table:
     waiting.cancel()
     await settle()
     assert waiting.cancelled() or waiting.result() == "row"
-    assert (purgatory.num_delayed, purgatory.watched, table.reading) == (0, 0, 0)
+    assert (purgatory.num_delayed, purgatory.watched_entries, table.reading) == (0, 0, 0)
     check_invariants(purgatory)
 
 
@@ -148,7 +158,7 @@ async def test_read_that_raises_is_heard(purgatory: Purgatory) -> None:
         raise LookupError("no such table")
 
     with pytest.raises(LookupError, match="no such table"):
-        await purgatory.wait_until(read, ["key"], timeout=5.0)
+        await purgatory.wait_for(read, ["key"], timeout=5.0)
     assert purgatory.num_delayed == 0
 
 
@@ -156,7 +166,7 @@ async def test_read_that_raises_is_heard(purgatory: Purgatory) -> None:
 async def test_closing_ends_it(purgatory: Purgatory, table: Table, gate_is_open: bool) -> None:
     if not gate_is_open:
         table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.close()
     table.gate.set()
@@ -166,7 +176,7 @@ async def test_closing_ends_it(purgatory: Purgatory, table: Table, gate_is_open:
 
 
 async def test_fail_for_key_ends_it(purgatory: Purgatory, table: Table) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.fail_for_key("key", ConnectionError("not leader"))
     with pytest.raises(ConnectionError, match="not leader"):
@@ -175,10 +185,10 @@ async def test_fail_for_key_ends_it(purgatory: Purgatory, table: Table) -> None:
 
 async def test_full_purgatory_refuses_before_it_reads(clock: ManualClock, table: Table) -> None:
     async with Purgatory(clock=clock, max_pending=1) as purgatory:
-        first = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+        first = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
         await settle()
         with pytest.raises(PurgatoryFullError):
-            await purgatory.wait_until(table.read, ["key"], timeout=5.0)
+            await purgatory.wait_for(table.read, ["key"], timeout=5.0)
         assert table.reads == 1
         first.cancel()
         await settle()
@@ -188,7 +198,7 @@ async def test_fail_for_key_during_a_read_is_raised_and_not_reported(purgatory: 
     reports: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
     table.gate.clear()
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     purgatory.fail_for_key("key", ConnectionError("not leader"))
     await settle()
@@ -201,7 +211,7 @@ async def test_fail_for_key_during_a_read_is_raised_and_not_reported(purgatory: 
 @pytest.mark.parametrize("end", ["close", "fail", "cancel"])
 async def test_end_during_a_read_cancels_it(purgatory: Purgatory, table: Table, end: str) -> None:
     table.gate.clear()  # and nothing opens it
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     if end == "close":
         purgatory.close()
@@ -222,31 +232,23 @@ async def test_timeout_of_the_read_itself_is_raised(purgatory: Purgatory, table:
         return False
 
     with pytest.raises(TimeoutError) as caught:
-        await purgatory.wait_until(read, ["key"], timeout=5.0)
+        await purgatory.wait_for(read, ["key"], timeout=5.0)
     assert str(caught.value) == ""
     assert purgatory.statistics().failed == 1
 
 
 async def test_completed_from_outside_reads_once_more(purgatory: Purgatory, table: Table) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=5.0))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
     await settle()
     table.row = "row"
     assert purgatory.waiting("key")[0].force_complete()
     assert (await waiting, table.reads) == ("row", 2)
 
 
-@pytest.mark.parametrize("timeout", [5.0, 0, None])
-async def test_plain_function_for_read_is_refused(purgatory: Purgatory, timeout: float | None) -> None:
-    rule = r"^read must be an async def, or return an awaitable; it returned 7; use wait_for\(\)$"
-    with pytest.raises(TypeError, match=rule):
-        await purgatory.wait_until(lambda: 7, ["key"], timeout=timeout)  # type: ignore[arg-type, return-value]
-    assert purgatory.num_delayed == 0
-
-
-async def test_what_is_no_function_for_read_is_refused(purgatory: Purgatory, table: Table) -> None:
+async def test_what_is_no_function_is_refused(purgatory: Purgatory, table: Table) -> None:
     for wrong, said in ((7, "got 7"), (table.read(), "got the coroutine of one call; pass the function")):
-        with pytest.raises(TypeError, match=rf"^read must be an async function, {said}$"):
-            await purgatory.wait_until(wrong, ["key"], timeout=5.0)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=rf"^condition must be a function, {said}$"):
+            await purgatory.wait_for(wrong, ["key"], timeout=5.0)  # type: ignore[call-overload]
     assert (table.reads, purgatory.statistics().cancelled) == (0, 0)
 
 
@@ -256,7 +258,7 @@ async def test_false_value_at_the_deadline_is_a_timeout(
     purgatory: Purgatory, table: Table, clock: ManualClock, false: object, timeout: float
 ) -> None:
     table.row = false
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=timeout))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=timeout))
     await clock.advance(5.0)
     await settle()
     with pytest.raises(TimeoutError) as caught:
@@ -285,7 +287,7 @@ async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgator
     source = Flaky(ConnectionError(), ConnectionError())
     source.row = "row"
     waiting = asyncio.create_task(
-        purgatory.wait_until(source.read, ["key"], timeout=60.0, retry_on=(ConnectionError, TimeoutError))
+        purgatory.wait_for(source.read, ["key"], timeout=60.0, retry_on=(ConnectionError, TimeoutError))
     )
     await settle()
     assert (waiting.done(), source.reads, purgatory.num_delayed) == (False, 1, 1)
@@ -303,7 +305,7 @@ async def test_retry_on_keeps_it_parked_until_the_next_check(purgatory: Purgator
 async def test_retry_on_reads_again_after_growing_pauses(purgatory: Purgatory, clock: ManualClock) -> None:
     source = Flaky(*(ConnectionError() for _ in range(12)))
     source.row = "row"
-    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=None, retry_on=ConnectionError))
+    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=None, retry_on=ConnectionError))
     times = []
     while not waiting.done():
         reads = source.reads
@@ -320,7 +322,7 @@ async def test_retry_on_reads_again_after_growing_pauses(purgatory: Purgatory, c
 async def test_retry_on_error_of_the_last_read_is_the_cause(purgatory: Purgatory, clock: ManualClock) -> None:
     errors = [ConnectionError(str(number)) for number in range(100)]
     source = Flaky(*errors)
-    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
     await clock.advance(5.0)
     await settle()
     with pytest.raises(DeadlineError) as caught:
@@ -331,7 +333,7 @@ async def test_retry_on_error_of_the_last_read_is_the_cause(purgatory: Purgatory
 
 async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
     source = Flaky(ConnectionError(), LookupError("no such table"))
-    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
     await settle()
     purgatory.check_and_complete("key")
     with pytest.raises(LookupError):
@@ -341,7 +343,7 @@ async def test_other_errors_are_raised_at_once(purgatory: Purgatory) -> None:
 @pytest.mark.parametrize("end", ["close", "fail_for_key", "cancel"])
 async def test_end_during_a_pause_leaves_nothing(purgatory: Purgatory, end: str) -> None:
     source = Flaky(*(ConnectionError() for _ in range(9)))
-    waiting = asyncio.create_task(purgatory.wait_until(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
+    waiting = asyncio.create_task(purgatory.wait_for(source.read, ["key"], timeout=5.0, retry_on=ConnectionError))
     await settle()
     if end == "close":
         purgatory.close()
@@ -361,7 +363,7 @@ async def test_end_during_a_pause_leaves_nothing(purgatory: Purgatory, end: str)
 async def test_default_is_returned_at_the_deadline(
     purgatory: Purgatory, clock: ManualClock, table: Table, timeout: float
 ) -> None:
-    waiting = asyncio.create_task(purgatory.wait_until(table.read, ["key"], timeout=timeout, default=None))
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=timeout, default=None))
     await clock.advance(5.0)
     await settle()
     assert await waiting is None
@@ -373,7 +375,7 @@ async def test_default_is_returned_if_the_last_read_failed(
 ) -> None:
     source = Flaky(*(ConnectionError() for _ in range(100)))
     waiting = asyncio.create_task(
-        purgatory.wait_until(source.read, ["key"], timeout=timeout, retry_on=ConnectionError, default="none")
+        purgatory.wait_for(source.read, ["key"], timeout=timeout, retry_on=ConnectionError, default="none")
     )
     await clock.advance(5.0)
     await settle()
@@ -384,12 +386,207 @@ async def test_default_is_returned_if_the_last_read_failed(
 async def test_timeout_of_the_read_is_no_deadline_error(purgatory: Purgatory, timeout: float) -> None:
     source = Flaky(TimeoutError("the database's"))
     with pytest.raises(TimeoutError) as caught:
-        await purgatory.wait_until(source.read, ["key"], timeout=timeout, default="none")
+        await purgatory.wait_for(source.read, ["key"], timeout=timeout, default="none")
     assert not isinstance(caught.value, DeadlineError)
 
 
 @pytest.mark.parametrize("wrong", [7, asyncio.CancelledError, (ConnectionError, "x"), [ConnectionError]])
 async def test_wrong_retry_on_is_named(purgatory: Purgatory, table: Table, wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"^retry_on must be a subclass of Exception, or a tuple of them, got"):
-        await purgatory.wait_until(table.read, ["key"], timeout=5.0, retry_on=wrong)
+        await purgatory.wait_for(table.read, ["key"], timeout=5.0, retry_on=wrong)
     assert table.reads == 0
+
+
+# which conditions are awaited
+
+
+class Asked:
+    """Has an ``async def __call__()``."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    async def __call__(self) -> Any:
+        return await self.table.read()
+
+
+class Query:
+    """Is awaitable, but no coroutine: a driver's own class."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.table.read().__await__()
+
+
+CONDITIONS: dict[str, Callable[[Table], Callable[[], Any]]] = {
+    "async def": lambda table: table.read,
+    "lambda": lambda table: lambda: table.read(),
+    "partial": lambda table: partial(Table.read, table),
+    "async __call__": Asked,
+    "awaitable": lambda table: partial(Query, table),
+    "task": lambda table: lambda: asyncio.ensure_future(table.read()),
+}
+
+
+@pytest.mark.parametrize("kind", CONDITIONS)
+@pytest.mark.parametrize("timeout", [5.0, None, 0])
+async def test_whatever_can_be_awaited_is(purgatory: Purgatory, table: Table, kind: str, timeout: float | None) -> None:
+    condition = CONDITIONS[kind](table)
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=timeout, default="none"))
+    await settle()
+    assert (waiting.done(), table.reads) == (timeout == 0, 1)
+    table.row = "row"
+    purgatory.check_and_complete("key")
+    assert await waiting == ("none" if timeout == 0 else "row")
+    assert await purgatory.wait_for(condition, ["key"], timeout=timeout) == "row"
+
+
+async def test_first_call_is_the_first_read(purgatory: Purgatory, table: Table) -> None:
+    calls: list[int] = []
+
+    def condition() -> Awaitable[Any]:
+        calls.append(purgatory.num_delayed)
+        return table.read()
+
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0))
+    await asyncio.sleep(0)
+    assert (calls, purgatory.num_delayed, table.reads) == ([0], 1, 1)
+    table.row = "row"
+    purgatory.check_and_complete("key")
+    assert (await waiting, calls) == ("row", [0, 1])
+
+
+async def test_awaitable_that_a_read_returns_is_the_value(purgatory: Purgatory) -> None:
+    inner = asyncio.get_running_loop().create_future()
+
+    async def condition() -> asyncio.Future[int]:
+        return inner
+
+    assert await purgatory.wait_for(condition, ["key"], timeout=5.0) is inner
+    assert await purgatory.wait_for(condition, ["key"], timeout=0) is inner
+
+
+async def test_awaitable_in_a_tuple_is_the_value(purgatory: Purgatory) -> None:
+    inner = asyncio.get_running_loop().create_future()
+    answers = [None, None, (inner,)]
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=5.0))
+    await settle()
+    purgatory.check_and_complete("key")
+    assert await waiting == (inner,)
+
+
+async def test_future_at_a_later_call_is_refused_and_left_alone(purgatory: Purgatory) -> None:
+    inner = asyncio.get_running_loop().create_future()
+    answers = [None, None, inner]
+    waiting = asyncio.create_task(purgatory.wait_for(lambda: answers.pop(0), ["key"], timeout=5.0))
+    await settle()
+    purgatory.check_and_complete("key")
+    with pytest.raises(
+        TypeError, match=r"^condition must return an awaitable at its first call or never, got <Future "
+    ):
+        await waiting
+    assert not inner.done()
+
+
+class Anything:
+    """Has every attribute, as a proxy of a remote object does."""
+
+    def __getattr__(self, name: str) -> object:
+        return self
+
+
+@pytest.mark.parametrize("value", [Anything(), Query])
+@pytest.mark.parametrize("timeout", [5.0, 0])
+async def test_value_that_only_looks_awaitable_is_returned(purgatory: Purgatory, value: object, timeout: float) -> None:
+    assert await purgatory.wait_for(lambda: value, ["key"], timeout=timeout) is value
+
+
+@pytest.mark.filterwarnings("error")
+async def test_full_purgatory_closes_what_the_first_call_returned(clock: ManualClock, table: Table) -> None:
+    async with Purgatory(clock=clock, max_pending=1) as purgatory:
+        first = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
+        await settle()
+        task = asyncio.ensure_future(table.read())
+        coroutine = table.read()
+        for begun in (coroutine, task):
+            with pytest.raises(PurgatoryFullError):
+                await purgatory.wait_for(lambda: begun, ["key"], timeout=5.0)  # noqa: B023
+        await settle()
+        assert (getcoroutinestate(coroutine), task.cancelled(), table.reads) == (CORO_CLOSED, True, 1)
+        first.cancel()
+        await settle()
+    gc.collect()
+
+
+@pytest.mark.parametrize("how", ["found", "full", "close", "cancel", "deadline"])
+async def test_condition_is_freed_with_the_wait(clock: ManualClock, how: str) -> None:
+    """Without the garbage collector."""
+    gc.disable()
+    try:
+        async with Purgatory(clock=clock, max_pending=1) as purgatory:
+            table = Table()
+            freed = ref(table)
+            table.row = "row" if how == "found" else None
+            if how == "full":
+                purgatory.watch(Never(None), ["key"])
+            waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0))
+            del table
+            await settle()
+            if how == "close":
+                purgatory.close()
+            elif how == "cancel":
+                waiting.cancel()
+            await clock.advance(6.0)
+            await settle()
+            assert waiting.done()
+            assert waiting.cancelled() or waiting.exception() or how == "found"
+            del waiting
+            await settle()
+            assert freed() is None
+    finally:
+        gc.enable()
+
+
+# a function with retry_on
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_retry_on_survives_a_first_call_that_raises(purgatory: Purgatory, table: Table, is_async: bool) -> None:
+    errors: list[Exception] = [ConnectionError()]
+
+    def condition() -> Any:
+        if errors:
+            raise errors.pop()
+        return table.read() if is_async else table.row
+
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=5.0, retry_on=ConnectionError))
+    await settle()
+    assert (waiting.done(), errors, purgatory.num_delayed) == (False, [], 1)
+    table.row = "row"
+    purgatory.check_and_complete("key")
+    assert await waiting == "row"
+    assert purgatory.statistics().completed == 1
+    check_invariants(purgatory)
+
+
+async def test_retry_on_survives_an_error_of_a_function_in_no_time(purgatory: Purgatory) -> None:
+    def condition() -> int:
+        raise ConnectionError("down")
+
+    assert await purgatory.wait_for(condition, ["key"], timeout=0, retry_on=ConnectionError, default=7) == 7
+    with pytest.raises(DeadlineError) as caught:
+        await purgatory.wait_for(condition, ["key"], timeout=0, retry_on=ConnectionError)
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+async def test_value_whose_truth_cannot_be_told_fails_the_wait(purgatory: Purgatory, table: Table) -> None:
+    class Undecided:
+        def __bool__(self) -> bool:
+            raise ValueError("neither true nor false")
+
+    table.row = Undecided()
+    with pytest.raises(ValueError, match="neither true nor false"):
+        await purgatory.wait_for(table.read, ["key"], timeout=5.0)
+    assert purgatory.statistics().failed == 1

@@ -13,7 +13,7 @@ from aiopurgatory.testing import ManualClock, check_invariants
 from .parts import Boom, LeapingClock, Op, turns
 
 
-async def test_soon_marked_many_times_checks_once_later(purgatory: Purgatory) -> None:
+async def test_notify_marked_many_times_checks_once_later(purgatory: Purgatory) -> None:
     ops = [purgatory.watch(Op(), ["a", "b"]) for _ in range(3)]
     ops[1].ready = True
     for _ in range(100):
@@ -26,7 +26,7 @@ async def test_soon_marked_many_times_checks_once_later(purgatory: Purgatory) ->
     assert [op.tries for op in ops] == [3, 3, 3]
 
 
-async def test_soon_marked_while_walked_walks_once_more(purgatory: Purgatory) -> None:
+async def test_notify_marked_while_walked_walks_once_more(purgatory: Purgatory) -> None:
     def mark(op: Op) -> None:
         if op.tries == 3:
             for _ in range(10):
@@ -38,7 +38,7 @@ async def test_soon_marked_while_walked_walks_once_more(purgatory: Purgatory) ->
     assert [op.tries for op in ops] == [4, 4, 4]
 
 
-async def test_soon_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> None:
+async def test_notify_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> None:
     order: list[Op] = []
     a, b, c = (purgatory.watch(Op(on_complete=order.append), [key]) for key in "abc")
     a.ready = b.ready = c.ready = True
@@ -48,7 +48,7 @@ async def test_soon_keys_in_the_order_of_their_marks(purgatory: Purgatory) -> No
     assert order == [c, a, b]
 
 
-async def test_soon_before_the_clock_task_runs_is_kept(clock: ManualClock) -> None:
+async def test_notify_before_the_clock_task_runs_is_kept(clock: ManualClock) -> None:
     async with Purgatory(clock=clock) as purgatory:
         op = purgatory.watch(Op(), ["key"])
         op.ready = True
@@ -57,7 +57,7 @@ async def test_soon_before_the_clock_task_runs_is_kept(clock: ManualClock) -> No
         assert op.done()
 
 
-async def test_soon_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
+async def test_notify_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         order: list[Op] = []
         ops = [purgatory.watch(Op(on_complete=order.append), ["a", "b"]) for _ in range(20)]
@@ -74,7 +74,7 @@ async def test_soon_in_slices_of_the_turn_budget(clock: ManualClock) -> None:
         assert set(done_by_turn) == set(range(1, 19))
 
 
-async def test_soon_slices_let_deadlines_through() -> None:
+async def test_notify_slices_let_deadlines_through() -> None:
     clock = LeapingClock()
     async with Purgatory(clock=clock, turn_budget=1e-9) as purgatory:
         ops = [purgatory.watch(Op(), ["key"]) for _ in range(50)]
@@ -91,7 +91,7 @@ async def test_soon_slices_let_deadlines_through() -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel", "close"])
-async def test_soon_ended_before_its_turn_is_not_tried(purgatory: Purgatory, end: str) -> None:
+async def test_notify_ended_before_its_turn_is_not_tried(purgatory: Purgatory, end: str) -> None:
     op = purgatory.watch(Op(), ["key"])
     purgatory.notify("key")
     op.cancel() if end == "cancel" else purgatory.close()
@@ -99,7 +99,7 @@ async def test_soon_ended_before_its_turn_is_not_tried(purgatory: Purgatory, end
     assert op.tries == 2
 
 
-async def test_soon_unknown_not_started_or_closed_is_harmless(purgatory: Purgatory) -> None:
+async def test_notify_unknown_not_started_or_closed_is_harmless(purgatory: Purgatory) -> None:
     purgatory.notify("unknown")
     Purgatory().notify("key")
     await turns(10)
@@ -135,7 +135,7 @@ async def test_marked_key_that_cannot_be_compared_ends_nothing_else(
     assert purgatory.is_open
 
 
-async def test_soon_key_is_released_after_its_check(purgatory: Purgatory) -> None:
+async def test_notify_key_is_released_after_its_check(purgatory: Purgatory) -> None:
     class Key:
         pass
 
