@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.streams import EventLog, MemoryLog, Run, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
@@ -350,3 +350,68 @@ async def test_poll_of_a_silent_server_is_503(monkeypatch: pytest.MonkeyPatch, l
     poll = Poll(LongPollRoute(log), "wait=0")
     await poll.task
     assert (poll.status, poll.headers[b"refused"]) == (503, b"source")
+
+
+class Ends(Observer):
+    """The outcomes of ended operations, and the seconds that they waited."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.waits: list[float] = []
+
+    def ended(self, purgatory: Purgatory, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        self.outcomes.append(outcome)
+        self.waits.append(waited)
+
+
+async def test_poll_that_waits_is_one_operation_even_if_its_topic_was_not_read_yet() -> None:
+    ends = Ends()
+    async with MemoryLog(observers=[ends]) as log:
+        first = await log.append("n", "a")
+        poll = Poll(LongPollRoute(log), f"after={first}")
+        await asyncio.sleep(0.05)  # by now, the topic was read, and had nothing new
+        await log.append("n", "b")
+        assert [event["data"] for event in await poll.events()] == ["b"]
+    assert ends.outcomes == [Outcome.COMPLETED]
+    assert ends.waits[0] >= 0.05
+
+
+async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
+    ends = Ends()
+    async with MemoryLog(observers=[ends]) as log:
+        first = await log.append("n", "a")
+        assert (
+            await Poll(LongPollRoute(log, policy=Policy(jitter=0, margin=0)), f"wait=0.1&after={first}").events() == []
+        )
+    assert ends.outcomes == [Outcome.EXPIRED]
+    assert 0.1 <= ends.waits[0] < 0.5
+
+
+async def test_poll_of_a_late_topic_is_one_operation() -> None:
+    ends = Ends()
+    async with MemoryLog(observers=[ends]) as log:
+        poll = Poll(LongPollRoute(log))
+        await asyncio.sleep(0.05)
+        await log.append("n", "a")
+        assert [event["data"] for event in await poll.events()] == ["a"]
+    assert ends.outcomes == [Outcome.COMPLETED]
+
+
+async def test_poll_of_events_that_are_at_hand_is_no_operation(log: EventLog, run: Run) -> None:
+    await run.append("a")
+    follower = log.follow("n")  # its topic stays in memory
+    await anext(follower)
+    before = log.purgatory.statistics()
+    await Poll(LongPollRoute(log)).events()
+    after = log.purgatory.statistics()
+    assert (after.completed, after.expired) == (before.completed, before.expired)
+    await follower.aclose()
+
+
+async def test_poll_of_a_log_that_closes_is_503(log: EventLog, run: Run) -> None:
+    first = await run.append("a")
+    poll = Poll(LongPollRoute(log), f"after={first}")
+    await until(lambda: log.purgatory.num_delayed == 1)
+    log.purgatory.close()
+    await poll.task
+    assert (poll.status, poll.headers[b"refused"]) == (503, b"closed")

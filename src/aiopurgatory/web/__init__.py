@@ -4,17 +4,22 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 """
 
 from ..errors import GoneError, NotFoundError
-from .answer import Answer
+from .answer import (
+    Answer,
+    GroupLimitError,
+    ReadFailedError,
+    ReplacedError,
+    SourceBusyError,
+    UnreadBodyError,
+    WaitError,
+)
 from .event_answer import EventAnswer
 from .events import EventRoute
-from .places import GroupLimitError, ReplacedError
 from .policy import Policy
-from .poll import UnreadBodyError
 from .polling import LongPolling, LongPollStatistics
-from .prefer import WaitError
 from .route import LongPollRoute
 from .signals import close_on_stop
-from .source import AsyncSource, ReadFailedError, Source, SourceBusyError
+from .source import AsyncSource, Source
 
 __all__ = [
     "Answer",

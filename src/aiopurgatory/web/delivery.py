@@ -8,14 +8,11 @@ from typing import Final, Generic, Self, final
 from ..clock import running_loop
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import until_ended
-from .answer import NO_STORE, REFUSALS, Answer
+from .answer import NO_STORE, REFUSALS, Answer, ReadFailedError, ReplacedError, UnreadBodyError
 from .asgi import Receive, is_disconnect
-from .places import ReplacedError
-from .poll import UnreadBodyError
 from .prefer import K, PollRequest
-from .source import ReadFailedError
+from .responder import Content
 from .sse import gone, replaced, retry
-from .streamed import Streamed
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -33,18 +30,18 @@ class Delivery(Generic[K]):
 
     __slots__ = ("_desk", "_feed", "_stream", "is_open")
 
-    def __init__(self, streamed: Streamed[K], request: PollRequest[K]) -> None:
-        self._desk = streamed.desk
-        self._stream, self._feed = streamed.open(request)
+    def __init__(self, content: Content[K], request: PollRequest[K]) -> None:
+        self._desk = content.desk
+        self._stream, self._feed = content.open(request)
         #: Whether the stream has a place.
         self.is_open = False
 
     @classmethod
-    async def enter(cls, streamed: Streamed[K], request: PollRequest[K]) -> Self:
+    async def enter(cls, content: Content[K], request: PollRequest[K]) -> Self:
         """Make a delivery, and open its desk before if it is closed: the purgatory has no clock until it is started."""
-        if streamed.desk.loop is not running_loop():
-            await streamed.desk.enter()
-        return cls(streamed, request)
+        if content.desk.loop is not running_loop():
+            await content.desk.enter()
+        return cls(content, request)
 
     async def begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
         """Open the stream, and read its first events. Returns: the answer; if is_open, more is to follow.

@@ -6,16 +6,10 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final, final
 
-from ..streams import EventLog
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
 from .delivery import Delivery
-from .endpoint import Endpoint, joined
-from .logs import LogStreams
-from .policy import Policy
-from .polling import LongPolling
-from .route import send_answer
-from .streamed import Streamed
+from .route import Endpoint, joined, send_answer
 
 _BODY: Final = "http.response.body"
 
@@ -86,14 +80,6 @@ class EventRoute(Endpoint):
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
     """
 
-    _streamed: Streamed[Any]
-
-    def _serve_log(self, log: EventLog, policy: Policy | None) -> None:
-        self._streamed = LogStreams(log, policy)
-
-    def _serve(self, polling: LongPolling[Any]) -> None:
-        self._streamed = polling._streamed
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise TypeError(f"EventRoute answers HTTP, got a scope of type {scope['type']!r}")
@@ -102,7 +88,7 @@ class EventRoute(Endpoint):
             return
         last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
         request = self._request(scope, receive, last_event_id=joined(last_event_id))
-        delivery = await Delivery.enter(self._streamed, request)
+        delivery = await Delivery.enter(self._content, request)
         # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
         try:
             try:
@@ -123,7 +109,7 @@ class EventRoute(Endpoint):
         if last is not None:
             # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
             with suppress(TimeoutError, asyncio.CancelledError):
-                async with asyncio.timeout(self._streamed.desk.policy.stall):
+                async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
 
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, final
 
 from ..cancellations import cancellations
-from .source import ReadFailedError, is_answer
+from .answer import ReadFailedError
+from .source import is_answer
 
 logger = logging.getLogger("aiopurgatory")
 

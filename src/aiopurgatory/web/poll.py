@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, final
 
-from ..core.kit import ALL, KeyChecks, mark_retrieved
-from ..errors import PurgatoryError
+from ..core.kit import mark_retrieved
 from ..operation import DelayedOperation
 from ..waits import Rereads
+from .answer import Answer, UnreadBodyError
 from .asgi import Message, Receive, listen
-from .prefer import K
+from .prefer import K, PollRequest
 
 logger = logging.getLogger("aiopurgatory")
 
@@ -25,57 +26,18 @@ _MAX_AFTER: Final = 3
 LISTEN_AFTER = 0.05
 
 
-class UnreadBodyError(PurgatoryError):
-    """The request has a body in more than 64 parts: no disconnect of its client would be noticed."""
+class ClientOperation(DelayedOperation[None], Generic[K]):
+    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
 
+    __slots__ = ("_after", "_listener", "_parts", "client", "group", "left", "resource")
 
-class LongPoll(DelayedOperation[None], Generic[K]):
-    """Waits until *resource* has another version than *known*.
-
-    Without *version*, for an asynchronous source, it tells its task to read again; see read_until(). Otherwise it does
-    not read the body, which is read when the answer is written. So a check of many polls is short, and the body
-    covers events between the check and the answer.
-    """
-
-    __slots__ = (
-        "_after",
-        "_known",
-        "_listener",
-        "_parts",
-        "_version",
-        "client",
-        "group",
-        "left",
-        "rereads",
-        "resource",
-    )
-
-    def __init__(
-        self,
-        resource: K,
-        version: Callable[[K], str] | None,
-        known: str,
-        timeout: float | None,
-        client: Hashable,
-        group: Hashable,
-        rereads: Rereads | None = None,
-    ) -> None:
+    def __init__(self, request: PollRequest[K], timeout: float | None) -> None:
         super().__init__(timeout)
-        self.rereads = rereads
-        if version is None:
-            mark_retrieved(self)  # its task raises its failure; during a read, nothing awaits it
-        self.resource, self.client, self.group = resource, client, group
-        self._version, self._known = version or _no_version, known
+        self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False
         self._parts = self._after = 0
         self._listener: asyncio.Task[None] | None = None
-
-    def try_complete(self) -> bool:
-        if self.rereads is not None:
-            self.rereads.tell(self)
-            return False
-        return self._version(self.resource) != self._known and self.force_complete()
 
     def listen(self, receive: Receive) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
@@ -111,8 +73,54 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         return self._after < _MAX_AFTER
 
 
-def _no_version(resource: object) -> str:
-    return ""
+class Reading(ABC):
+    """The reads of one poll. (It does not know the poll: a failure of that has the frames of the read.)"""
+
+    __slots__ = ("rereads",)
+
+    def __init__(self) -> None:
+        self.rereads: Final = Rereads()
+
+    @abstractmethod
+    def is_called_for(self, poll: LongPoll[Any]) -> bool:
+        """Whether to read. Called at each check of *poll*, and at its deadline."""
+
+    @abstractmethod
+    async def read(self) -> Answer | None:
+        """Read what is new. Returns: None: nothing is. Raises: one of REFUSALS."""
+
+
+@final
+class LongPoll(ClientOperation[K]):
+    """Waits until *version* returns something else than *known*, or *reading* has found something new.
+
+    With a version, it does not read the body, which is read when the answer is written. So a check of many polls is
+    short, and the body covers events between the check and the answer. With a reading, it tells its task to read; see
+    read_until().
+    """
+
+    __slots__ = ("_known", "_reading", "_version")
+
+    def __init__(
+        self,
+        request: PollRequest[K],
+        timeout: float | None,
+        version: Callable[[K], str] | None = None,
+        known: str = "",
+        reading: Reading | None = None,
+    ) -> None:
+        super().__init__(request, timeout)
+        self._version, self._known, self._reading = version, known, reading
+        if reading is not None:
+            mark_retrieved(self)  # its task raises its failure; during a read, nothing awaits it
+
+    def try_complete(self) -> bool:
+        version, reading = self._version, self._reading
+        if version is not None:
+            return version(self.resource) != self._known and self.force_complete()
+        if reading is not None and reading.is_called_for(self):
+            reading.rereads.tell(self)
+        return False
 
 
 class Newcomers:
@@ -128,16 +136,16 @@ class Newcomers:
 
     def __init__(self) -> None:
         #: Polls since the timer's last call, and those that were there at that call.
-        self._polls: dict[LongPoll[Any], tuple[Receive, Context]] = {}
-        self._older: dict[LongPoll[Any], tuple[Receive, Context]] = {}
+        self._polls: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
+        self._older: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, poll: LongPoll[Any], receive: Receive) -> None:
+    def add(self, poll: ClientOperation[Any], receive: Receive) -> None:
         self._polls[poll] = receive, copy_context()
         if self._timer is None:
             self._call_later()
 
-    def remove(self, poll: LongPoll[Any]) -> None:
+    def remove(self, poll: ClientOperation[Any]) -> None:
         if self._polls.pop(poll, None) is None:
             self._older.pop(poll, None)
 
@@ -151,26 +159,3 @@ class Newcomers:
             self._call_later()
         for poll, (receive, context) in older.items():
             context.run(poll.listen, receive)  # a middleware's receive() may use variables of its request
-
-
-class Linger(DelayedOperation[None]):
-    """Checks *key* at its deadline, once for all its polls. A poll with an earlier deadline still expires on time.
-
-    EVERY_KEY stands for every key.
-    """
-
-    __slots__ = ("_checks", "_key", "_limit")
-
-    def __init__(self, checks: KeyChecks, key: Hashable, limit: int, timeout: float) -> None:
-        super().__init__(timeout)
-        self._checks, self._key, self._limit = checks, key, limit
-
-    def add(self, limit: int) -> None:
-        """Answer *limit* more polls; ALL: every poll."""
-        self._limit = min(self._limit + limit, ALL)
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        self._checks.mark_announced(self._key, self._limit)

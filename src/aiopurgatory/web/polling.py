@@ -18,9 +18,9 @@ from .event_answer import EventAnswer
 from .policy import Policy
 from .prefer import MAX_FIELD, Fields, K, PollRequest
 from .reader import Reader
-from .responder import Responder
+from .responder import respond
 from .source import AsyncSource, Source
-from .streamed import States
+from .states import States
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -112,9 +112,7 @@ class LongPolling(Generic[K]):
         require_text("media_type", media_type)
         policy = Policy() if policy is None else policy
         self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
-        self._kept: Final = reader.kept
-        self._streamed: Final = States(self._desk, reader)
-        self._responder: Final = Responder(self._desk, reader, media_type.encode("latin-1"))
+        self._states: Final = States(self._desk, reader, media_type.encode("latin-1"))
 
     @property
     def purgatory(self) -> Purgatory:
@@ -165,13 +163,14 @@ class LongPolling(Generic[K]):
 
     def statistics(self) -> LongPollStatistics:
         """Return a snapshot: parked clients, cached bodies, and counts of answers."""
+        kept = self._states.reader.kept
         return LongPollStatistics(
             name=self.name,
             clients=self._desk.places.clients,
             groups=self._desk.places.groups,
             streams=self._desk.streams,
-            bodies=len(self._kept),
-            body_bytes=self._kept.bytes,
+            bodies=len(kept),
+            body_bytes=kept.bytes,
             answered=dict(self._desk.answered),
             refused=dict(self._desk.refusals.by_reason),
         )
@@ -215,7 +214,8 @@ class LongPolling(Generic[K]):
 
         Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
         """
-        return await self._responder.respond(
+        return await respond(
+            self._states,
             PollRequest(
                 resource,
                 headers.get("prefer"),
@@ -226,7 +226,7 @@ class LongPolling(Generic[K]):
                 client,
                 group,
                 receive,
-            )
+            ),
         )
 
     async def events(
@@ -266,7 +266,7 @@ class LongPolling(Generic[K]):
         request = PollRequest(
             resource, None, None, None, last if 0 < len(last) <= MAX_FIELD else since, keys, client, group, receive
         )
-        delivery = await Delivery.enter(self._streamed, request)
+        delivery = await Delivery.enter(self._states, request)
         return EventAnswer(delivery, await delivery.begin(keys, receive))
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
@@ -284,14 +284,14 @@ class LongPolling(Generic[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        self._desk.notify(key, limit)
+        self._desk.notifications.notify(key, limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does.
 
         Raises: RuntimeError: called from another thread.
         """
-        self._desk.notify_all()
+        self._desk.notifications.notify_all()
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Same as notify(key), from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
@@ -301,7 +301,7 @@ class LongPolling(Generic[K]):
 
         Raises: TypeError: *key* is not hashable.
         """
-        self._desk.notify_threadsafe(key)
+        self._desk.notifications.notify_threadsafe(key)
 
 
 def _require_purgatory(purgatory: object, source: object) -> None:

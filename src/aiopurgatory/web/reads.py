@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any, Final, Generic, final
 
 from ..core.kit import NO_CHECK
+from .answer import SourceBusyError
 from .kept import Kept, is_short
 from .outages import Outages
 from .prefer import K
-from .source import AsyncSource, Read, SourceBusyError, require_read, require_version
+from .source import AsyncSource, Read, require_read, require_version
 
 #: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
 MAX_QUEUE = 0.5

@@ -8,7 +8,7 @@ from types import CoroutineType
 from typing import Any, Final, Protocol, TypeVar
 
 from ..arguments import require_methods
-from ..errors import GoneError, NotFoundError, PurgatoryError
+from ..errors import GoneError, NotFoundError
 from .prefer import K, is_entity_tag
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
@@ -21,14 +21,6 @@ MAX_VERSION: Final = 1_000
 #: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
 _ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
 _FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
-
-
-class ReadFailedError(PurgatoryError):
-    """An AsyncSource raised an exception, or did not answer in time."""
-
-
-class SourceBusyError(ReadFailedError):
-    """No read could begin in time: ``max_reads`` calls are under way."""
 
 
 class Source(Protocol[K_contra]):

@@ -10,7 +10,7 @@ from typing import Protocol, final
 from ..core.kit import NO_CHECK, is_due, loop_of, mark_retrieved, owner_of
 from ..purgatory import Purgatory
 from .policy import Policy
-from .poll import LongPoll
+from .poll import ClientOperation
 from .prefer import K, PollRequest
 from .sse import HEARTBEAT
 
@@ -58,7 +58,7 @@ class QuickFeed(EventFeed, Protocol):
         ...
 
 
-class EventStream(LongPoll[K]):
+class EventStream(ClientOperation[K]):
     """A stream of events: one operation from its start to its end, so that it keeps its place between two events.
 
     An event does not end it, but wakes its task. Its timeout covers one step at a time: *stall* seconds to send an
@@ -75,11 +75,11 @@ class EventStream(LongPoll[K]):
         "_check",
         "_end",
         "_heartbeat",
-        "_is_async",
         "_is_checked",
         "_purgatory",
         "_seen",
         "_stall",
+        "_version",
         "_woken",
         "check",
         "is_reading",
@@ -88,10 +88,10 @@ class EventStream(LongPoll[K]):
     def __init__(
         self, request: PollRequest[K], version: Callable[[K], str] | None, purgatory: Purgatory, policy: Policy
     ) -> None:
-        super().__init__(request.resource, version, "", policy.stall, request.client, request.group)
+        super().__init__(request, policy.stall)
+        self._version = version
         mark_retrieved(self)  # its task gets a failure; until then, nothing awaits it
         self._purgatory, self._heartbeat, self._stall = purgatory, policy.heartbeat, policy.stall
-        self._is_async = version is None
         #: Whether a check came since the last read began.
         self._is_checked = False
         #: The number of the newest check since the last read began; and, for the read under way, NO_CHECK if anything
@@ -133,7 +133,7 @@ class EventStream(LongPoll[K]):
             events = await feed.next(feed.version)
         finally:
             owner = owner_of(self)
-            if self._is_async and self.check != NO_CHECK and owner is not None:
+            if self._version is None and self.check != NO_CHECK and owner is not None:
                 owner.count_read(bool(events))
         self.is_reading = False
         return events
@@ -161,7 +161,8 @@ class EventStream(LongPoll[K]):
 
     def _has_news(self) -> bool:
         """Whether to read: the version has changed, or a check may tell of that."""
-        return self._is_checked if self._is_async else self._version(self.resource) != self._seen
+        version = self._version
+        return self._is_checked if version is None else version(self.resource) != self._seen
 
 
 @final

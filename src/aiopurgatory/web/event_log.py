@@ -1,0 +1,193 @@
+"""The events of a log, as the content of polls and of event streams. Only apps that have a log load this."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any, Final, final
+from weakref import WeakKeyDictionary
+
+from ..core.kit import is_due
+from ..errors import GoneError, NotFoundError
+from ..streams import EventLog, StoreError
+from ..streams.log import position_in
+from ..streams.position import Position
+from .answer import NO_STORE, VARY, Answer, RawHeader, ReadFailedError, etag
+from .desk import Desk
+from .policy import Policy
+from .poll import LongPoll, Reading
+from .prefer import PollRequest, entity_tags
+from .responder import Content, Place
+from .sse import gone
+from .stream import QuickStream
+
+_logger: Final = logging.getLogger("aiopurgatory")
+
+_JSON: Final = (b"content-type", b"application/json")
+#: The most characters of a topic. Longer ones cannot exist.
+_MAX_TOPIC: Final = 200
+#: Seconds that the first read of a topic may take, however short the wait of its poll is.
+FIRST_READ: Final = 1.0
+#: When the failure of a log was last logged, by its loop's clock.
+_logged_at: Final = WeakKeyDictionary[EventLog, float]()
+#: Seconds until another failure of the log is logged.
+_LOG_PAUSE: Final = 60.0
+
+
+@final
+class LogEvents(Content[Any]):
+    """The events of *log*. Each route has a desk of its own. Args: policy: None: the default one."""
+
+    def __init__(self, log: EventLog, policy: Policy | None) -> None:
+        super().__init__(Desk(None, log.purgatory, policy or Policy(), None, (), stop_signals=True))
+        self._log = log
+
+    async def answer(self, request: PollRequest[Any], wait: float, place: Place) -> Answer:
+        """Answer with the events after the client's; 204: there will be none.
+
+        404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter.
+        """
+        position: Position | None = None
+        try:
+            position = await _position(self._log, request.resource, request.since or _only_tag(request))
+            reading = LogReading(self.desk, position)
+            found = await reading.read()
+            if found is None and (wait > 0 or not position.is_read):
+                timeout = reading.bounded(self.desk.policy.timeout(wait) if wait > 0 else 0.0)
+                found = await place.read(request, timeout, reading)
+            if found is None:
+                position.require_topic()
+                found = _nothing_new(request, position)
+            return found
+        except StoreError as exc:
+            raise _read_failed(self._log, exc) from exc
+        finally:
+            if position is not None:
+                position.leave()
+
+    def open(self, request: PollRequest[Any]) -> tuple[QuickStream[Any], LogFeed]:
+        feed = LogFeed(self._log, request.resource, request.since)
+        # An unknown topic is waited for, then there is a 404 to send.
+        return QuickStream(request, feed, self.desk.purgatory, self.desk.policy, self._log.unknown_timeout), feed
+
+
+@final
+class LogReading(Reading):
+    """The reads of one poll at *position*."""
+
+    __slots__ = ("_desk", "_position", "_until")
+
+    def __init__(self, desk: Desk, position: Position) -> None:
+        super().__init__()
+        self._desk, self._position = desk, position
+        #: When its poll is to end, if the deadline leaves more time for the first read.
+        self._until: float | None = None
+
+    def bounded(self, wait: float) -> float:
+        """Return the timeout of its poll, which may wait for *wait* seconds; for FIRST_READ, if that was not done."""
+        if self._position.is_read or wait >= FIRST_READ:
+            return wait
+        self._until = asyncio.get_running_loop().time() + wait
+        return FIRST_READ
+
+    def is_called_for(self, poll: LongPoll[Any]) -> bool:
+        if self._until is not None and self._position.is_read:
+            left, self._until = self._until - asyncio.get_running_loop().time(), None
+            self._desk.purgatory.reschedule(poll, left)
+        return is_due(poll) or self._position.has_news()
+
+    async def read(self) -> Answer | None:
+        position = self._position
+        try:
+            events = await position.next()
+        except (GoneError, NotFoundError) as exc:
+            return self._desk.refusals.answer(exc)
+        if events:
+            listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
+            body = json.dumps(listed, separators=(",", ":")).encode()
+            return Answer(200, body, [*_headers(position), _JSON])
+        return Answer(204, b"", _headers(position)) if position.is_over else None
+
+
+@final
+class LogFeed:
+    """Each event has the log's own id. Args: after: the id of the last event that the client has."""
+
+    __slots__ = ("_log", "_position", "_topic", "is_over", "seen", "version")
+
+    def __init__(self, log: EventLog, topic: Any, after: str | None) -> None:
+        self._log, self._topic = log, topic
+        self._position: Position | None = None
+        self.version = after
+        self.seen = ""
+        self.is_over = False
+
+    def has_news(self) -> bool:
+        """Whether there is something to read."""
+        return self._position is not None and self._position.has_news()
+
+    def take(self) -> bytes | None:
+        """Return the next event if there is one, and nothing else; None: call next()."""
+        position = self._position
+        event = None if position is None else position.take()
+        if event is None:
+            return None
+        self.version = event.id
+        return event.sse()
+
+    async def next(self, after: str | None, /) -> bytes:
+        position = self._position
+        try:
+            if position is None:
+                position = self._position = await _position(self._log, self._topic, after)
+                await position.until_known()
+            events = b"".join([event.sse() for event in await position.next()])
+        except GoneError as exc:  # S8
+            assert position is not None
+            position.go_on(exc)
+            events = gone(exc)
+        except StoreError as exc:
+            raise _read_failed(self._log, exc) from exc
+        self.version, self.is_over = position.id, position.is_over
+        return events
+
+    def close(self) -> None:
+        if self._position is not None:
+            self._position.leave()
+
+
+async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
+    """Return the position of a client in *topic*.
+
+    Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; errors of ``EventLog.start()``.
+    """
+    if not isinstance(topic, str) or not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
+        raise NotFoundError("there is no such topic")
+    return await position_in(log, topic, after)
+
+
+def _read_failed(log: EventLog, exc: StoreError) -> ReadFailedError:
+    """Log *exc*, at most once a minute. Returns: what clients are told: not where the server is."""
+    now = asyncio.get_running_loop().time()
+    if now - _logged_at.get(log, -_LOG_PAUSE) >= _LOG_PAUSE:
+        _logged_at[log] = now
+        _logger.warning("log %r: clients are answered 503: %s", log.name, exc)
+    return ReadFailedError("the events cannot be read now")
+
+
+def _only_tag(request: PollRequest[Any]) -> str | None:
+    """The id that the client sent as If-None-Match."""
+    tags = entity_tags(request.if_none_match or "")
+    return tags[0] if len(tags) == 1 else None
+
+
+def _headers(position: Position) -> list[RawHeader]:
+    tag = [] if position.id is None else [etag(position.id)]
+    return [*tag, NO_STORE, VARY]
+
+
+def _nothing_new(request: PollRequest[Any], position: Position) -> Answer:
+    if request.since is None:
+        return Answer(304, b"", _headers(position))
+    return Answer(200, b"[]", [*_headers(position), _JSON])

@@ -1,0 +1,158 @@
+"""The states of a source, as the content of polls and of event streams."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, final
+
+from ..core.kit import NO_CHECK, is_due
+from ..errors import GoneError, NotFoundError
+from .answer import NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag
+from .desk import Desk
+from .poll import LongPoll, Reading
+from .prefer import ANY, K, PollRequest
+from .reader import Reader
+from .reads import Asked
+from .responder import Content, Place
+from .sse import event, gone
+from .stream import EventFeed, EventStream
+
+
+@final
+class States(Content[K]):
+    """The states of the source of *reader*, in bodies of the type *media_type*."""
+
+    def __init__(self, desk: Desk, reader: Reader[K], media_type: bytes) -> None:
+        super().__init__(desk)
+        self.reader: Final = reader
+        self._media_type: Final = (b"content-type", media_type)
+
+    async def answer(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
+        reader, resource = self.reader, request.resource
+        if reader.peek is None:
+            return await self._answer_by_reads(request, wait, place)
+        version = reader.version_now(resource)
+        known = request.known(version)
+        nothing_new = _nothing_new(request)
+        if known is ANY or version in known:
+            known = (version,)
+            if wait > 0:
+                timeout = self.desk.policy.timeout(wait)
+                parked = [place.park(LongPoll(request, timeout, reader.peek, version), request)]
+                del request  # a parked poll keeps no more of it than it needs
+                await parked.pop()  # no variable: an exception keeps this frame
+        return self._news(resource, known, nothing_new)
+
+    def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
+        """Answer a client that has the versions *known*: 200 with the body, or the status *nothing_new*."""
+        version = self.reader.version_now(resource)
+        if version not in known:
+            version, body = self.reader.body_now(resource, _since(known), version)
+            if version not in known:
+                return self.found(version, body)
+        return Answer(nothing_new, b"", _headers(version))
+
+    def found(self, version: str, body: bytes) -> Answer:
+        """Answer with *body*, of *version*."""
+        return Answer(200, body, [*_headers(version), self._media_type])
+
+    async def _answer_by_reads(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
+        reading = StateReading(self, request, is_late=wait <= 0)
+        if wait > 0 or self.desk.purgatory.is_open:
+            timeout = self.desk.policy.timeout(wait) if wait > 0 else None
+            found = await place.read(request, timeout, reading, once=wait <= 0)
+        else:
+            found = await reading.read()
+        return found or Answer(_nothing_new(request), b"", _headers(reading.version))
+
+    def open(self, request: PollRequest[K]) -> tuple[EventStream[K], EventFeed]:
+        desk = self.desk
+        stream = EventStream(request, self.reader.peek, desk.purgatory, desk.policy)
+        return stream, StateFeed(self.reader, stream, request.since)
+
+
+@final
+class StateReading(Reading, Generic[K]):
+    """The reads of one poll of an asynchronous source. Args: is_late: the poll may not wait."""
+
+    __slots__ = ("_asked", "_known", "_resource", "_states", "version")
+
+    def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
+        super().__init__()
+        self._states, self._resource = states, request.resource
+        self._known = request.known("")
+        self._asked = Asked(is_late)
+        #: The last version that was read; empty: none yet.
+        self.version = ""
+
+    def is_called_for(self, poll: LongPoll[Any]) -> bool:
+        if is_due(poll):
+            self._asked.hurry()
+        return True  # only a read can tell
+
+    async def read(self) -> Answer | None:
+        rereads = self.rereads
+        check = rereads.check if self.version else NO_CHECK  # before the first read, checks may have missed this
+        try:
+            self.version = await self._states.reader.reads.version(self._resource, check, self._asked)
+        except SourceBusyError:
+            # The last read could not begin. It was only to find a change without a check.
+            if self.version and not (rereads.is_called or rereads.is_unread):
+                return None
+            raise
+        if self._known is ANY:
+            self._known = (self.version,)
+        return None if self.version in self._known else await self._read_body(check)
+
+    async def _read_body(self, check: int) -> Answer | None:
+        """Read the body, and its version. Returns: None: the client has that version."""
+        since, reads = _since(self._known), self._states.reader.reads
+        try:
+            self.version, body = await reads.body(self._resource, since, self.version, check, self._asked)
+        except (GoneError, NotFoundError) as exc:
+            return self._states.desk.refusals.answer(exc)
+        return None if self.version in self._known else self._states.found(self.version, body)
+
+
+@final
+class StateFeed(Generic[K]):
+    """Each event has the newest state. Args: stream: knows the check behind the read. after: the client's version."""
+
+    __slots__ = ("_reader", "_stream", "is_over", "seen", "version")
+
+    def __init__(self, reader: Reader[K], stream: EventStream[K], after: str | None) -> None:
+        self._reader, self._stream = reader, stream
+        self.version = after
+        #: The last result of version(). It may lag behind that of the last event.
+        self.seen = ""
+        self.is_over = False
+
+    async def next(self, after: str | None, /) -> bytes:
+        resource, check, body = self._stream.resource, self._stream.check, self._reader.body
+        self.seen = version = await self._reader.version(resource, check)
+        events = b""
+        if version != after:
+            try:
+                version, found = await body(resource, after, version, check)
+                events = b"" if version == after else event(version, found)
+            except GoneError as exc:
+                version, found = await body(resource, None, version, check)
+                events = gone(exc) + event(version, found)
+        self.version = version
+        return events
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
+
+
+def _since(known: tuple[str, ...]) -> str | None:
+    """The version for Source.read(), of a client that has the versions *known*."""
+    return known[0] if len(known) == 1 else None
+
+
+def _nothing_new(request: PollRequest[K]) -> int:
+    """The status if there is nothing new: 304 answers an If-None-Match."""
+    return 304 if request.since is None else 204
+
+
+def _headers(version: str) -> list[RawHeader]:
+    return [etag(version), NO_STORE, VARY]
