@@ -9,6 +9,8 @@ from aiopurgatory import (
     Clock,
     DelayedOperation,
     Following,
+    GoneError,
+    NotFoundError,
     Observer,
     Outcome,
     Purgatory,
@@ -34,10 +36,8 @@ from aiopurgatory.streams import (
     Event,
     EventLog,
     Follow,
-    GoneError,
     LogStatistics,
     MemoryLog,
-    NotFoundError,
     Page,
     Run,
     Store,
@@ -46,6 +46,7 @@ from aiopurgatory.streams import (
 )
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
+from aiopurgatory.web import LongPolling
 
 
 class DelayedFetch(DelayedOperation[list[bytes]]):
@@ -212,3 +213,24 @@ class EmptyStore:
 
 def stores() -> Store:
     return EmptyStore()
+
+
+class Memory:
+    def version(self, resource: str, /) -> str:
+        return "1"
+
+    def read(self, resource: str, since: str | None, version: str, /) -> bytes:
+        return b""
+
+
+class Rows:
+    async def version(self, resource: int, /) -> str:
+        return "1"
+
+    async def read(self, resource: int, since: str | None, version: str, /) -> bytes | tuple[str, bytes]:
+        return version, b""
+
+
+def sources(purgatory: Purgatory) -> None:
+    assert_type(LongPolling(purgatory, Memory()), LongPolling[str])
+    assert_type(LongPolling(purgatory, Rows()), LongPolling[int])

@@ -3,7 +3,6 @@
 RedisLog is in ``aiopurgatory.streams.redis``, PostgresLog in ``aiopurgatory.streams.postgres``.
 """
 
-from ..errors import GoneError, NotFoundError
 from .event import EndedError, Event, StoreDownError, StoreError, TopicExistsError
 from .follow import Follow
 from .log import EventLog, LogStatistics
@@ -18,10 +17,8 @@ __all__ = [
     "Event",
     "EventLog",
     "Follow",
-    "GoneError",
     "LogStatistics",
     "MemoryLog",
-    "NotFoundError",
     "Page",
     "Run",
     "Store",

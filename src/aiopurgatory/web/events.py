@@ -52,9 +52,9 @@ class EventRoute(Endpoint):
       has a client that does so.)
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
       no such state, or if the source raises NotFoundError.
-    - An AsyncSource fails, or does not answer within ``stall``: clients reconnect as when the purgatory closes. Before
-      the first event, the answer is 503.
-    - A Source raises another exception: it propagates, and the server breaks the connection.
+    - An awaited source fails, or does not answer within ``stall``: clients reconnect as when the purgatory closes.
+      Before the first event, the answer is 503.
+    - A source in memory raises another exception: it propagates, and the server breaks the connection.
     - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410, or 404.
       EventSource gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new
       one. Pages need this in any case, since proxies answer 502 while a server restarts.
@@ -70,7 +70,7 @@ class EventRoute(Endpoint):
     *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
 
     Args:
-        polling: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
+        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
         policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
         resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the

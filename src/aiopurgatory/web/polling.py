@@ -12,14 +12,13 @@ from ..core.kit import Observer
 from ..purgatory import Purgatory
 from .answer import Answer
 from .asgi import Receive
-from .delivery import Delivery
+from .delivery import Delivery, EventAnswer
 from .desk import Desk
-from .event_answer import EventAnswer
 from .policy import Policy
 from .prefer import MAX_FIELD, Fields, K, PollRequest
 from .reader import Reader
 from .responder import respond
-from .source import AsyncSource, Source
+from .source import Source
 from .states import States
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -76,12 +75,12 @@ class LongPolling(Generic[K]):
 
     Args:
         purgatory: where polls wait. Use it for nothing else.
-        source: a Source, or an AsyncSource if its version() is an ``async def``.
+        source: the polled state: a Source, in memory or awaited.
         policy: waits and limits; None (default): ``Policy()``.
         media_type: Content-Type of the bodies.
-        max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those of an
-            AsyncSource serve only the polls and streams that the same notification wakes.
-        max_reads: how many calls of an AsyncSource may run at a time; default 10.
+        max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those that
+            were awaited serve only the polls and streams that the same notification wakes.
+        max_reads: how many awaited calls of the source may run at a time; default 10.
         name: labels the statistics and metrics, 1 to 255 bytes of UTF-8; None (default): the purgatory's.
         observers: are told when this opens and closes, as are the purgatory's observers; default: none.
         stop_signals: whether SIGINT and SIGTERM call close(); default True. False leaves their handlers alone.
@@ -95,7 +94,7 @@ class LongPolling(Generic[K]):
     def __init__(
         self,
         purgatory: Purgatory,
-        source: Source[K] | AsyncSource[K],
+        source: Source[K],
         *,
         policy: Policy | None = None,
         media_type: str = "application/json",

@@ -1,4 +1,4 @@
-"""Reads of an asynchronous source, shared by polls that want the same."""
+"""Awaited reads of a source, shared by polls that want the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .answer import SourceBusyError
 from .kept import Kept, is_short
 from .outages import Outages
 from .prefer import K
-from .source import AsyncSource, Read, require_read, require_version
+from .source import Read, Source, require_read, require_version
 
 #: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
 MAX_QUEUE = 0.5
@@ -124,8 +124,8 @@ class Reads(Generic[K]):
     Args: bodies: keeps bodies.
     """
 
-    def __init__(self, source: AsyncSource[K], most: int, outages: Outages, bodies: Kept[tuple[int, Any]]) -> None:
-        self._source = source
+    def __init__(self, source: Source[K], most: int, outages: Outages, bodies: Kept[tuple[int, Any]]) -> None:
+        self._source: Any = source
         self._name: Final = type(source).__name__
         self._outages = outages
         self._free = most

@@ -45,7 +45,7 @@ class Endpoint:
     @overload
     def __init__(
         self,
-        polling: EventLog,
+        served: EventLog,
         *,
         policy: Policy | None = None,
         resource: Callable[[Scope], str] = ...,
@@ -57,7 +57,7 @@ class Endpoint:
     @overload
     def __init__(
         self,
-        polling: LongPolling[K],
+        served: LongPolling[K],
         *,
         resource: Callable[[Scope], K] = ...,
         since: Callable[[Scope], str | None] | None = None,
@@ -68,7 +68,7 @@ class Endpoint:
 
     def __init__(
         self,
-        polling: LongPolling[Any] | EventLog,
+        served: LongPolling[Any] | EventLog,
         *,
         policy: Policy | None = None,
         resource: Callable[[Scope], Any] = path_parameter,
@@ -77,8 +77,8 @@ class Endpoint:
         client: Callable[[Scope], Hashable] | None = None,
         group: Callable[[Scope], Hashable] | None = None,
     ) -> None:
-        self._content: Final = _content_of(polling, policy)
-        if not isinstance(polling, LongPolling):
+        self._content: Final = _content_of(served, policy)
+        if not isinstance(served, LongPolling):
             require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
             since = since or _after_in_query
         functions = {"resource": resource, "since": since, "keys": keys, "client": client, "group": group}
@@ -146,10 +146,10 @@ class LongPollRoute(Endpoint):
     and ``is_end``. Its ETag is the id to send next, as If-None-Match, or in the query as ``after``. 204: the topic has
     ended. 410: events are gone, and the ETag is the id from which to go on. 404: no such topic has come.
 
-    All arguments but *polling* and *policy* are functions of the ASGI scope.
+    All arguments but *served* and *policy* are functions of the ASGI scope.
 
     Args:
-        polling: a LongPolling, which answers the polls, or an EventLog.
+        served: a LongPolling, which answers the polls, or an EventLog.
         policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
         resource: the polled resource; default: the path's only parameter.
         since: the client's version; default: that of If-None-Match.
@@ -199,17 +199,17 @@ def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
     return deliver(send, start, {"type": "http.response.body", "body": answer.body})
 
 
-def _content_of(polling: object, policy: Policy | None) -> Content[Any]:
+def _content_of(served: object, policy: Policy | None) -> Content[Any]:
     """Return the states of a LongPolling, or the events of a log. Raises: TypeError: it is neither."""
-    if isinstance(polling, LongPolling):
+    if isinstance(served, LongPolling):
         require(policy is None, "policy", "left out here: the LongPolling has one", policy)
-        return polling._states
+        return served._states
     from ..streams import EventLog  # here: most apps have no log, and load no streams
     from .event_log import LogEvents
 
-    if not isinstance(polling, EventLog):
-        raise TypeError(f"polling must be a LongPolling or an EventLog, got {polling!r}")
-    return LogEvents(polling, policy)
+    if not isinstance(served, EventLog):
+        raise TypeError(f"served must be a LongPolling or an EventLog, got {served!r}")
+    return LogEvents(served, policy)
 
 
 def _in_query(scope: Scope, name: bytes, most: int) -> str | None:
