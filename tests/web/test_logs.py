@@ -194,6 +194,19 @@ async def test_stream_sends_heartbeats_between_events(log: EventLog, run: Run) -
     await left(client)
 
 
+async def test_check_that_wakes_a_stream_has_an_effect(log: EventLog, run: Run) -> None:
+    await run.append("a")
+    client = Client(EventRoute(log))
+    await got(client, 1)
+    before = log.purgatory.statistics()
+    await run.append("b")
+    await got(client, 2)
+    after = log.purgatory.statistics()
+    assert after.checks == before.checks + 1
+    assert after.checks_without_effect == before.checks_without_effect
+    await left(client)
+
+
 async def test_stream_that_is_not_read_loses_its_place(log: EventLog, run: Run) -> None:
     client = Client(EventRoute(log, policy=Policy(stall=0.05)))
     client.reads.clear()

@@ -23,7 +23,7 @@ from .answer import (
 from .asgi import Receive, is_disconnect
 from .prefer import K, PollRequest
 from .responder import Content
-from .sse import gone, replaced, retry
+from .stream import gone, replaced, retry
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -39,11 +39,11 @@ class Delivery(Generic[K]):
     Make it by enter(), and call begin(). While it is open, call next(), within go_on(). At the end, call close().
     """
 
-    __slots__ = ("_desk", "_feed", "_stream", "is_open")
+    __slots__ = ("_desk", "_stream", "is_open")
 
     def __init__(self, content: Content[K], request: PollRequest[K]) -> None:
         self._desk = content.desk
-        self._stream, self._feed = content.open(request)
+        self._stream = content.open(request)
         #: Whether the stream has a place.
         self.is_open = False
 
@@ -71,10 +71,10 @@ class Delivery(Generic[K]):
             raise
 
     async def _begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
-        desk, stream, feed = self._desk, self._stream, self._feed
+        desk, stream = self._desk, self._stream
         desk.open_stream(stream, keys, receive)
         self.is_open = True
-        first = await until_ended(stream, stream.read(feed))
+        first = await until_ended(stream, stream.read())
         if first is None:  # it has ended
             if stream.cancelled():
                 return self.stopped()
@@ -83,7 +83,7 @@ class Delivery(Generic[K]):
                 raise failure or ReadFailedError("the source did not answer in time")
             first = replaced(failure)
             self.close()
-        elif not first and feed.is_over:  # EventSource reconnects after any other status
+        elif not first and stream.feed.is_over:  # EventSource reconnects after any other status
             self.close()
             desk.count(204)
             return Answer(204, b"", [NO_STORE])
@@ -102,7 +102,7 @@ class Delivery(Generic[K]):
 
     def next(self) -> Awaitable[bytes | None]:
         """Wait for events, or a heartbeat. Called when the last ones have been sent. Returns: None at the end."""
-        return self._stream.next(self._feed)
+        return self._stream.next()
 
     async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
         """Await *awaitable* until the stream ends. Returns: the last bytes to send; None: none, since nobody reads."""
@@ -124,7 +124,7 @@ class Delivery(Generic[K]):
             case None if stream.expired and not stream.is_reading:  # the client did not read
                 return None
             case None | PurgatoryClosedError() | UnreadBodyError():
-                return b"" if self._feed.is_over else retry(self._desk.policy)
+                return b"" if stream.feed.is_over else retry(self._desk.policy)
             case ReplacedError():
                 return replaced(failure)
             case GoneError() | NotFoundError():
@@ -143,7 +143,7 @@ class Delivery(Generic[K]):
 
     def close(self) -> None:
         """Release the place of the stream. A second call does nothing."""
-        self._feed.close()
+        self._stream.feed.close()
         if self.is_open:
             self.is_open = False
             self._desk.close_stream(self._stream)

@@ -19,8 +19,7 @@ from .policy import Policy
 from .poll import LongPoll, Reading
 from .prefer import PollRequest, entity_tags
 from .responder import Content, Place
-from .sse import gone
-from .stream import QuickStream
+from .stream import EventStream, gone
 
 _logger: Final = logging.getLogger("aiopurgatory")
 
@@ -66,10 +65,10 @@ class LogEvents(Content[Any]):
             if position is not None:
                 position.leave()
 
-    def open(self, request: PollRequest[Any]) -> tuple[QuickStream[Any], LogFeed]:
+    def open(self, request: PollRequest[Any]) -> EventStream[Any]:
         feed = LogFeed(self._log, request.resource, request.since)
         # An unknown topic is waited for, then there is a 404 to send.
-        return QuickStream(request, feed, self.desk.purgatory, self.desk.policy, self._log.unknown_timeout), feed
+        return EventStream(request, feed, self.desk.purgatory, self.desk.policy, self._log.unknown_timeout)
 
 
 @final
@@ -114,21 +113,19 @@ class LogReading(Reading):
 class LogFeed:
     """Each event has the log's own id. Args: after: the id of the last event that the client has."""
 
-    __slots__ = ("_log", "_position", "_topic", "is_over", "seen", "version")
+    __slots__ = ("_log", "_position", "_topic", "is_awaited", "is_over", "version")
 
     def __init__(self, log: EventLog, topic: Any, after: str | None) -> None:
         self._log, self._topic = log, topic
         self._position: Position | None = None
         self.version = after
-        self.seen = ""
+        self.is_awaited = False  # it reads memory, but for older events
         self.is_over = False
 
-    def has_news(self) -> bool:
-        """Whether there is something to read."""
+    def has_news(self, is_checked: bool) -> bool:
         return self._position is not None and self._position.has_news()
 
     def take(self) -> bytes | None:
-        """Return the next event if there is one, and nothing else; None: call next()."""
         position = self._position
         event = None if position is None else position.take()
         if event is None:
@@ -136,11 +133,11 @@ class LogFeed:
         self.version = event.id
         return event.sse()
 
-    async def next(self, after: str | None, /) -> bytes:
+    async def next(self, check: int) -> bytes:
         position = self._position
         try:
             if position is None:
-                position = self._position = await _position(self._log, self._topic, after)
+                position = self._position = await _position(self._log, self._topic, self.version)
                 await position.until_known()
             events = b"".join([event.sse() for event in await position.next()])
         except GoneError as exc:  # S8

@@ -17,7 +17,7 @@ from .policy import Policy
 from .poll import LongPoll, Reading
 from .prefer import K, PollRequest, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
-from .stream import EventFeed, EventStream
+from .stream import EventStream
 
 
 class Content(ABC, Generic[K]):
@@ -35,8 +35,8 @@ class Content(ABC, Generic[K]):
         """
 
     @abstractmethod
-    def open(self, request: PollRequest[K]) -> tuple[EventStream[K], EventFeed]:
-        """Return a stream for *request*, not parked yet, and its feed."""
+    def open(self, request: PollRequest[K]) -> EventStream[K]:
+        """Return a stream for *request*, not parked yet."""
 
 
 @final

@@ -13,8 +13,7 @@ from .prefer import ANY, K, PollRequest
 from .reader import Reader
 from .reads import Asked
 from .responder import Content, Place
-from .sse import event, gone
-from .stream import EventFeed, EventStream
+from .stream import EventStream, event, gone
 
 
 @final
@@ -64,10 +63,9 @@ class States(Content[K]):
             found = await reading.read()
         return found or Answer(_nothing_new(request), b"", _headers(reading.version))
 
-    def open(self, request: PollRequest[K]) -> tuple[EventStream[K], EventFeed]:
-        desk = self.desk
-        stream = EventStream(request, self.reader.peek, desk.purgatory, desk.policy)
-        return stream, StateFeed(self.reader, stream, request.since)
+    def open(self, request: PollRequest[K]) -> EventStream[K]:
+        feed = StateFeed(self.reader, request.resource, request.since)
+        return EventStream(request, feed, self.desk.purgatory, self.desk.policy)
 
 
 @final
@@ -115,20 +113,28 @@ class StateReading(Reading, Generic[K]):
 
 @final
 class StateFeed(Generic[K]):
-    """Each event has the newest state. Args: stream: knows the check behind the read. after: the client's version."""
+    """Each event has the newest state. Args: after: the client's version."""
 
-    __slots__ = ("_reader", "_stream", "is_over", "seen", "version")
+    __slots__ = ("_reader", "_resource", "_seen", "is_awaited", "is_over", "version")
 
-    def __init__(self, reader: Reader[K], stream: EventStream[K], after: str | None) -> None:
-        self._reader, self._stream = reader, stream
+    def __init__(self, reader: Reader[K], resource: K, after: str | None) -> None:
+        self._reader, self._resource = reader, resource
         self.version = after
         #: The last result of version(). It may lag behind that of the last event.
-        self.seen = ""
+        self._seen = ""
+        self.is_awaited = reader.peek is None
         self.is_over = False
 
-    async def next(self, after: str | None, /) -> bytes:
-        resource, check, body = self._stream.resource, self._stream.check, self._reader.body
-        self.seen = version = await self._reader.version(resource, check)
+    def has_news(self, is_checked: bool) -> bool:
+        peek = self._reader.peek
+        return is_checked if peek is None else peek(self._resource) != self._seen
+
+    def take(self) -> None:
+        """Nothing is at hand."""
+
+    async def next(self, check: int) -> bytes:
+        resource, after, body = self._resource, self.version, self._reader.body
+        self._seen = version = await self._reader.version(resource, check)
         events = b""
         if version != after:
             try:
