@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Hashable, Iterable
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Final, Generic, Self, final
 
@@ -20,7 +20,7 @@ from .answer import (
     UnreadBodyError,
     as_text,
 )
-from .asgi import Receive, is_disconnect
+from .asgi import is_disconnect
 from .prefer import K, PollRequest
 from .responder import Content
 from .stream import gone, replaced, retry
@@ -54,15 +54,13 @@ class Delivery(Generic[K]):
             await content.desk.enter()
         return cls(content, request)
 
-    async def begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
+    async def begin(self, request: PollRequest[K]) -> Answer:
         """Open the stream, and read its first events. Returns: the answer; if is_open, more is to follow.
 
         If it raises, it is not open.
-
-        Args: keys, receive: as for LongPolling.answer().
         """
         try:
-            return await self._begin(keys, receive)
+            return await self._begin(request)
         except REFUSALS as exc:
             self.close()
             return self._desk.refuse(exc)
@@ -70,9 +68,9 @@ class Delivery(Generic[K]):
             self.close()
             raise
 
-    async def _begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
+    async def _begin(self, request: PollRequest[K]) -> Answer:
         desk, stream = self._desk, self._stream
-        desk.open_stream(stream, keys, receive)
+        desk.open_stream(stream, request)
         self.is_open = True
         first = await until_ended(stream, stream.read())
         if first is None:  # it has ended
@@ -95,10 +93,7 @@ class Delivery(Generic[K]):
     def stopped(self) -> Answer:
         """The answer if begin() was cancelled: by the server, or since the client has disconnected."""
         self.close()
-        if not self._stream.left:
-            return self._desk.refuse(PurgatoryClosedError("the server stops"))
-        self._desk.count(499)
-        return Answer(499, b"", [])  # nobody reads it
+        return self._desk.unanswered(self._stream.left)
 
     def next(self) -> Awaitable[bytes | None]:
         """Wait for events, or a heartbeat. Called when the last ones have been sent. Returns: None at the end."""

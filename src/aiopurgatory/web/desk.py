@@ -10,12 +10,13 @@ from typing import Any, Final, final
 from ..arguments import require_name
 from ..clock import running_loop
 from ..core.kit import Observer, checked_observers, loop_of, tell_closed, tell_opened
+from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
-from .asgi import Receive
 from .linger import Notifications
 from .policy import Policy
 from .poll import ClientOperation, Newcomers
+from .prefer import PollRequest
 from .signals import on_stop_signal
 from .stream import EventStream
 
@@ -83,12 +84,13 @@ class Desk:
 
     def __init__(
         self,
-        polling: object,
         purgatory: Purgatory,
         policy: Policy,
-        name: str | None,
-        observers: Iterable[Observer],
-        stop_signals: bool,
+        *,
+        polling: object = None,
+        name: str | None = None,
+        observers: Iterable[Observer] = (),
+        stop_signals: bool = True,
     ) -> None:
         if name is not None:
             require_name("name", name)
@@ -152,17 +154,19 @@ class Desk:
 
     # places
 
-    def park(self, poll: ClientOperation[Any], keys: Iterable[Hashable] | None) -> None:
-        """Park *poll* under *keys*; None: its resource alone. Raises: PurgatoryFullError, PurgatoryClosedError."""
-        self.places.make_room(poll)
-        self.purgatory.watch(poll, (poll.resource,) if keys is None else keys)
-        self.places.take(poll)
+    def park(self, poll: ClientOperation[Any], request: PollRequest[Any]) -> None:
+        """Park *poll*, and listen soon for its client's disconnect.
 
-    def park_poll(self, poll: ClientOperation[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
-        """Same as park(), and listen for the client's disconnect soon."""
-        self.park(poll, keys)
-        if receive is not None and not poll.done():
-            self._newcomers.add(poll, receive)
+        Raises: PurgatoryFullError, PurgatoryClosedError.
+        """
+        self._park(poll, request)
+        if request.receive is not None and not poll.done():
+            self._newcomers.add(poll, request.receive)
+
+    def _park(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
+        self.places.make_room(op)
+        self.purgatory.watch(op, (op.resource,) if request.keys is None else request.keys)
+        self.places.take(op)
 
     def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""
@@ -171,16 +175,16 @@ class Desk:
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
 
-    def open_stream(self, stream: EventStream[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
+    def open_stream(self, stream: EventStream[Any], request: PollRequest[Any]) -> None:
         """Park *stream* until close_stream(), and listen for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError, or an error of its try_complete(): it is not open.
         """
         self.streams += 1
         try:
-            self.park(stream, keys)
-            if receive is not None:
-                stream.listen(receive)
+            self._park(stream, request)
+            if request.receive is not None:
+                stream.listen(request.receive)
         except BaseException:
             self.close_stream(stream)
             raise
@@ -197,6 +201,13 @@ class Desk:
         answer = self.refusals.answer(exc)
         self.count(answer.status)
         return answer
+
+    def unanswered(self, is_deserted: bool) -> Answer:
+        """Return the answer to a client that has left, or else that the server cuts off, and count it."""
+        if not is_deserted:
+            return self.refuse(PurgatoryClosedError("the server stops"))
+        self.count(499)
+        return Answer(499, b"", [])  # nobody reads it
 
     def count(self, status: int) -> None:
         """Count an answer when it begins."""

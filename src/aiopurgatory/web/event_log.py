@@ -39,7 +39,7 @@ class LogEvents(Content[Any]):
     """The events of *log*. Each route has a desk of its own. Args: policy: None: the default one."""
 
     def __init__(self, log: EventLog, policy: Policy | None) -> None:
-        super().__init__(Desk(None, log.purgatory, policy or Policy(), None, (), stop_signals=True))
+        super().__init__(Desk(log.purgatory, policy or Policy()))
         self._log = log
 
     async def answer(self, request: PollRequest[Any], wait: float, place: Place) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
 from .delivery import Delivery
-from .route import Endpoint, joined, send_answer
+from .route import Endpoint, header, joined, send_answer
 
 _BODY: Final = "http.response.body"
 
@@ -86,13 +86,12 @@ class EventRoute(Endpoint):
         if scope["method"] != "GET":
             await send_answer(self._refuse_method(scope, "GET"), send)
             return
-        last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
-        request = self._request(scope, receive, last_event_id=joined(last_event_id))
+        request = self._request(scope, receive, last_event_id=joined(header(scope, b"last-event-id")[-1:]))
         delivery = await Delivery.enter(self._content, request)
         # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
         try:
             try:
-                answer = await delivery.begin(request.keys, receive)
+                answer = await delivery.begin(request)
             except asyncio.CancelledError:
                 answer = delivery.stopped()
             if not delivery.is_open:

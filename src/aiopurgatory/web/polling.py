@@ -110,7 +110,9 @@ class LongPolling(Generic[K]):
             raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         require_text("media_type", media_type)
         policy = Policy() if policy is None else policy
-        self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
+        self._desk: Final = Desk(
+            purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals
+        )
         self._states: Final = States(self._desk, reader, media_type.encode("latin-1"))
 
     @property
@@ -266,7 +268,7 @@ class LongPolling(Generic[K]):
             resource, None, None, None, last if 0 < len(last) <= MAX_FIELD else since, keys, client, group, receive
         )
         delivery = await Delivery.enter(self._states, request)
-        return EventAnswer(delivery, await delivery.begin(keys, receive))
+        return EventAnswer(delivery, await delivery.begin(request))
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.

@@ -9,7 +9,6 @@ from typing import Any, Final, Generic, final
 
 from ..cancellations import cancellations
 from ..clock import running_loop
-from ..errors import PurgatoryClosedError
 from ..waits import read_until
 from .answer import REFUSALS, Answer
 from .desk import Desk
@@ -49,21 +48,23 @@ class Place:
         self._desk = desk
         self._poll: LongPoll[Any] | None = None
 
-    def park(self, poll: LongPoll[K], request: PollRequest[K]) -> LongPoll[K]:
+    def park(self, poll: LongPoll[K], request: PollRequest[K]) -> None:
         """Park *poll*. Raises: PurgatoryFullError, PurgatoryClosedError."""
         self._poll = poll
-        self._desk.park_poll(poll, request.keys, request.receive)
-        return poll
+        self._desk.park(poll, request)
+
+    @property
+    def poll(self) -> LongPoll[Any]:
+        """The parked poll."""
+        assert self._poll is not None
+        return self._poll
 
     async def read(
         self, request: PollRequest[Any], timeout: float | None, reading: Reading, *, once: bool = False
     ) -> Answer | None:
         """Park a poll, and read until something is new; once, if *once*. Returns: None: nothing is."""
-        poll = self.park(LongPoll(request, timeout, reading=reading), request)
-        try:
-            return await read_until(poll, reading.rereads, reading.read, once=once)
-        finally:
-            del poll  # an exception keeps this frame
+        self.park(LongPoll(request, timeout, reading=reading), request)
+        return await read_until(self.poll, reading.rereads, reading.read, once=once)
 
     @property
     def is_deserted(self) -> bool:
@@ -88,19 +89,17 @@ async def respond(content: Content[K], request: PollRequest[K]) -> Answer:
         answering = content.answer(request, wait, place)
         del request  # a parked poll keeps no more of it than it needs
         answer = await answering
-        if told is not None:
-            answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
     except asyncio.CancelledError as exc:
-        if exc.args == SERVER_STOPS:
-            answer = desk.refusals.answer(PurgatoryClosedError("the server stops"))
-        elif not place.is_deserted or cancellations() > before:
+        is_stopping = exc.args == SERVER_STOPS
+        if not is_stopping and (not place.is_deserted or cancellations() > before):
             raise
-        else:
-            answer = Answer(499, b"", [])  # nobody reads it
+        return desk.unanswered(not is_stopping)
     except REFUSALS as exc:
-        answer = desk.refusals.answer(exc)
+        return desk.refuse(exc)
     finally:
         place.leave()
+    if told is not None:
+        answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
     desk.count(answer.status)
     return answer
 

@@ -157,7 +157,7 @@ class LongPollRoute(Endpoint):
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
 
-    Cost: a parked poll takes about 1.6 kB more than the server and the framework need for a request.
+    Cost: a parked poll takes about 1.8 kB more than the server and the framework need for a request.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,20 +174,18 @@ class LongPollRoute(Endpoint):
         await send_answer(answer, send)
 
     def _poll(self, scope: Scope, receive: Receive) -> PollRequest[Any]:
-        prefer: list[bytes] = []
-        if_none_match: list[bytes] = []
-        for name, value in scope["headers"]:
-            if name == b"prefer":
-                prefer.append(value)
-            elif name == b"if-none-match":
-                if_none_match.append(value)
         return self._request(
             scope,
             receive,
-            prefer=joined(prefer),
-            if_none_match=joined(if_none_match),
+            prefer=joined(header(scope, b"prefer")),
+            if_none_match=joined(header(scope, b"if-none-match")),
             wait=_in_query(scope, b"wait", MAX_FIELD + 1),
         )
+
+
+def header(scope: Scope, name: bytes) -> list[bytes]:
+    """Return the lines of a header."""
+    return [value for each, value in scope["headers"] if each == name]
 
 
 def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:

@@ -36,9 +36,9 @@ class States(Content[K]):
             known = (version,)
             if wait > 0:
                 timeout = self.desk.policy.timeout(wait)
-                parked = [place.park(LongPoll(request, timeout, reader.peek, version), request)]
+                place.park(LongPoll(request, timeout, reader.peek, version), request)
                 del request  # a parked poll keeps no more of it than it needs
-                await parked.pop()  # no variable: an exception keeps this frame
+                await place.poll  # no variable: an exception keeps this frame
         return self._news(resource, known, nothing_new)
 
     def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
