@@ -13,7 +13,7 @@ from ..core.kit import Observer, checked_observers, loop_of, tell_closed, tell_o
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
-from .linger import Notifications
+from .notifications import Notifications
 from .policy import Policy
 from .poll import ClientOperation, Newcomers
 from .prefer import PollRequest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -13,15 +12,9 @@ from ..core.kit import mark_retrieved
 from ..operation import DelayedOperation
 from ..waits import Rereads
 from .answer import Answer, UnreadBodyError
-from .asgi import Message, Receive, listen
+from .asgi import MAX_PARTS, Receive, listen
 from .prefer import K, PollRequest
 
-logger = logging.getLogger("aiopurgatory")
-
-#: The most parts of an unread body to receive while waiting for a disconnect, which comes after them.
-MAX_MESSAGES: Final = 64
-#: The most messages to receive once the body is whole. A server sends only the disconnect.
-_MAX_AFTER: Final = 3
 #: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
 LISTEN_AFTER = 0.05
 
@@ -29,19 +22,18 @@ LISTEN_AFTER = 0.05
 class ClientOperation(DelayedOperation[None], Generic[K]):
     """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
 
-    __slots__ = ("_after", "_listener", "_parts", "client", "group", "left", "resource")
+    __slots__ = ("_listener", "client", "group", "left", "resource")
 
     def __init__(self, request: PollRequest[K], timeout: float | None) -> None:
         super().__init__(timeout)
         self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False
-        self._parts = self._after = 0
         self._listener: asyncio.Task[None] | None = None
 
     def listen(self, receive: Receive) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
-        self._listener = listen(receive, self._hear)
+        self._listener = listen(receive, self.leave, self._refuse_body)
 
     def stop_listening(self) -> None:
         if self._listener is not None:
@@ -53,24 +45,8 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
         self.left = True
         self.cancel()
 
-    def _hear(self, message: Message | Exception) -> bool:
-        """Returns: whether to go on listening."""
-        if isinstance(message, Exception):  # nothing more is heard of this client
-            if not isinstance(message, OSError):
-                logger.warning("receive() raised %r; the poll ends as if its client had disconnected", message)
-            self.leave()
-            return False
-        if message["type"] == "http.disconnect":
-            self.leave()
-            return False
-        if message.get("more_body"):
-            self._parts += 1
-            if self._parts == MAX_MESSAGES:  # nobody would hear this client leave
-                self.fail(UnreadBodyError(f"the request has a body in more than {MAX_MESSAGES} parts; send none"))
-            return self._parts < MAX_MESSAGES
-        # A test's stand-in for a server may send the same message at every call: then it never sends a disconnect.
-        self._after += 1
-        return self._after < _MAX_AFTER
+    def _refuse_body(self) -> None:
+        self.fail(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
 
 
 class Reading(ABC):

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, cast
 
 from ..arguments import require_int
-from .kept import Kept, is_short
 from .outages import Outages
 from .prefer import K
 from .reads import Reads
-from .source import Read, Source, is_async_source, require_read, require_version
+from .source import Kept, Source, State, is_async_source, is_short, require_read, require_version
 
 
 class Reader(Generic[K]):
@@ -40,10 +39,10 @@ class Reader(Generic[K]):
         """The version of *resource*, in memory."""
         return require_version(self._name, self._source.version(resource))
 
-    def body_now(self, resource: K, since: str | None, version: str) -> Read:
+    def body_now(self, resource: K, since: str | None, version: str) -> State:
         """The version and body for a client at version *since*, from memory."""
         wanted = (resource, since, version)
-        found: Read | None = self.kept.get(wanted)
+        found: State | None = self.kept.get(wanted)
         if found is None:
             found = require_read(self._name, version, self._source.read(resource, since, version))
             if is_short(resource, since):
@@ -62,7 +61,7 @@ class Reader(Generic[K]):
         """The version of *resource*. Args: check: see Reads.version()."""
         return self.version_now(resource) if self.peek else await self.reads.version(resource, check)
 
-    async def body(self, resource: K, since: str | None, version: str, check: int) -> Read:
+    async def body(self, resource: K, since: str | None, version: str, check: int) -> State:
         """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
         if self.peek:
             return self.body_now(resource, since, version)

@@ -1,22 +1,27 @@
-"""Sources: the state that clients poll, and checks of its results."""
+"""Sources: the state that clients poll. What a source returns is checked, and kept for others that want the same."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from ..arguments import require_methods
 from .prefer import K, is_entity_tag
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
+V = TypeVar("V")
 
 #: A version, and the body at that version.
-Read = tuple[str, bytes]
+State = tuple[str, bytes]
 
 #: The most characters of a version. Proxies and servers limit the length of a header, often to 8,000 bytes or less.
 MAX_VERSION: Final = 1_000
+#: Nothing is kept for a client's version or a resource of more characters than this. Clients may send anything.
+MAX_KEY: Final = 200
+#: Bytes that an entry counts in addition to its own.
+_ENTRY: Final = 500
 
 
 class Source(Protocol[K_contra]):
@@ -54,7 +59,7 @@ class Source(Protocol[K_contra]):
         """
         ...
 
-    def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes | Read | Awaitable[bytes | Read]:
+    def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes | State | Awaitable[bytes | State]:
         """Return the body for a client at version *since*, when the state is at *version*.
 
         If the state may change between version() and read(), return ``(version, body)``: the version that the body is
@@ -105,7 +110,7 @@ def require_version(source: str, version: Any, method: str = "version") -> str:
     return version
 
 
-def require_read(source: str, version: str, found: Any) -> Read:
+def require_read(source: str, version: str, found: Any) -> State:
     """Return the version and the body of *found*, which read() of the class named *source* has returned.
 
     Args: version: the version that read() was called with.
@@ -128,3 +133,39 @@ def _shown(returned: Any) -> str:
         returned.close()  # else Python warns of it, too
         return "a coroutine; make both methods async def, or none"
     return f"{type(returned).__name__}"
+
+
+@final
+class Kept(Generic[V]):
+    """Keeps the newest entries, up to *max_bytes* in all."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: dict[Hashable, tuple[V, int]] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, wanted: Hashable) -> V | None:
+        found = self._entries.get(wanted)
+        return None if found is None else found[0]
+
+    def keep(self, wanted: Hashable, value: V, size: int) -> None:
+        """Keep *value*, of *size* bytes, in place of an earlier one."""
+        self._drop(wanted)
+        size += _ENTRY
+        if size <= self._max_bytes:
+            self._entries[wanted] = value, size
+            self.bytes += size
+            while self.bytes > self._max_bytes:
+                self._drop(next(iter(self._entries)))
+
+    def _drop(self, wanted: Hashable) -> None:
+        _, size = self._entries.pop(wanted, (None, 0))
+        self.bytes -= size
+
+
+def is_short(resource: Any, since: str | None) -> bool:
+    """Whether to keep the body for a client with these."""
+    return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY
