@@ -11,19 +11,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import PurgatoryClosedError
-from aiopurgatory.streams import (
-    Commit,
-    EndedError,
-    EventLog,
-    GoneError,
-    NotFoundError,
-    Page,
-    Run,
-    StoreDownError,
-    StoreError,
-    TopicExistsError,
-)
+from aiopurgatory import GoneError, NotFoundError, PurgatoryClosedError
+from aiopurgatory.streams import Commit, EndedError, EventLog, Page, Run, StoreDownError, StoreError, TopicExistsError
 from aiopurgatory.streams.run import PARTING
 from aiopurgatory.streams.tail import PAUSES as READ_PAUSES
 from aiopurgatory.testing.settling import settle

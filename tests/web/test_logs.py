@@ -428,3 +428,28 @@ async def test_poll_of_a_log_that_closes_is_503(log: EventLog, run: Run) -> None
     log.purgatory.close()
     await poll.task
     assert (poll.status, poll.headers[b"refused"]) == (503, b"closed")
+
+
+async def test_poll_behind_waits_while_the_server_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_down, read = False, MemoryStore.read
+
+    async def read_if_up(store: MemoryStore, topic: str, after: int, rows: int, size: int) -> Any:
+        if is_down:
+            raise StoreDownError("down")
+        return await read(store, topic, after, rows, size)
+
+    monkeypatch.setattr(MemoryStore, "read", read_if_up)
+    async with MemoryLog(window_bytes=0) as log:
+        first = await log.append("n", "a")
+        follower = log.follow("n")  # its topic stays in memory, but no event does
+        await anext(follower)
+        await log.append("n", "b")
+        await anext(follower)
+        is_down = True
+        poll = Poll(LongPollRoute(log), f"after={first}")
+        await until(lambda: log.purgatory.num_delayed == 2)
+        await asyncio.sleep(0.3)
+        assert not poll.task.done()
+        is_down = False
+        assert [event["data"] for event in await poll.events()] == ["b"]
+        await follower.aclose()

@@ -8,15 +8,15 @@ import logging
 from typing import Any, Final, final
 from weakref import WeakKeyDictionary
 
-from ..core.kit import is_due
 from ..errors import GoneError, NotFoundError
+from ..purgatory import Purgatory
 from ..streams import EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
 from .answer import NO_STORE, VARY, Answer, RawHeader, ReadFailedError, etag
 from .desk import Desk
 from .policy import Policy
-from .poll import LongPoll, Reading
+from .poll import LongPoll
 from .prefer import PollRequest, entity_tags
 from .responder import Content, Place
 from .stream import EventStream, gone
@@ -50,11 +50,11 @@ class LogEvents(Content[Any]):
         position: Position | None = None
         try:
             position = await _position(self._log, request.resource, request.since or _only_tag(request))
-            reading = LogReading(self.desk, position)
-            found = await reading.read()
-            if found is None and (wait > 0 or not position.is_read):
-                timeout = reading.bounded(self.desk.policy.timeout(wait) if wait > 0 else 0.0)
-                found = await place.read(request, timeout, reading)
+            waiting = LogWait(self.desk.purgatory, position, self.desk.policy.timeout(wait) if wait > 0 else 0.0)
+            while (found := await self._read(position)) is None and (left := waiting.left()) > 0.0:
+                place.leave()  # it had to wait again: the server was down
+                place.park(LongPoll(request, left, condition=waiting.try_to_end), request)
+                await place.poll
             if found is None:
                 position.require_topic()
                 found = _nothing_new(request, position)
@@ -65,6 +65,17 @@ class LogEvents(Content[Any]):
             if position is not None:
                 position.leave()
 
+    async def _read(self, position: Position) -> Answer | None:
+        try:
+            events = await position.next()
+        except (GoneError, NotFoundError) as exc:
+            return self.desk.refusals.answer(exc)
+        if events:
+            listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
+            body = json.dumps(listed, separators=(",", ":")).encode()
+            return Answer(200, body, [*_headers(position), _JSON])
+        return Answer(204, b"", _headers(position)) if position.is_over else None
+
     def open(self, request: PollRequest[Any]) -> EventStream[Any]:
         feed = LogFeed(self._log, request.resource, request.since)
         # An unknown topic is waited for, then there is a 404 to send.
@@ -72,41 +83,26 @@ class LogEvents(Content[Any]):
 
 
 @final
-class LogReading(Reading):
-    """The reads of one poll at *position*."""
+class LogWait:
+    """The condition of a poll at *position*, for *wait* seconds. A topic that was not read yet has FIRST_READ."""
 
-    __slots__ = ("_desk", "_position", "_until")
+    __slots__ = ("_end", "_position", "_purgatory", "_until")
 
-    def __init__(self, desk: Desk, position: Position) -> None:
-        super().__init__()
-        self._desk, self._position = desk, position
-        #: When its poll is to end, if the deadline leaves more time for the first read.
-        self._until: float | None = None
-
-    def bounded(self, wait: float) -> float:
-        """Return the timeout of its poll, which may wait for *wait* seconds; for FIRST_READ, if that was not done."""
-        if self._position.is_read or wait >= FIRST_READ:
-            return wait
+    def __init__(self, purgatory: Purgatory, position: Position, wait: float) -> None:
+        self._purgatory, self._position = purgatory, position
+        #: When the poll's own wait is over; and when the poll ends, which is later if the first read needs the time.
         self._until = asyncio.get_running_loop().time() + wait
-        return FIRST_READ
+        self._end = self._until if position.is_read else self._until + max(FIRST_READ - wait, 0.0)
 
-    def is_called_for(self, poll: LongPoll[Any]) -> bool:
-        if self._until is not None and self._position.is_read:
-            left, self._until = self._until - asyncio.get_running_loop().time(), None
-            self._desk.purgatory.reschedule(poll, left)
-        return is_due(poll) or self._position.has_news()
+    def left(self) -> float:
+        """Seconds until the poll ends."""
+        return self._end - asyncio.get_running_loop().time()
 
-    async def read(self) -> Answer | None:
-        position = self._position
-        try:
-            events = await position.next()
-        except (GoneError, NotFoundError) as exc:
-            return self._desk.refusals.answer(exc)
-        if events:
-            listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
-            body = json.dumps(listed, separators=(",", ":")).encode()
-            return Answer(200, body, [*_headers(position), _JSON])
-        return Answer(204, b"", _headers(position)) if position.is_over else None
+    def try_to_end(self, poll: LongPoll[Any]) -> bool:
+        if self._end > self._until and self._position.is_read:
+            self._end = self._until
+            self._purgatory.reschedule(poll, self.left())
+        return self._position.has_answer() and poll.force_complete()
 
 
 @final

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, Final, Generic, final
+from typing import Any, Generic, final
 
-from ..core.kit import mark_retrieved
 from ..operation import DelayedOperation
-from ..waits import Rereads
-from .answer import Answer, UnreadBodyError
+from .answer import UnreadBodyError
 from .asgi import MAX_PARTS, Receive, listen
 from .prefer import K, PollRequest
 
 #: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
 LISTEN_AFTER = 0.05
+
+
+def _never(_: object) -> bool:
+    return False
 
 
 class ClientOperation(DelayedOperation[None], Generic[K]):
@@ -49,33 +50,17 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
         self.fail(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
 
 
-class Reading(ABC):
-    """The reads of one poll. (It does not know the poll: a failure of that has the frames of the read.)"""
-
-    __slots__ = ("rereads",)
-
-    def __init__(self) -> None:
-        self.rereads: Final = Rereads()
-
-    @abstractmethod
-    def is_called_for(self, poll: LongPoll[Any]) -> bool:
-        """Whether to read. Called at each check of *poll*, and at its deadline."""
-
-    @abstractmethod
-    async def read(self) -> Answer | None:
-        """Read what is new. Returns: None: nothing is. Raises: one of REFUSALS."""
-
-
 @final
 class LongPoll(ClientOperation[K]):
-    """Waits until *version* returns something else than *known*, or *reading* has found something new.
+    """Waits until *version* returns something else than *known*, or else until *condition* holds.
 
-    With a version, it does not read the body, which is read when the answer is written. So a check of many polls is
-    short, and the body covers events between the check and the answer. With a reading, it tells its task to read; see
-    read_until().
+    It does not read the body, which is read when the answer is written. So a check of many polls is short, and the body
+    covers events between the check and the answer.
+
+    Args: condition: gets this at each check, and at the deadline. Returns: whether it has ended this.
     """
 
-    __slots__ = ("_known", "_reading", "_version")
+    __slots__ = ("_condition", "_known", "_version")
 
     def __init__(
         self,
@@ -83,20 +68,16 @@ class LongPoll(ClientOperation[K]):
         timeout: float | None,
         version: Callable[[K], str] | None = None,
         known: str = "",
-        reading: Reading | None = None,
+        condition: Callable[[LongPoll[K]], bool] = _never,
     ) -> None:
         super().__init__(request, timeout)
-        self._version, self._known, self._reading = version, known, reading
-        if reading is not None:
-            mark_retrieved(self)  # its task raises its failure; during a read, nothing awaits it
+        self._version, self._known, self._condition = version, known, condition
 
     def try_complete(self) -> bool:
-        version, reading = self._version, self._reading
-        if version is not None:
-            return version(self.resource) != self._known and self.force_complete()
-        if reading is not None and reading.is_called_for(self):
-            reading.rereads.tell(self)
-        return False
+        version = self._version
+        if version is None:
+            return self._condition(self)
+        return version(self.resource) != self._known and self.force_complete()
 
 
 class Newcomers:

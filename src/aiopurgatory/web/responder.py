@@ -9,11 +9,10 @@ from typing import Any, Final, Generic, final
 
 from ..cancellations import cancellations
 from ..clock import running_loop
-from ..waits import read_until
 from .answer import REFUSALS, Answer
 from .desk import Desk
 from .policy import Policy
-from .poll import LongPoll, Reading
+from .poll import LongPoll
 from .prefer import K, PollRequest, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
 from .stream import EventStream
@@ -58,13 +57,6 @@ class Place:
         """The parked poll."""
         assert self._poll is not None
         return self._poll
-
-    async def read(
-        self, request: PollRequest[Any], timeout: float | None, reading: Reading, *, once: bool = False
-    ) -> Answer | None:
-        """Park a poll, and read until something is new; once, if *once*. Returns: None: nothing is."""
-        self.park(LongPoll(request, timeout, reading=reading), request)
-        return await read_until(self.poll, reading.rereads, reading.read, once=once)
 
     @property
     def is_deserted(self) -> bool:

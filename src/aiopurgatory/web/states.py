@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, final
+from typing import Final, Generic, final
 
-from ..core.kit import NO_CHECK, is_due
+from ..core.kit import NO_CHECK, is_due, mark_retrieved
 from ..errors import GoneError, NotFoundError
+from ..waits import Rereads, read_until
 from .answer import NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag
 from .desk import Desk
-from .poll import LongPoll, Reading
+from .poll import LongPoll
 from .prefer import ANY, K, PollRequest
 from .reader import Reader
 from .reads import Asked
@@ -58,7 +59,11 @@ class States(Content[K]):
         reading = StateReading(self, request, is_late=wait <= 0)
         if wait > 0 or self.desk.purgatory.is_open:
             timeout = self.desk.policy.timeout(wait) if wait > 0 else None
-            found = await place.read(request, timeout, reading, once=wait <= 0)
+            poll = LongPoll(request, timeout, condition=reading.tell)
+            mark_retrieved(poll)  # read_until() raises its failure; during a read, nothing awaits it
+            place.park(poll, request)
+            del poll  # an exception keeps this frame
+            found = await read_until(place.poll, reading.rereads, reading.read, once=wait <= 0)
         else:
             found = await reading.read()
         return found or Answer(_nothing_new(request), b"", _headers(reading.version))
@@ -69,25 +74,31 @@ class States(Content[K]):
 
 
 @final
-class StateReading(Reading, Generic[K]):
-    """The reads of one poll of an asynchronous source. Args: is_late: the poll may not wait."""
+class StateReading(Generic[K]):
+    """The reads of one poll of an asynchronous source. Args: is_late: the poll may not wait.
 
-    __slots__ = ("_asked", "_known", "_resource", "_states", "version")
+    It does not know the poll: a failure of that has the frames of the read.
+    """
+
+    __slots__ = ("_asked", "_known", "_resource", "_states", "rereads", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
-        super().__init__()
+        self.rereads: Final = Rereads()
         self._states, self._resource = states, request.resource
         self._known = request.known("")
         self._asked = Asked(is_late)
         #: The last version that was read; empty: none yet.
         self.version = ""
 
-    def is_called_for(self, poll: LongPoll[Any]) -> bool:
+    def tell(self, poll: LongPoll[K]) -> bool:
+        """The condition of *poll*: only a read can tell."""
         if is_due(poll):
             self._asked.hurry()
-        return True  # only a read can tell
+        self.rereads.tell(poll)
+        return False
 
     async def read(self) -> Answer | None:
+        """Read what is new. Returns: None: nothing is. Raises: one of REFUSALS."""
         rereads = self.rereads
         check = rereads.check if self.version else NO_CHECK  # before the first read, checks may have missed this
         try:
