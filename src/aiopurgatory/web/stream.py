@@ -15,6 +15,9 @@ from .policy import Policy
 from .poll import ClientOperation
 from .prefer import K, PollRequest
 
+#: Seconds. Sums of floats are not exact, so a timer is set this much earlier, or it might be a tick late. A step may
+#: end twice this much earlier.
+_ROUNDING: Final = 1e-7
 #: A comment, which EventSource ignores.
 HEARTBEAT: Final = b":\n\n"
 #: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
@@ -155,7 +158,7 @@ class EventStream(ClientOperation[K]):
         if self.done():
             return None
         now, feed = self._time(), self.feed
-        if now >= self._end or feed.is_over:
+        if now + 2 * _ROUNDING >= self._end or feed.is_over:
             self.force_complete()
             return None
         if feed.has_news(self._is_checked):
@@ -172,7 +175,7 @@ class EventStream(ClientOperation[K]):
         now, deadline = self._time(), deadline_seconds(self)
         is_forced = deadline is None or now < deadline  # by expire_all()
         self._fires = inf
-        if now >= self._due or is_forced:
+        if now + 2 * _ROUNDING >= self._due or is_forced:
             return False
         self._set_due(self._due)
         return True
@@ -181,7 +184,7 @@ class EventStream(ClientOperation[K]):
         self._due = due
         if due < self._fires:
             self._fires = due
-            self._purgatory.reschedule(self, due - self._time())
+            self._purgatory.reschedule(self, due - self._time() - _ROUNDING)
 
 
 def retry(policy: Policy) -> bytes:
