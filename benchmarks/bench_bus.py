@@ -5,7 +5,7 @@
     flood   rate of keys that nobody watches, from one process to another at full speed, and the receiver's CPU time
     gap     time until a listening connection that no longer receives is noticed: heartbeat 1 s, timeout 1 s
     turn    the longest loop iteration when 100,000 waiting operations are checked after a gap, and all end
-    reads   calls of an AsyncSource for 10,000 polls of a topic after one event
+    reads   calls of an awaited Source for 10,000 polls of a topic after one event
     fault   polls still parked although their key moved, after kill -9 of the server, twice
 
 Prints a line of JSON for each, round by round, then the targets, and medians with their ranges. The servers are private

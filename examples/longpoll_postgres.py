@@ -26,9 +26,9 @@ from fastapi import FastAPI, HTTPException, Path, Request
 from starlette.routing import Route
 from starlette.types import Scope
 
-from aiopurgatory import Purgatory
+from aiopurgatory import GoneError, Purgatory
 from aiopurgatory.bus.postgres import PostgresBus, trigger_sql
-from aiopurgatory.web import GoneError, LongPolling, LongPollRoute
+from aiopurgatory.web import LongPolling, LongPollRoute
 
 # A sequence assigns ids before the commit: event 8 can become visible before 7, and a client at 8 would never see 7.
 # Here, a topic's ids come from a row that stays locked until the commit, so its events become visible in order.

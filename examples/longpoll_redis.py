@@ -28,9 +28,9 @@ from redis.asyncio import Redis
 from starlette.routing import Route
 from starlette.types import Scope
 
-from aiopurgatory import Purgatory
+from aiopurgatory import GoneError, Purgatory
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import GoneError, LongPolling, LongPollRoute
+from aiopurgatory.web import LongPolling, LongPollRoute
 
 TOPIC = r"[\w.-]{1,100}"
 FIRST_READ = 100

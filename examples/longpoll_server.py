@@ -27,8 +27,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from aiopurgatory import Observer, Purgatory
-from aiopurgatory.web import GoneError, LongPolling, LongPollRoute, Policy
+from aiopurgatory import GoneError, Observer, Purgatory
+from aiopurgatory.web import LongPolling, LongPollRoute, Policy
 
 MAX_POLLS = 100_000
 POLICY = Policy(retry_after=(1, 1))

@@ -321,3 +321,10 @@ def test_import_needs_no_third_party_loop() -> None:
     script = f"import sys, {modules}; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"uvloop", "anyio", "prometheus_client", "starlette", "aiohttp", "asyncpg", "redis"} & set(loaded)
+
+
+def test_import_of_the_web_loads_no_streams() -> None:
+    script = "import sys, aiopurgatory.web; print(*(name for name in sys.modules if 'aiopurgatory' in name))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert "aiopurgatory.web.polling" in loaded
+    assert not {"aiopurgatory.streams", "aiopurgatory.bus"} & set(loaded)

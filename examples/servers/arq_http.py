@@ -19,9 +19,9 @@ from arq.jobs import Job, JobStatus
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from aiopurgatory import Purgatory
+from aiopurgatory import NotFoundError, Purgatory
 from aiopurgatory.bus.redis import RedisBus
-from aiopurgatory.web import LongPolling, LongPollRoute, NotFoundError, Policy
+from aiopurgatory.web import LongPolling, LongPollRoute, Policy
 
 
 class Jobs:

@@ -4,7 +4,14 @@ from .clock import Clock
 from .compiled import COMPILED
 from .core.observer import Observer
 from .core.outcome import Outcome
-from .errors import DeadlineError, PurgatoryClosedError, PurgatoryError, PurgatoryFullError
+from .errors import (
+    DeadlineError,
+    GoneError,
+    NotFoundError,
+    PurgatoryClosedError,
+    PurgatoryError,
+    PurgatoryFullError,
+)
 from .following import Following
 from .operation import DelayedOperation
 from .purgatory import Purgatory
@@ -18,6 +25,8 @@ __all__ = [
     "DeadlineError",
     "DelayedOperation",
     "Following",
+    "GoneError",
+    "NotFoundError",
     "Observer",
     "Outcome",
     "Purgatory",

@@ -28,8 +28,8 @@ class Statistics:
         checks: checks of a watched key. Checks of a key that nothing watches do not count.
         checks_without_effect: checks of a watched key that ended no operation and woke no awaiting task.
         reads: reads that checks called for, of awaited conditions: ``wait_for()``, ``follow()``, polls and streams of
-            an AsyncSource. Checks during a read lead to one more read. A first read, and the last one at a deadline, do
-            not count.
+            an awaited Source. Checks during a read lead to one more read. A first read, and the last one at a deadline,
+            do not count.
         reads_in_vain: those of them that found nothing, or did not come to an end. If almost all are, the keys are too
             coarse, or checks come where nothing has changed.
         checks_of_twins: examined checks of a key that nothing watched while something watched its twin: 7 and "7", "7"

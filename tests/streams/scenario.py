@@ -9,17 +9,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from aiopurgatory import GoneError, NotFoundError
 from aiopurgatory.errors import PurgatoryClosedError
-from aiopurgatory.streams import (
-    EndedError,
-    Event,
-    EventLog,
-    GoneError,
-    NotFoundError,
-    Run,
-    StoreDownError,
-    TopicExistsError,
-)
+from aiopurgatory.streams import EndedError, Event, EventLog, Run, StoreDownError, TopicExistsError
 from aiopurgatory.streams.rules import number_in
 
 from .simulated import SimulatedServer, SimulatedStore

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.streams import EndedError, GoneError, StoreError, rules, writes
+from aiopurgatory import GoneError
+from aiopurgatory.streams import EndedError, StoreError, rules, writes
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.streams.position import Position
 from aiopurgatory.streams.rules import State, Suspicion

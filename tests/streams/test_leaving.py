@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from aiopurgatory import PurgatoryClosedError
-from aiopurgatory.streams import Event, EventLog, Follow, GoneError, MemoryLog, NotFoundError
+from aiopurgatory import GoneError, NotFoundError, PurgatoryClosedError
+from aiopurgatory.streams import Event, EventLog, Follow, MemoryLog
 from aiopurgatory.testing import check_invariants
 from aiopurgatory.testing.settling import settle
 

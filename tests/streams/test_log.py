@@ -8,17 +8,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Observer, PurgatoryClosedError, PurgatoryFullError
-from aiopurgatory.streams import (
-    EndedError,
-    Event,
-    EventLog,
-    GoneError,
-    MemoryLog,
-    NotFoundError,
-    Run,
-    TopicExistsError,
-)
+from aiopurgatory import GoneError, NotFoundError, Observer, PurgatoryClosedError, PurgatoryFullError
+from aiopurgatory.streams import EndedError, Event, EventLog, MemoryLog, Run, TopicExistsError
 from aiopurgatory.streams.rules import number_in
 
 from .conftest import ON_SERVERS, Open

@@ -11,17 +11,8 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import PurgatoryClosedError
-from aiopurgatory.streams import (
-    EndedError,
-    EventLog,
-    GoneError,
-    NotFoundError,
-    Run,
-    StoreDownError,
-    StoreError,
-    TopicExistsError,
-)
+from aiopurgatory import GoneError, NotFoundError, PurgatoryClosedError
+from aiopurgatory.streams import EndedError, EventLog, Run, StoreDownError, StoreError, TopicExistsError
 from aiopurgatory.streams.run import PARTING
 from aiopurgatory.streams.store import Commit, Page
 from aiopurgatory.streams.tail import PAUSES as READ_PAUSES

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiopurgatory.streams import EndedError, GoneError, TopicExistsError
+from aiopurgatory import GoneError
+from aiopurgatory.streams import EndedError, TopicExistsError
 from aiopurgatory.streams.rules import (
     LOOKS,
     PAUSE,

@@ -11,6 +11,8 @@ from aiopurgatory import (
     Clock,
     DelayedOperation,
     Following,
+    GoneError,
+    NotFoundError,
     Observer,
     Outcome,
     Purgatory,
@@ -34,10 +36,8 @@ from aiopurgatory.streams import (
     Event,
     EventLog,
     Follow,
-    GoneError,
     LogStatistics,
     MemoryLog,
-    NotFoundError,
     Run,
     StoreDownError,
     StoreError,
@@ -45,6 +45,7 @@ from aiopurgatory.streams import (
 from aiopurgatory.streams.store import Change, Commit, Page, Store
 from aiopurgatory.testing import ManualClock
 from aiopurgatory.timer import Timer, TimerTask
+from aiopurgatory.web import LongPolling
 
 
 class DelayedFetch(DelayedOperation[list[bytes]]):
@@ -220,3 +221,24 @@ class EmptyStore:
 
 def stores() -> Store:
     return EmptyStore()
+
+
+class Memory:
+    def version(self, resource: str, /) -> str:
+        return "1"
+
+    def read(self, resource: str, since: str | None, version: str, /) -> bytes:
+        return b""
+
+
+class Rows:
+    async def version(self, resource: int, /) -> str:
+        return "1"
+
+    async def read(self, resource: int, since: str | None, version: str, /) -> bytes | tuple[str, bytes]:
+        return version, b""
+
+
+def sources(purgatory: Purgatory) -> None:
+    assert_type(LongPolling(purgatory, Memory()), LongPolling[str])
+    assert_type(LongPolling(purgatory, Rows()), LongPolling[int])

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import EventAnswer, LongPolling, NotFoundError, Policy
+from aiopurgatory import NotFoundError, Purgatory
+from aiopurgatory.web import EventAnswer, LongPolling, Policy
 
 SIZE = 1_000_000
 

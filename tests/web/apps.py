@@ -24,8 +24,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import EventRoute, GoneError, LongPolling, LongPollRoute, Policy
+from aiopurgatory import GoneError, Purgatory
+from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
 
 
 class Topics:

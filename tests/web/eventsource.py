@@ -7,8 +7,8 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import EventRoute, GoneError, LongPolling, Policy
+from aiopurgatory import GoneError, Purgatory
+from aiopurgatory.web import EventRoute, LongPolling, Policy
 
 from .polls import Counters, settle
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import Answer, GoneError, LongPolling, Policy
+from aiopurgatory import GoneError, Purgatory
+from aiopurgatory.web import Answer, LongPolling, Policy
 
 
 class Counters:

@@ -202,6 +202,19 @@ async def test_event_puts_the_heartbeat_off(streams: Streams, clock: ManualClock
     await leave(client)
 
 
+@pytest.mark.parametrize("after", [0.1, 0.2, 0.3, 0.7, 1.1, 2.3, 7.9])
+async def test_heartbeat_comes_in_time_after_an_event_at_any_moment(
+    streams: Streams, clock: ManualClock, after: float
+) -> None:
+    client = await streams.start()
+    for count in range(1, 20):
+        await clock.advance(after)
+        await streams.publish()
+        await clock.advance(15.0)
+        assert client.comments == count
+    await leave(client)
+
+
 async def test_check_without_news_does_not_put_the_heartbeat_off(streams: Streams, clock: ManualClock) -> None:
     client = await streams.start()
     for _ in range(3):

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import GoneError, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
-from aiopurgatory.web import EventAnswer, GoneError, LongPolling, Policy, ReadFailedError
+from aiopurgatory.web import EventAnswer, LongPolling, Policy
+from aiopurgatory.web.answer import ReadFailedError
 
 from .eventsource import Event, Forgets, Parser
 from .polls import Counters, settle

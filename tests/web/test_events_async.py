@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import GoneError, Purgatory
 from aiopurgatory.testing import ManualClock
-from aiopurgatory.web import EventRoute, GoneError
+from aiopurgatory.web import EventRoute
 
 from .eventsource import Client, Event
 from .test_longpoll_async import Database, Polls, settle

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import Observer, Outcome, Purgatory
 from aiopurgatory.streams import EventLog, MemoryLog, Run, StoreDownError
 from aiopurgatory.streams.memory import MemoryStore
 from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
@@ -194,6 +194,19 @@ async def test_stream_sends_heartbeats_between_events(log: EventLog, run: Run) -
     await left(client)
 
 
+async def test_check_that_wakes_a_stream_has_an_effect(log: EventLog, run: Run) -> None:
+    await run.append("a")
+    client = Client(EventRoute(log))
+    await got(client, 1)
+    before = log.purgatory.statistics()
+    await run.append("b")
+    await got(client, 2)
+    after = log.purgatory.statistics()
+    assert after.checks == before.checks + 1
+    assert after.checks_without_effect == before.checks_without_effect
+    await left(client)
+
+
 async def test_stream_that_is_not_read_loses_its_place(log: EventLog, run: Run) -> None:
     client = Client(EventRoute(log, policy=Policy(stall=0.05)))
     client.reads.clear()
@@ -272,7 +285,7 @@ async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters
 
 @pytest.mark.parametrize("route", [EventRoute, LongPollRoute])
 def test_route_of_something_else_is_refused(route: Any) -> None:
-    with pytest.raises(TypeError, match=r"^polling must be a LongPolling or an EventLog, got 7$"):
+    with pytest.raises(TypeError, match=r"^served must be a LongPolling or an EventLog, got 7$"):
         route(7)
 
 
@@ -350,3 +363,93 @@ async def test_poll_of_a_silent_server_is_503(monkeypatch: pytest.MonkeyPatch, l
     poll = Poll(LongPollRoute(log), "wait=0")
     await poll.task
     assert (poll.status, poll.headers[b"refused"]) == (503, b"source")
+
+
+class Ends(Observer):
+    """The outcomes of ended operations, and the seconds that they waited."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.waits: list[float] = []
+
+    def ended(self, purgatory: Purgatory, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
+        self.outcomes.append(outcome)
+        self.waits.append(waited)
+
+
+async def test_poll_that_waits_is_one_operation_even_if_its_topic_was_not_read_yet() -> None:
+    ends = Ends()
+    async with MemoryLog(observers=[ends]) as log:
+        first = await log.append("n", "a")
+        poll = Poll(LongPollRoute(log), f"after={first}")
+        await asyncio.sleep(0.05)  # by now, the topic was read, and had nothing new
+        await log.append("n", "b")
+        assert [event["data"] for event in await poll.events()] == ["b"]
+    assert ends.outcomes == [Outcome.COMPLETED]
+    assert ends.waits[0] >= 0.03
+
+
+async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
+    ends = Ends()
+    async with MemoryLog(observers=[ends]) as log:
+        first = await log.append("n", "a")
+        assert (
+            await Poll(LongPollRoute(log, policy=Policy(jitter=0, margin=0)), f"wait=0.1&after={first}").events() == []
+        )
+    assert ends.outcomes == [Outcome.EXPIRED]
+    assert 0.1 <= ends.waits[0] < 0.5
+
+
+async def test_poll_of_a_late_topic_is_one_operation() -> None:
+    ends = Ends()
+    async with MemoryLog(observers=[ends]) as log:
+        poll = Poll(LongPollRoute(log))
+        await asyncio.sleep(0.05)
+        await log.append("n", "a")
+        assert [event["data"] for event in await poll.events()] == ["a"]
+    assert ends.outcomes == [Outcome.COMPLETED]
+
+
+async def test_poll_of_events_that_are_at_hand_is_no_operation(log: EventLog, run: Run) -> None:
+    await run.append("a")
+    follower = log.follow("n")  # its topic stays in memory
+    await anext(follower)
+    before = log.purgatory.statistics()
+    await Poll(LongPollRoute(log)).events()
+    after = log.purgatory.statistics()
+    assert (after.completed, after.expired) == (before.completed, before.expired)
+    await follower.aclose()
+
+
+async def test_poll_of_a_log_that_closes_is_503(log: EventLog, run: Run) -> None:
+    first = await run.append("a")
+    poll = Poll(LongPollRoute(log), f"after={first}")
+    await until(lambda: log.purgatory.num_delayed == 1)
+    log.purgatory.close()
+    await poll.task
+    assert (poll.status, poll.headers[b"refused"]) == (503, b"closed")
+
+
+async def test_poll_behind_waits_while_the_server_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_down, read = False, MemoryStore.read
+
+    async def read_if_up(store: MemoryStore, topic: str, after: int, rows: int, size: int) -> Any:
+        if is_down:
+            raise StoreDownError("down")
+        return await read(store, topic, after, rows, size)
+
+    monkeypatch.setattr(MemoryStore, "read", read_if_up)
+    async with MemoryLog(window_bytes=0) as log:
+        first = await log.append("n", "a")
+        follower = log.follow("n")  # its topic stays in memory, but no event does
+        await anext(follower)
+        await log.append("n", "b")
+        await anext(follower)
+        is_down = True
+        poll = Poll(LongPollRoute(log), f"after={first}")
+        await until(lambda: log.purgatory.num_delayed == 2)
+        await asyncio.sleep(0.3)
+        assert not poll.task.done()
+        is_down = False
+        assert [event["data"] for event in await poll.events()] == ["b"]
+        await follower.aclose()

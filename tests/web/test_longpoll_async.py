@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import Purgatory
+from aiopurgatory import GoneError, Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
-from aiopurgatory.web import Answer, GoneError, LongPolling, Policy
+from aiopurgatory.web import Answer, LongPolling, Policy
 
 POLICY = Policy(jitter=0.0, margin=0.0, max_wait=30.0)
 

@@ -117,7 +117,7 @@ async def test_close_answers_every_poll(counters: Counters) -> None:
 
 async def test_poll_cut_off_by_the_server_counts_as_refused(counters: Counters) -> None:
     polls = Polls(Purgatory("polls"), counters)
-    polls.polling._responder.desk.refuse(PurgatoryClosedError("the server stops"))
+    polls.polling._desk.refuse(PurgatoryClosedError("the server stops"))
     assert polls.polling.statistics().refused == {"closed": 1}
 
 

@@ -15,8 +15,8 @@ import litestar.exceptions
 import pytest
 import werkzeug.exceptions
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import Answer, EventRoute, GoneError, LongPolling, NotFoundError
+from aiopurgatory import GoneError, NotFoundError, Purgatory
+from aiopurgatory.web import Answer, EventRoute, LongPolling
 
 from .eventsource import Client
 from .test_longpoll_async import POLICY, settle

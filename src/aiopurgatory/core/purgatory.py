@@ -352,7 +352,7 @@ class SyncPurgatory:
     def expire_all(self) -> int:
         """Expire every pending operation now, even before its deadline: the one exception to I1.
 
-        Awaited conditions (an ``async def``, an AsyncSource) stay pending until their last read is done, and are not
+        Awaited conditions (an ``async def``, an awaited Source) stay pending until their last read is done, and are not
         in the result. ``follow()`` goes on: with *idle*, it yields its value or None now.
 
         Returns: how many ended.

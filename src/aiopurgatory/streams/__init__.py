@@ -4,7 +4,6 @@ RedisLog is in ``aiopurgatory.streams.redis``, PostgresLog in ``aiopurgatory.str
 another server, see ``aiopurgatory.streams.store``.
 """
 
-from ..errors import GoneError, NotFoundError
 from .event import EndedError, Event, StoreDownError, StoreError, TopicExistsError
 from .follow import Follow
 from .log import EventLog, LogStatistics
@@ -16,10 +15,8 @@ __all__ = [
     "Event",
     "EventLog",
     "Follow",
-    "GoneError",
     "LogStatistics",
     "MemoryLog",
-    "NotFoundError",
     "Run",
     "StoreDownError",
     "StoreError",

@@ -39,11 +39,6 @@ class Position:
         if tail is not None:
             self._tails.leave(tail)
 
-    def turn(self) -> str:
-        """Return a text that changes whenever next() may return events, or raise."""
-        turn = -1 if self._tail is None else self._tail.turn
-        return f"{turn}.{self._number}" if self.seen == -1 else str(turn)
-
     async def until_known(self) -> None:
         """Wait until the topic is there, or until next() raises."""
         while (
@@ -66,6 +61,21 @@ class Position:
     def has_news(self) -> bool:
         """Whether next() may return events, or raise."""
         return self._tail is not None and self._tail.turn != self.seen
+
+    def has_answer(self) -> bool:
+        """Whether next() will return events, or raise, or the last event was taken. (Not if the server is down.)"""
+        tail = self._tail
+        if tail is None or tail.turn == self.seen:
+            return False
+        state, number = tail.state, self._number
+        if tail.error is not None or state is None:
+            return tail.error is not None or self._lineage is not None or self._is_late(tail)
+        if self._lineage is not tail.lineage or self.id is None:
+            try:
+                number = place(state, self.id)
+            except GoneError:
+                return True
+        return number < tail.last or (state.end is not None and number == state.last)
 
     async def next(self) -> list[Event]:
         """Return the next events; none if there is no newer one yet.

@@ -3,36 +3,23 @@
 The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of a purgatory.
 """
 
-from ..errors import GoneError, NotFoundError
 from .answer import Answer
-from .event_answer import EventAnswer
+from .delivery import EventAnswer
 from .events import EventRoute
-from .places import GroupLimitError, ReplacedError
 from .policy import Policy
-from .poll import UnreadBodyError
 from .polling import LongPolling, LongPollStatistics
-from .prefer import WaitError
 from .route import LongPollRoute
 from .signals import close_on_stop
-from .source import AsyncSource, ReadFailedError, Source, SourceBusyError
+from .source import Source
 
 __all__ = [
     "Answer",
-    "AsyncSource",
     "EventAnswer",
     "EventRoute",
-    "GoneError",
-    "GroupLimitError",
     "LongPollRoute",
     "LongPollStatistics",
     "LongPolling",
-    "NotFoundError",
     "Policy",
-    "ReadFailedError",
-    "ReplacedError",
     "Source",
-    "SourceBusyError",
-    "UnreadBodyError",
-    "WaitError",
     "close_on_stop",
 ]

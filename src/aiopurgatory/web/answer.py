@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from random import randint
 from typing import Final, NamedTuple
 
-from ..errors import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryFullError
-from .places import GroupLimitError, ReplacedError
-from .poll import UnreadBodyError
-from .prefer import WaitError
-from .source import ReadFailedError
+from ..errors import GoneError, NotFoundError, PurgatoryClosedError, PurgatoryError, PurgatoryFullError
 
 RawHeader = tuple[bytes, bytes]
 
@@ -35,7 +32,41 @@ class Answer(NamedTuple):
     @property
     def headers(self) -> dict[str, str]:
         """The headers as text, for frameworks that need them so."""
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.raw_headers}
+        return as_text(self.raw_headers)
+
+
+def as_text(raw_headers: Iterable[RawHeader]) -> dict[str, str]:
+    """Return headers as text."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
+
+
+def etag(version: str) -> RawHeader:
+    """Return the header with which the client resumes from *version*."""
+    return (b"etag", b'"%b"' % version.encode())
+
+
+class WaitError(PurgatoryError):
+    """The wait in a query is not a number >= 0. (In Prefer, such a wait is ignored.)"""
+
+
+class ReplacedError(PurgatoryError):
+    """The same client has sent a newer poll or stream. On one connection, that waits for the older (tuwunel #386)."""
+
+
+class UnreadBodyError(PurgatoryError):
+    """The request has a body in more than 64 parts: no disconnect of its client would be noticed."""
+
+
+class GroupLimitError(PurgatoryFullError):
+    """The group has ``Policy.max_per_group`` polls and streams already."""
+
+
+class ReadFailedError(PurgatoryError):
+    """A source whose methods are ``async def``, or a log, raised an exception, or did not answer in time."""
+
+
+class SourceBusyError(ReadFailedError):
+    """No read could begin in time: ``max_reads`` calls are under way."""
 
 
 #: Exceptions that become answers.
@@ -76,7 +107,10 @@ class Refusals:
                 # It goes to all polls at once, and a body would take another write for each.
                 return self._unavailable("closed", "")
         status = next(status for kind, status in _STATUS.items() if isinstance(exc, kind))
-        return Answer(status, str(exc).encode(errors="replace"), [NO_STORE, PLAIN_TEXT])
+        headers = [NO_STORE, PLAIN_TEXT]
+        if isinstance(exc, GoneError) and exc.after is not None:
+            headers.append(etag(exc.after))
+        return Answer(status, str(exc).encode(errors="replace"), headers)
 
     def _unavailable(self, reason: str, why: str) -> Answer:
         self.by_reason[reason] += 1

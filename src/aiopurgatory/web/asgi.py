@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from ..cancellations import cancellations
 
@@ -12,7 +13,15 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]  # of a Message, which some frameworks describe in more detail
 Send = Callable[[Message], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+logger = logging.getLogger("aiopurgatory")
+
+#: The most parts of an unread body to receive while waiting for a disconnect, which comes after them.
+MAX_PARTS: Final = 64
+#: The most messages to receive once the body is whole. A server sends only the disconnect. A test's stand-in for a
+#: server may send the same message at every call: then it never sends a disconnect.
+_MAX_AFTER: Final = 3
+_DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
 
 async def deliver(send: Send, *messages: Message) -> bool:
@@ -33,23 +42,35 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> asyncio.Task[None]:
-    """Call *receive* repeatedly, and *heard* with each message, until *heard* returns False. Cancel it to stop.
+def listen(receive: Receive, left: Callable[[], object], unheard: Callable[[], object]) -> asyncio.Task[None]:
+    """Call *receive* repeatedly, until the client disconnects. Cancel the task to stop.
 
-    Args: heard: gets the exception if *receive* raised one.
+    Args:
+        left: called when the client has disconnected, or if *receive* raises.
+        unheard: called if the body has more than MAX_PARTS parts: then a disconnect would not be noticed.
     """
-    return asyncio.get_running_loop().create_task(_listen(receive, heard))
+    return asyncio.get_running_loop().create_task(_listen(receive, left, unheard))
 
 
-async def _listen(receive: Receive, heard: Callable[[Message | Exception], bool]) -> None:
-    go_on = True
-    while go_on:
+async def _listen(receive: Receive, left: Callable[[], object], unheard: Callable[[], object]) -> None:
+    parts = after = 0
+    while parts < MAX_PARTS and after < _MAX_AFTER:
         try:
-            message = await receive()
+            message: Message = await receive()
         except asyncio.CancelledError:
             if cancellations():
                 raise
-            message = ConnectionError("receive() was cancelled")  # within the server
-        except Exception as exc:
-            message = exc
-        go_on = heard(message)
+            message = _DISCONNECT  # it was cancelled within the server
+        except Exception as exc:  # nothing more is heard of this client
+            if not isinstance(exc, OSError):
+                logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
+            message = _DISCONNECT
+        if message["type"] == "http.disconnect":
+            left()
+            return
+        if message.get("more_body"):
+            parts += 1
+        else:
+            after += 1
+    if parts == MAX_PARTS:
+        unheard()

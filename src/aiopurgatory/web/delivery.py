@@ -1,21 +1,29 @@
-"""The delivery of one event stream, from its request to its end."""
+"""The delivery of one event stream, from its request to its end; and the answer with it, for handlers of one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Hashable, Iterable
-from typing import Final, Generic, Self, final
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any, Final, Generic, Self, final
 
 from ..clock import running_loop
 from ..errors import GoneError, NotFoundError, PurgatoryClosedError
 from ..waits import until_ended
-from .answer import NO_STORE, REFUSALS, Answer
-from .asgi import Receive, is_disconnect
-from .places import ReplacedError
-from .poll import UnreadBodyError
+from .answer import (
+    NO_STORE,
+    REFUSALS,
+    Answer,
+    RawHeader,
+    ReadFailedError,
+    ReplacedError,
+    UnreadBodyError,
+    as_text,
+)
+from .asgi import is_disconnect
 from .prefer import K, PollRequest
-from .source import ReadFailedError
-from .sse import gone, replaced, retry
-from .streamed import Streamed
+from .responder import Content
+from .stream import gone, replaced, retry
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -31,30 +39,28 @@ class Delivery(Generic[K]):
     Make it by enter(), and call begin(). While it is open, call next(), within go_on(). At the end, call close().
     """
 
-    __slots__ = ("_desk", "_feed", "_stream", "is_open")
+    __slots__ = ("_desk", "_stream", "is_open")
 
-    def __init__(self, streamed: Streamed[K], request: PollRequest[K]) -> None:
-        self._desk = streamed.desk
-        self._stream, self._feed = streamed.open(request)
+    def __init__(self, content: Content[K], request: PollRequest[K]) -> None:
+        self._desk = content.desk
+        self._stream = content.open(request)
         #: Whether the stream has a place.
         self.is_open = False
 
     @classmethod
-    async def enter(cls, streamed: Streamed[K], request: PollRequest[K]) -> Self:
+    async def enter(cls, content: Content[K], request: PollRequest[K]) -> Self:
         """Make a delivery, and open its desk before if it is closed: the purgatory has no clock until it is started."""
-        if streamed.desk.loop is not running_loop():
-            await streamed.desk.enter()
-        return cls(streamed, request)
+        if content.desk.loop is not running_loop():
+            await content.desk.enter()
+        return cls(content, request)
 
-    async def begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
+    async def begin(self, request: PollRequest[K]) -> Answer:
         """Open the stream, and read its first events. Returns: the answer; if is_open, more is to follow.
 
         If it raises, it is not open.
-
-        Args: keys, receive: as for LongPolling.answer().
         """
         try:
-            return await self._begin(keys, receive)
+            return await self._begin(request)
         except REFUSALS as exc:
             self.close()
             return self._desk.refuse(exc)
@@ -62,11 +68,11 @@ class Delivery(Generic[K]):
             self.close()
             raise
 
-    async def _begin(self, keys: Iterable[Hashable] | None, receive: Receive | None) -> Answer:
-        desk, stream, feed = self._desk, self._stream, self._feed
-        desk.open_stream(stream, keys, receive)
+    async def _begin(self, request: PollRequest[K]) -> Answer:
+        desk, stream = self._desk, self._stream
+        desk.open_stream(stream, request)
         self.is_open = True
-        first = await until_ended(stream, stream.read(feed))
+        first = await until_ended(stream, stream.read())
         if first is None:  # it has ended
             if stream.cancelled():
                 return self.stopped()
@@ -75,7 +81,7 @@ class Delivery(Generic[K]):
                 raise failure or ReadFailedError("the source did not answer in time")
             first = replaced(failure)
             self.close()
-        elif not first and feed.is_over:  # EventSource reconnects after any other status
+        elif not first and stream.feed.is_over:  # EventSource reconnects after any other status
             self.close()
             desk.count(204)
             return Answer(204, b"", [NO_STORE])
@@ -87,14 +93,11 @@ class Delivery(Generic[K]):
     def stopped(self) -> Answer:
         """The answer if begin() was cancelled: by the server, or since the client has disconnected."""
         self.close()
-        if not self._stream.left:
-            return self._desk.refuse(PurgatoryClosedError("the server stops"))
-        self._desk.count(499)
-        return Answer(499, b"", [])  # nobody reads it
+        return self._desk.unanswered(self._stream.left)
 
     def next(self) -> Awaitable[bytes | None]:
         """Wait for events, or a heartbeat. Called when the last ones have been sent. Returns: None at the end."""
-        return self._stream.next(self._feed)
+        return self._stream.next()
 
     async def go_on(self, awaitable: Awaitable[object]) -> bytes | None:
         """Await *awaitable* until the stream ends. Returns: the last bytes to send; None: none, since nobody reads."""
@@ -116,7 +119,7 @@ class Delivery(Generic[K]):
             case None if stream.expired and not stream.is_reading:  # the client did not read
                 return None
             case None | PurgatoryClosedError() | UnreadBodyError():
-                return b"" if self._feed.is_over else retry(self._desk.policy)
+                return b"" if stream.feed.is_over else retry(self._desk.policy)
             case ReplacedError():
                 return replaced(failure)
             case GoneError() | NotFoundError():
@@ -135,7 +138,81 @@ class Delivery(Generic[K]):
 
     def close(self) -> None:
         """Release the place of the stream. A second call does nothing."""
-        self._feed.close()
+        self._stream.feed.close()
         if self.is_open:
             self.is_open = False
             self._desk.close_stream(self._stream)
+
+
+@final
+class EventAnswer:
+    """An HTTP answer with a body to iterate. It has a place in the purgatory until its iteration ends.
+
+    A refusal has its status and a short body, so a handler treats it like any other. The place is also free again when
+    the iterator is closed, or nothing refers to it. The same holds if its client takes no event for ``Policy.stall``
+    seconds.
+
+    Attributes:
+        status: 200; 404, 410, 413 or 503 for a refusal; 499: the client has left.
+        raw_headers: pairs of bytes, names in lower case.
+    """
+
+    __slots__ = ("_chunk", "_delivery", "_is_over", "_loop", "raw_headers", "status")
+
+    def __init__(self, delivery: Delivery[Any], answer: Answer) -> None:
+        self.status: int = answer.status
+        self.raw_headers: list[RawHeader] = answer.raw_headers
+        self._delivery = delivery
+        #: The next chunk to return; empty: none is there yet.
+        self._chunk = answer.body
+        self._is_over = not delivery.is_open
+        self._loop = asyncio.get_running_loop()
+        if delivery.is_open:
+            delivery.close_when_ended()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers as text, for frameworks that need them so."""
+        return as_text(self.raw_headers)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Wait for the next events, or a heartbeat. To be called when the last ones have been sent."""
+        chunk, self._chunk = self._chunk, b""
+        if not chunk and not self._is_over:
+            chunk = await self._next()
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+    async def _next(self) -> bytes:
+        delivery, found = self._delivery, b""
+
+        async def read() -> None:
+            nonlocal found
+            found = await delivery.next() or b""
+
+        try:
+            last = await delivery.go_on(read())
+        except BaseException:
+            self._end()
+            raise
+        if found:
+            return found
+        self._end()
+        return last or b""
+
+    async def aclose(self) -> None:
+        """End the iteration, and release the place. A second call does nothing."""
+        self._end()
+
+    def _end(self) -> None:
+        self._chunk, self._is_over = b"", True
+        self._delivery.close()
+
+    def __del__(self) -> None:
+        if self._delivery.is_open:  # in any thread
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._delivery.close)

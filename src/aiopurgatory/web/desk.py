@@ -1,37 +1,74 @@
-"""The desk: places and limits of clients, refusals, start, stop and statistics. Polls and event streams share it."""
+"""The desk: places and limits of clients, refusals, start, stop and counts. Polls and event streams share it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from contextlib import suppress
-from typing import Any, Final, SupportsIndex, final
+from typing import Any, Final, final
 
-from ..arguments import require_hashable, require_name
+from ..arguments import require_name
 from ..clock import running_loop
-from ..core.kit import (
-    ALL,
-    EVERY_KEY,
-    Observer,
-    checked_limit,
-    checked_observers,
-    checks_of,
-    loop_of,
-    tell_closed,
-    tell_opened,
-    turn_budget_of,
-)
-from ..errors import PurgatoryClosedError, PurgatoryFullError
-from ..handover import Handover
+from ..core.kit import Observer, checked_observers, loop_of, tell_closed, tell_opened
+from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
-from .answer import Answer, Refusals
-from .asgi import Receive
-from .places import Places
+from .answer import Answer, GroupLimitError, Refusals, ReplacedError
+from .notifications import Notifications
 from .policy import Policy
-from .poll import Linger, LongPoll, Newcomers
+from .poll import ClientOperation, Newcomers
+from .prefer import PollRequest
 from .signals import on_stop_signal
 from .stream import EventStream
+
+
+class Places:
+    """The parked polls of named clients and groups. Polls of neither are not stored."""
+
+    def __init__(self, max_per_group: int | None) -> None:
+        self._max_per_group = max_per_group
+        #: The newest poll by client and resource.
+        self._newest: dict[tuple[Hashable, Hashable], ClientOperation[Any]] = {}
+        self._groups: dict[Hashable, set[ClientOperation[Any]]] = {}
+
+    @property
+    def clients(self) -> int:
+        """Parked polls of named clients."""
+        return len(self._newest)
+
+    @property
+    def groups(self) -> int:
+        """Groups with parked polls."""
+        return len(self._groups)
+
+    def make_room(self, poll: ClientOperation[Any]) -> None:
+        """End the older poll of the same client for the same resource.
+
+        Raises: GroupLimitError: the group is full even without that one.
+        """
+        older = None if poll.client is None else self._newest.get((poll.client, poll.resource))
+        group = self._groups.get(poll.group, ())
+        limit = self._max_per_group
+        if limit is not None and len(group) - (older in group) >= limit:
+            raise GroupLimitError(f"this group already has {limit} polls waiting (max_per_group={limit})")
+        if older is not None:
+            older.fail(ReplacedError("the same client has sent a newer poll"))
+            self.leave(older)
+
+    def take(self, poll: ClientOperation[Any]) -> None:
+        if poll.client is not None:
+            self._newest[poll.client, poll.resource] = poll
+        if poll.group is not None:
+            self._groups.setdefault(poll.group, set()).add(poll)
+
+    def leave(self, poll: ClientOperation[Any]) -> None:
+        """Release the place of *poll*. Idempotent."""
+        if poll.client is not None and self._newest.get((poll.client, poll.resource)) is poll:
+            del self._newest[poll.client, poll.resource]
+        group = self._groups.get(poll.group)
+        if group is not None:
+            group.discard(poll)
+            if not group:
+                del self._groups[poll.group]
 
 
 @final
@@ -47,12 +84,13 @@ class Desk:
 
     def __init__(
         self,
-        polling: object,
         purgatory: Purgatory,
         policy: Policy,
-        name: str | None,
-        observers: Iterable[Observer],
-        stop_signals: bool,
+        *,
+        polling: object = None,
+        name: str | None = None,
+        observers: Iterable[Observer] = (),
+        stop_signals: bool = True,
     ) -> None:
         if name is not None:
             require_name("name", name)
@@ -71,8 +109,8 @@ class Desk:
         #: Answers by status.
         self.answered: Final = Counter[int]()
         self._newcomers = Newcomers()
-        self._handover = Handover(turn_budget_of(purgatory))
-        #: The loop that the newcomers, the handover and the places belong to.
+        self.notifications = Notifications(purgatory, policy.linger)
+        #: The loop that the newcomers, the notifications and the places belong to.
         self._home: asyncio.AbstractEventLoop | None = None
         #: The loop in which enter() was called, and close() not since.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -92,7 +130,7 @@ class Desk:
             self._home = loop
             self.places = Places(self.policy.max_per_group)  # a loop that vanished never ended its polls
             self._newcomers = Newcomers()
-            self._handover = Handover(turn_budget_of(self.purgatory))
+            self.notifications = Notifications(self.purgatory, self.policy.linger)
         if self._stop_signals:
             on_stop_signal(self.close)
         self.loop = loop  # now that it is true: a signal handler may raise in between
@@ -116,35 +154,37 @@ class Desk:
 
     # places
 
-    def park(self, poll: LongPoll[Any], keys: Iterable[Hashable] | None) -> None:
-        """Park *poll* under *keys*; None: its resource alone. Raises: PurgatoryFullError, PurgatoryClosedError."""
-        self.places.make_room(poll)
-        self.purgatory.watch(poll, (poll.resource,) if keys is None else keys)
-        self.places.take(poll)
+    def park(self, poll: ClientOperation[Any], request: PollRequest[Any]) -> None:
+        """Park *poll*, and listen soon for its client's disconnect.
 
-    def park_poll(self, poll: LongPoll[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
-        """Same as park(), and listen for the client's disconnect soon."""
-        self.park(poll, keys)
-        if receive is not None and not poll.done():
-            self._newcomers.add(poll, receive)
+        Raises: PurgatoryFullError, PurgatoryClosedError.
+        """
+        self._park(poll, request)
+        if request.receive is not None and not poll.done():
+            self._newcomers.add(poll, request.receive)
 
-    def leave(self, poll: LongPoll[Any]) -> None:
+    def _park(self, op: ClientOperation[Any], request: PollRequest[Any]) -> None:
+        self.places.make_room(op)
+        self.purgatory.watch(op, (op.resource,) if request.keys is None else request.keys)
+        self.places.take(op)
+
+    def leave(self, poll: ClientOperation[Any]) -> None:
         """Release the place of *poll*. Idempotent."""
         poll.cancel()  # it is still pending if parking raised half-way
         self._newcomers.remove(poll)
         self.places.leave(poll)
         poll.stop_listening()  # raises in a loop that was closed before its tasks ended
 
-    def open_stream(self, stream: EventStream[Any], keys: Iterable[Hashable] | None, receive: Receive | None) -> None:
+    def open_stream(self, stream: EventStream[Any], request: PollRequest[Any]) -> None:
         """Park *stream* until close_stream(), and listen for its client's disconnect.
 
         Raises: PurgatoryFullError, PurgatoryClosedError, or an error of its try_complete(): it is not open.
         """
         self.streams += 1
         try:
-            self.park(stream, keys)
-            if receive is not None:
-                stream.listen(receive)
+            self._park(stream, request)
+            if request.receive is not None:
+                stream.listen(request.receive)
         except BaseException:
             self.close_stream(stream)
             raise
@@ -162,51 +202,13 @@ class Desk:
         self.count(answer.status)
         return answer
 
+    def unanswered(self, is_deserted: bool) -> Answer:
+        """Return the answer to a client that has left, or else that the server cuts off, and count it."""
+        if not is_deserted:
+            return self.refuse(PurgatoryClosedError("the server stops"))
+        self.count(499)
+        return Answer(499, b"", [])  # nobody reads it
+
     def count(self, status: int) -> None:
         """Count an answer when it begins."""
         self.answered[status] += 1
-
-    # notifications
-
-    def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
-        """Serve LongPolling.notify()."""
-        if loop_of(self.purgatory).is_foreign_thread():
-            raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
-        if not self.purgatory.is_open:  # not an error: the first poll starts it
-            require_hashable("key", key)
-            if limit is not None:
-                checked_limit(limit)
-            return
-        if not (self.policy.linger and self.purgatory.waiting(key) and self._linger((self, key), key, limit)):
-            self.purgatory.notify(key, limit)
-
-    def notify_all(self) -> None:
-        """Serve LongPolling.notify_all()."""
-        if not (self.policy.linger and self.purgatory.num_delayed > 0 and self._linger((self,), EVERY_KEY, None)):
-            self.purgatory.notify_all()
-
-    def notify_threadsafe(self, key: Hashable) -> None:
-        """Serve LongPolling.notify_threadsafe()."""
-        if not self.policy.linger and self.purgatory.is_open:
-            self.purgatory.notify_threadsafe(key)
-            return
-        require_hashable("key", key)  # here, not in the loop
-        if self.purgatory.is_open:
-            self._handover.put(key, loop_of(self.purgatory).running, self.notify)
-
-    def _linger(self, lingering: Hashable, key: Hashable, limit: SupportsIndex | None) -> bool:
-        """Check *key* after ``Policy.linger``. Returns: False if the purgatory is full or closed.
-
-        Args: lingering: the key under which the operation that does so waits.
-        """
-        most = ALL if limit is None else checked_limit(limit)
-        there: list[Any] = self.purgatory.waiting(lingering)
-        if there:
-            there[0].add(most)
-            return True
-        checks = checks_of(self.purgatory)
-        with suppress(PurgatoryClosedError, PurgatoryFullError):
-            self.purgatory.watch(Linger(checks, key, most, self.policy.linger), [lingering])
-            checks.announce(key)
-            return True
-        return False

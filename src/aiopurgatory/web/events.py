@@ -6,16 +6,10 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final, final
 
-from ..streams import EventLog
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
 from .delivery import Delivery
-from .endpoint import Endpoint, joined
-from .logs import LogStreams
-from .policy import Policy
-from .polling import LongPolling
-from .route import send_answer
-from .streamed import Streamed
+from .route import Endpoint, header, joined, send_answer
 
 _BODY: Final = "http.response.body"
 
@@ -58,9 +52,9 @@ class EventRoute(Endpoint):
       has a client that does so.)
     - GoneError: the stream sends an event ``gone`` with the message, then the state from scratch. It ends if there is
       no such state, or if the source raises NotFoundError.
-    - An AsyncSource fails, or does not answer within ``stall``: clients reconnect as when the purgatory closes. Before
-      the first event, the answer is 503.
-    - A Source raises another exception: it propagates, and the server breaks the connection.
+    - An awaited source fails, or does not answer within ``stall``: clients reconnect as when the purgatory closes.
+      Before the first event, the answer is 503.
+    - A source in memory raises another exception: it propagates, and the server breaks the connection.
     - No place or a closed purgatory: 503, as for a long poll. A resource that is gone altogether: 410, or 404.
       EventSource gives up at any status but 200. In ``onerror``, if ``readyState`` is CLOSED, wait and create a new
       one. Pages need this in any case, since proxies answer 502 while a server restarts.
@@ -76,7 +70,7 @@ class EventRoute(Endpoint):
     *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
 
     Args:
-        polling: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
+        served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
         policy: for an EventLog, the times and limits of its streams; None (default): ``Policy()``.
         resource: the streamed resource; default: the path's only parameter.
         since: the client's version if it sent no Last-Event-ID; default: None. For an EventLog, the default is the
@@ -86,27 +80,18 @@ class EventRoute(Endpoint):
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
     """
 
-    _streamed: Streamed[Any]
-
-    def _serve_log(self, log: EventLog, policy: Policy | None) -> None:
-        self._streamed = LogStreams(log, policy)
-
-    def _serve(self, polling: LongPolling[Any]) -> None:
-        self._streamed = polling._streamed
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise TypeError(f"EventRoute answers HTTP, got a scope of type {scope['type']!r}")
         if scope["method"] != "GET":
             await send_answer(self._refuse_method(scope, "GET"), send)
             return
-        last_event_id = [value for name, value in scope["headers"] if name == b"last-event-id"][-1:]
-        request = self._request(scope, receive, last_event_id=joined(last_event_id))
-        delivery = await Delivery.enter(self._streamed, request)
+        request = self._request(scope, receive, last_event_id=joined(header(scope, b"last-event-id")[-1:]))
+        delivery = await Delivery.enter(self._content, request)
         # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
         try:
             try:
-                answer = await delivery.begin(request.keys, receive)
+                answer = await delivery.begin(request)
             except asyncio.CancelledError:
                 answer = delivery.stopped()
             if not delivery.is_open:
@@ -123,7 +108,7 @@ class EventRoute(Endpoint):
         if last is not None:
             # The stream's operation has ended, so the loop keeps the time. A server that stops may cancel this, too.
             with suppress(TimeoutError, asyncio.CancelledError):
-                async with asyncio.timeout(self._streamed.desk.policy.stall):
+                async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
 
 

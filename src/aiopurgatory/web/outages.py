@@ -1,19 +1,23 @@
-"""Failures of an asynchronous source: their answers to polls, and their log messages."""
+"""Failures of a source's awaited reads: their answers to polls, and their log messages."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, final
+from typing import Any, Final, final
 
 from ..cancellations import cancellations
-from .source import ReadFailedError, is_answer
+from ..errors import GoneError, NotFoundError
+from .answer import ReadFailedError
 
 logger = logging.getLogger("aiopurgatory")
 
 #: Seconds between two tracebacks of a source that goes on failing.
 LOG_EVERY = 60.0
+#: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
+_ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
+_FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
 
 
 @final
@@ -57,3 +61,10 @@ class Outages:
             logger.warning("a source can be read again; failed calls: %d", self._failed)
             self._is_logged = False
             self._failed = 0
+
+
+def is_answer(exc: BaseException) -> bool:
+    """Is *exc* an answer to the client, and no failure of the source? Clients of databases raise status codes, too."""
+    return isinstance(exc, (GoneError, NotFoundError)) or any(
+        base.__name__ in _ANSWERS and base.__module__.partition(".")[0] in _FRAMEWORKS for base in type(exc).__mro__
+    )

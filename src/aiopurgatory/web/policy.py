@@ -29,8 +29,8 @@ class Policy:
         linger: how long notify() waits before it answers, so that one answer covers several events; default 0.
         heartbeat: time without an event after which a stream sends a comment; default 15. It shows proxies and clients
             that the connection works.
-        stall: how long a stream may take to read an AsyncSource and send the event, together; default 30. Give the
-            reads shorter timeouts.
+        stall: how long a stream may take to await the source and send the event, together; default 30. Give the reads
+            shorter timeouts.
         max_age: time after which a stream ends, and its client reconnects; default 3,600. None: no limit. It varies at
             random by *jitter*.
         max_per_group: refuse more parked polls and streams of one group than this; None (default): no limit. The limit

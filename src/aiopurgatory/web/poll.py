@@ -3,83 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, Final, Generic
+from typing import Any, Generic, final
 
-from ..core.kit import ALL, KeyChecks, mark_retrieved
-from ..errors import PurgatoryError
 from ..operation import DelayedOperation
-from ..waits import Rereads
-from .asgi import Message, Receive, listen
-from .prefer import K
+from .answer import UnreadBodyError
+from .asgi import MAX_PARTS, Receive, listen
+from .prefer import K, PollRequest
 
-logger = logging.getLogger("aiopurgatory")
-
-#: The most parts of an unread body to receive while waiting for a disconnect, which comes after them.
-MAX_MESSAGES: Final = 64
-#: The most messages to receive once the body is whole. A server sends only the disconnect.
-_MAX_AFTER: Final = 3
 #: Seconds a poll waits, at most, before the listener for its client's disconnect starts.
 LISTEN_AFTER = 0.05
 
 
-class UnreadBodyError(PurgatoryError):
-    """The request has a body in more than 64 parts: no disconnect of its client would be noticed."""
+def _never(_: object) -> bool:
+    return False
 
 
-class LongPoll(DelayedOperation[None], Generic[K]):
-    """Waits until *resource* has another version than *known*.
+class ClientOperation(DelayedOperation[None], Generic[K]):
+    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
 
-    Without *version*, for an asynchronous source, it tells its task to read again; see read_until(). Otherwise it does
-    not read the body, which is read when the answer is written. So a check of many polls is short, and the body
-    covers events between the check and the answer.
-    """
+    __slots__ = ("_listener", "client", "group", "left", "resource")
 
-    __slots__ = (
-        "_after",
-        "_known",
-        "_listener",
-        "_parts",
-        "_version",
-        "client",
-        "group",
-        "left",
-        "rereads",
-        "resource",
-    )
-
-    def __init__(
-        self,
-        resource: K,
-        version: Callable[[K], str] | None,
-        known: str,
-        timeout: float | None,
-        client: Hashable,
-        group: Hashable,
-        rereads: Rereads | None = None,
-    ) -> None:
+    def __init__(self, request: PollRequest[K], timeout: float | None) -> None:
         super().__init__(timeout)
-        self.rereads = rereads
-        if version is None:
-            mark_retrieved(self)  # its task raises its failure; during a read, nothing awaits it
-        self.resource, self.client, self.group = resource, client, group
-        self._version, self._known = version or _no_version, known
+        self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False
-        self._parts = self._after = 0
         self._listener: asyncio.Task[None] | None = None
-
-    def try_complete(self) -> bool:
-        if self.rereads is not None:
-            self.rereads.tell(self)
-            return False
-        return self._version(self.resource) != self._known and self.force_complete()
 
     def listen(self, receive: Receive) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
-        self._listener = listen(receive, self._hear)
+        self._listener = listen(receive, self.leave, self._refuse_body)
 
     def stop_listening(self) -> None:
         if self._listener is not None:
@@ -91,28 +46,38 @@ class LongPoll(DelayedOperation[None], Generic[K]):
         self.left = True
         self.cancel()
 
-    def _hear(self, message: Message | Exception) -> bool:
-        """Returns: whether to go on listening."""
-        if isinstance(message, Exception):  # nothing more is heard of this client
-            if not isinstance(message, OSError):
-                logger.warning("receive() raised %r; the poll ends as if its client had disconnected", message)
-            self.leave()
-            return False
-        if message["type"] == "http.disconnect":
-            self.leave()
-            return False
-        if message.get("more_body"):
-            self._parts += 1
-            if self._parts == MAX_MESSAGES:  # nobody would hear this client leave
-                self.fail(UnreadBodyError(f"the request has a body in more than {MAX_MESSAGES} parts; send none"))
-            return self._parts < MAX_MESSAGES
-        # A test's stand-in for a server may send the same message at every call: then it never sends a disconnect.
-        self._after += 1
-        return self._after < _MAX_AFTER
+    def _refuse_body(self) -> None:
+        self.fail(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
 
 
-def _no_version(resource: object) -> str:
-    return ""
+@final
+class LongPoll(ClientOperation[K]):
+    """Waits until *version* returns something else than *known*, or else until *condition* holds.
+
+    It does not read the body, which is read when the answer is written. So a check of many polls is short, and the body
+    covers events between the check and the answer.
+
+    Args: condition: gets this at each check, and at the deadline. Returns: whether it has ended this.
+    """
+
+    __slots__ = ("_condition", "_known", "_version")
+
+    def __init__(
+        self,
+        request: PollRequest[K],
+        timeout: float | None,
+        version: Callable[[K], str] | None = None,
+        known: str = "",
+        condition: Callable[[LongPoll[K]], bool] = _never,
+    ) -> None:
+        super().__init__(request, timeout)
+        self._version, self._known, self._condition = version, known, condition
+
+    def try_complete(self) -> bool:
+        version = self._version
+        if version is None:
+            return self._condition(self)
+        return version(self.resource) != self._known and self.force_complete()
 
 
 class Newcomers:
@@ -128,16 +93,16 @@ class Newcomers:
 
     def __init__(self) -> None:
         #: Polls since the timer's last call, and those that were there at that call.
-        self._polls: dict[LongPoll[Any], tuple[Receive, Context]] = {}
-        self._older: dict[LongPoll[Any], tuple[Receive, Context]] = {}
+        self._polls: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
+        self._older: dict[ClientOperation[Any], tuple[Receive, Context]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, poll: LongPoll[Any], receive: Receive) -> None:
+    def add(self, poll: ClientOperation[Any], receive: Receive) -> None:
         self._polls[poll] = receive, copy_context()
         if self._timer is None:
             self._call_later()
 
-    def remove(self, poll: LongPoll[Any]) -> None:
+    def remove(self, poll: ClientOperation[Any]) -> None:
         if self._polls.pop(poll, None) is None:
             self._older.pop(poll, None)
 
@@ -151,26 +116,3 @@ class Newcomers:
             self._call_later()
         for poll, (receive, context) in older.items():
             context.run(poll.listen, receive)  # a middleware's receive() may use variables of its request
-
-
-class Linger(DelayedOperation[None]):
-    """Checks *key* at its deadline, once for all its polls. A poll with an earlier deadline still expires on time.
-
-    EVERY_KEY stands for every key.
-    """
-
-    __slots__ = ("_checks", "_key", "_limit")
-
-    def __init__(self, checks: KeyChecks, key: Hashable, limit: int, timeout: float) -> None:
-        super().__init__(timeout)
-        self._checks, self._key, self._limit = checks, key, limit
-
-    def add(self, limit: int) -> None:
-        """Answer *limit* more polls; ALL: every poll."""
-        self._limit = min(self._limit + limit, ALL)
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        self._checks.mark_announced(self._key, self._limit)

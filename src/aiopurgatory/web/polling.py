@@ -13,15 +13,14 @@ from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .answer import Answer
 from .asgi import Receive
-from .delivery import Delivery
+from .delivery import Delivery, EventAnswer
 from .desk import Desk
-from .event_answer import EventAnswer
 from .policy import Policy
 from .prefer import MAX_FIELD, Fields, K, PollRequest
 from .reader import Reader
-from .responder import Responder
-from .source import AsyncSource, Source
-from .streamed import States
+from .responder import respond
+from .source import Source
+from .states import States
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -77,12 +76,12 @@ class LongPolling(Starting, Generic[K]):
 
     Args:
         purgatory: where polls wait. Use it for nothing else.
-        source: a Source, or an AsyncSource if its version() is an ``async def``.
+        source: the polled state: a Source, in memory or awaited.
         policy: waits and limits; None (default): ``Policy()``.
         media_type: Content-Type of the bodies.
-        max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those of an
-            AsyncSource serve only the polls and streams that the same notification wakes.
-        max_reads: how many calls of an AsyncSource may run at a time; default 10.
+        max_body_bytes: bytes of bodies to cache for other polls that want the same; default 4 MiB. Those that
+            were awaited serve only the polls and streams that the same notification wakes.
+        max_reads: how many awaited calls of the source may run at a time; default 10.
         name: labels the statistics and metrics, 1 to 255 bytes of UTF-8; None (default): the purgatory's.
         observers: are told when this opens and closes, as are the purgatory's observers; default: none.
         stop_signals: whether SIGINT and SIGTERM call close(); default True. False leaves their handlers alone.
@@ -96,7 +95,7 @@ class LongPolling(Starting, Generic[K]):
     def __init__(
         self,
         purgatory: Purgatory,
-        source: Source[K] | AsyncSource[K],
+        source: Source[K],
         *,
         policy: Policy | None = None,
         media_type: str = "application/json",
@@ -112,10 +111,10 @@ class LongPolling(Starting, Generic[K]):
             raise TypeError(f"policy must be a Policy or None, got {policy!r}")
         require_text("media_type", media_type)
         policy = Policy() if policy is None else policy
-        self._desk: Final = Desk(self, purgatory, policy, name, observers, stop_signals)
-        self._kept: Final = reader.kept
-        self._streamed: Final = States(self._desk, reader)
-        self._responder: Final = Responder(self._desk, reader, media_type.encode("latin-1"))
+        self._desk: Final = Desk(
+            purgatory, policy, polling=self, name=name, observers=observers, stop_signals=stop_signals
+        )
+        self._states: Final = States(self._desk, reader, media_type.encode("latin-1"))
 
     @property
     def purgatory(self) -> Purgatory:
@@ -157,13 +156,14 @@ class LongPolling(Starting, Generic[K]):
 
     def statistics(self) -> LongPollStatistics:
         """Return a snapshot: parked clients, cached bodies, and counts of answers."""
+        kept = self._states.reader.kept
         return LongPollStatistics(
             name=self.name,
             clients=self._desk.places.clients,
             groups=self._desk.places.groups,
             streams=self._desk.streams,
-            bodies=len(self._kept),
-            body_bytes=self._kept.bytes,
+            bodies=len(kept),
+            body_bytes=kept.bytes,
             answered=dict(self._desk.answered),
             refused=dict(self._desk.refusals.by_reason),
         )
@@ -207,7 +207,8 @@ class LongPolling(Starting, Generic[K]):
 
         Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
         """
-        return await self._responder.respond(
+        return await respond(
+            self._states,
             PollRequest(
                 resource,
                 headers.get("prefer"),
@@ -218,7 +219,7 @@ class LongPolling(Starting, Generic[K]):
                 client,
                 group,
                 receive,
-            )
+            ),
         )
 
     async def events(
@@ -258,8 +259,8 @@ class LongPolling(Starting, Generic[K]):
         request = PollRequest(
             resource, None, None, None, last if 0 < len(last) <= MAX_FIELD else since, keys, client, group, receive
         )
-        delivery = await Delivery.enter(self._streamed, request)
-        return EventAnswer(delivery, await delivery.begin(keys, receive))
+        delivery = await Delivery.enter(self._states, request)
+        return EventAnswer(delivery, await delivery.begin(request))
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Call this when the state behind *key* changes: answers the polls that watch it, after ``Policy.linger``.
@@ -276,14 +277,14 @@ class LongPolling(Starting, Generic[K]):
             TypeError, ValueError: *key* is not hashable, or *limit* is no int >= 1.
             RuntimeError: called from a thread other than the event loop's, whether or not a poll waits.
         """
-        self._desk.notify(key, limit)
+        self._desk.notifications.notify(key, limit)
 
     def notify_all(self) -> None:
         """Call this when notifications may have been lost: checks every poll, as notify() does.
 
         Raises: RuntimeError: called from another thread.
         """
-        self._desk.notify_all()
+        self._desk.notifications.notify_all()
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Same as notify(key), from any thread, such as that of a ``def`` endpoint of FastAPI or Starlette.
@@ -293,7 +294,7 @@ class LongPolling(Starting, Generic[K]):
 
         Raises: TypeError: *key* is not hashable.
         """
-        self._desk.notify_threadsafe(key)
+        self._desk.notifications.notify_threadsafe(key)
 
 
 def _require_purgatory(purgatory: object, source: object) -> None:

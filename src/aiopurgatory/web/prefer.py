@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from ..errors import PurgatoryError
+from .answer import WaitError
 from .asgi import Receive
 
 K = TypeVar("K", bound=Hashable)
@@ -43,10 +43,6 @@ _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*+)"|([^\s",]++))|[\s,]++')
 #: The suffix that Apache, HAProxy and others append to the ETag of a compressed answer: at most 9 characters.
 _COMPRESSED = re.compile(r"(?:--?|;)(?:gzip|br|deflate|zstd)\Z")
-
-
-class WaitError(PurgatoryError):
-    """The wait in a query is not a number >= 0. (In Prefer, such a wait is ignored.)"""
 
 
 def wait_preference(prefer: str) -> float | None:

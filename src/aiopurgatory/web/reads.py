@@ -1,4 +1,4 @@
-"""Reads of an asynchronous source, shared by polls that want the same."""
+"""Awaited reads of a source, shared by polls that want the same."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Final, Generic, final
 
 from ..core.kit import NO_CHECK
-from .kept import Kept, is_short
+from .answer import SourceBusyError
 from .outages import Outages
 from .prefer import K
-from .source import AsyncSource, Read, SourceBusyError, require_read, require_version
+from .source import Kept, Source, State, is_short, require_read, require_version
 
 #: Seconds that a read may queue for one of the ``max_reads`` after its poll's time is up.
 MAX_QUEUE = 0.5
@@ -123,8 +123,8 @@ class Reads(Generic[K]):
     Args: bodies: keeps bodies.
     """
 
-    def __init__(self, source: AsyncSource[K], most: int, outages: Outages, bodies: Kept[tuple[int, Any]]) -> None:
-        self._source = source
+    def __init__(self, source: Source[K], most: int, outages: Outages, bodies: Kept[tuple[int, Any]]) -> None:
+        self._source: Any = source
         self._name: Final = type(source).__name__
         self._outages = outages
         self._free = most
@@ -141,14 +141,14 @@ class Reads(Generic[K]):
         found: str = await self._share(self._versions, (resource, None), call, check, asked)
         return found
 
-    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asked | None = None) -> Read:
+    async def body(self, resource: K, since: str | None, version: str, check: int, asked: Asked | None = None) -> State:
         """The version and body for a client at version *since*; see Source.read(). Args: check: as for version()."""
 
-        async def call() -> Read:
+        async def call() -> State:
             read = await self._outages.watch(lambda: self._source.read(resource, since, version))
             return require_read(self._name, version, read)
 
-        found: Read = await self._share(self._bodies, (resource, since, version), call, check, asked)
+        found: State = await self._share(self._bodies, (resource, since, version), call, check, asked)
         return found
 
     async def _share(

@@ -1,54 +1,70 @@
-"""Sources: the state that clients poll, its errors, and checks of its results."""
+"""Sources: the state that clients poll. What a source returns is checked, and kept for others that want the same."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Awaitable, Hashable
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from ..arguments import require_methods
-from ..errors import GoneError, NotFoundError, PurgatoryError
 from .prefer import K, is_entity_tag
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
+V = TypeVar("V")
 
 #: A version, and the body at that version.
-Read = tuple[str, bytes]
+State = tuple[str, bytes]
 
 #: The most characters of a version. Proxies and servers limit the length of a header, often to 8,000 bytes or less.
 MAX_VERSION: Final = 1_000
-#: The exceptions that web frameworks turn into answers. Names, since a framework may not be installed.
-_ANSWERS: Final = {"HTTPException", "Http404", "PermissionDenied"}
-_FRAMEWORKS: Final = {"aiohttp", "django", "litestar", "starlette", "werkzeug"}
-
-
-class ReadFailedError(PurgatoryError):
-    """An AsyncSource raised an exception, or did not answer in time."""
-
-
-class SourceBusyError(ReadFailedError):
-    """No read could begin in time: ``max_reads`` calls are under way."""
+#: Nothing is kept for a client's version or a resource of more characters than this. Clients may send anything.
+MAX_KEY: Final = 200
+#: Bytes that an entry counts in addition to its own.
+_ENTRY: Final = 500
 
 
 class Source(Protocol[K_contra]):
-    """The polled state, in memory. Both methods are called in the event loop and must not block it."""
+    """The polled state. Both methods are plain functions, or both are ``async def``.
 
-    def version(self, resource: K_contra, /) -> str:
+    Plain methods read memory. They are called in the event loop and must not block it.
+
+    Make them ``async def`` if reading takes I/O, as in a database. Then polls and streams that want the same share a
+    call, unless it may have missed a change. Those that one notification wakes share the calls that begin after it, in
+    however many slices they are woken: 10,000 polls of a topic make two calls. If notifications of the same key come
+    between the slices, each slice may make calls of its own. A poll that has just come, and one at the end of its time,
+    share only calls that have not begun.
+
+    Give each such call a timeout: a poll waits for a call that has begun, even beyond its own wait. A call must begin
+    within that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version
+    before and no check came since, or 503 if not. A poll that ends because its client leaves, or because the purgatory
+    closes, does not wait for its call. A call that no poll waits for any more is cancelled. A poll that may not wait
+    takes a place in the purgatory, too, while it reads. A call has the context variables of the first poll that asked
+    for it.
+
+    An exception of an ``async def`` answers the polls of that call with 503. Exceptions that stand for an answer are
+    raised, as from plain methods: GoneError, NotFoundError, HTTPException of Starlette, FastAPI, Litestar, Quart or
+    aiohttp, and Http404 and PermissionDenied of Django. The first failure is logged with its traceback, then one a
+    minute, and at the end how many there were.
+    """
+
+    def version(self, resource: K_contra, /) -> str | Awaitable[str]:
         """Return the version of *resource*: 1 to 1,000 characters of printable ASCII without spaces and quotes.
 
         It becomes the ETag, and the client resumes from it. One version must never stand for two states: if your
-        counters restart with the process, add a random prefix. Keep it cheap: it is called on every check.
+        counters restart with the process, add a random prefix. Keep it cheap: it is called on every check. Make an
+        ``async def`` one short query.
 
         Raises: NotFoundError: there is no such resource.
         """
         ...
 
-    def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes | Read:
+    def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes | State | Awaitable[bytes | State]:
         """Return the body for a client at version *since*, when the state is at *version*.
 
-        If the state may change between version() and read(), as by another thread, return ``(version, body)``: the
-        version that the body is of. Otherwise the ETag may be older than the body, and the client gets a part twice.
+        If the state may change between version() and read(), return ``(version, body)``: the version that the body is
+        of, for instance from one query. Otherwise the ETag may be older than the body, and the client gets a part
+        twice.
 
         Called once for all clients that want the same. If *since* or ``str(resource)`` is longer than 200 characters,
         called for each: the body is not cached.
@@ -59,47 +75,7 @@ class Source(Protocol[K_contra]):
         ...
 
 
-class AsyncSource(Protocol[K_contra]):
-    """The polled state where reading it takes I/O, as in a database. Same as Source, but awaited.
-
-    Polls and streams that want the same share a call, unless it may have missed a change. Those that one notification
-    wakes share the calls that begin after it, in however many slices they are woken: 10,000 polls of a topic make two
-    calls. If notifications of the same key come between the slices, each slice may make calls of its own. A poll that
-    has just come, and one at the end of its time, share only calls that have not begun.
-
-    Give each call a timeout: a poll waits for a call that has begun, even beyond its own wait. A call must begin within
-    that wait, or within 0.5 s if the wait is over. Otherwise the poll is answered 304 if it has read the version before
-    and no check came since, or 503 if not. A poll that ends because its client leaves, or because the purgatory closes,
-    does not wait for its call. A call that no poll waits for any more is cancelled. A poll that may not wait takes a
-    place in the purgatory, too, while it reads.
-
-    A call has the context variables of the first poll that asked for it.
-
-    An exception answers the polls of that call with 503. Exceptions that stand for an answer are raised, as from a
-    Source: GoneError, NotFoundError, HTTPException of Starlette, FastAPI, Litestar, Quart or aiohttp, and Http404 and
-    PermissionDenied of Django. The first failure is logged with its traceback, then one a minute,
-    and at the end how many there were.
-    """
-
-    async def version(self, resource: K_contra, /) -> str:
-        """Return the version of *resource*, as Source.version() does. Make it one short query.
-
-        Raises: NotFoundError: there is no such resource.
-        """
-        ...
-
-    async def read(self, resource: K_contra, since: str | None, version: str, /) -> bytes | Read:
-        """Return the body for a client at version *since*, as Source.read() does.
-
-        Return ``(version, body)`` if one query reads both. If you return the body alone, leave out anything newer than
-        *version*: the client would get it twice.
-
-        Raises: GoneError: a client cannot resume from *since*. NotFoundError: there is no such resource.
-        """
-        ...
-
-
-def is_async_source(source: Source[K] | AsyncSource[K]) -> bool:
+def is_async_source(source: Source[K]) -> bool:
     """Return whether the methods of *source* are to be awaited.
 
     Raises: TypeError: it is a class, or lacks a method; or one method is an ``async def`` and the other is not.
@@ -113,13 +89,6 @@ def is_async_source(source: Source[K] | AsyncSource[K]) -> bool:
             f"{other}() is not"
         )
     return is_async
-
-
-def is_answer(exc: BaseException) -> bool:
-    """Is *exc* an answer to the client, and no failure of the source? Clients of databases raise status codes, too."""
-    return isinstance(exc, (GoneError, NotFoundError)) or any(
-        base.__name__ in _ANSWERS and base.__module__.partition(".")[0] in _FRAMEWORKS for base in type(exc).__mro__
-    )
 
 
 def require_version(source: str, version: Any, method: str = "version") -> str:
@@ -141,7 +110,7 @@ def require_version(source: str, version: Any, method: str = "version") -> str:
     return version
 
 
-def require_read(source: str, version: str, found: Any) -> Read:
+def require_read(source: str, version: str, found: Any) -> State:
     """Return the version and the body of *found*, which read() of the class named *source* has returned.
 
     Args: version: the version that read() was called with.
@@ -164,3 +133,39 @@ def _shown(returned: Any) -> str:
         returned.close()  # else Python warns of it, too
         return "a coroutine; make both methods async def, or none"
     return f"{type(returned).__name__}"
+
+
+@final
+class Kept(Generic[V]):
+    """Keeps the newest entries, up to *max_bytes* in all."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: dict[Hashable, tuple[V, int]] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, wanted: Hashable) -> V | None:
+        found = self._entries.get(wanted)
+        return None if found is None else found[0]
+
+    def keep(self, wanted: Hashable, value: V, size: int) -> None:
+        """Keep *value*, of *size* bytes, in place of an earlier one."""
+        self._drop(wanted)
+        size += _ENTRY
+        if size <= self._max_bytes:
+            self._entries[wanted] = value, size
+            self.bytes += size
+            while self.bytes > self._max_bytes:
+                self._drop(next(iter(self._entries)))
+
+    def _drop(self, wanted: Hashable) -> None:
+        _, size = self._entries.pop(wanted, (None, 0))
+        self.bytes -= size
+
+
+def is_short(resource: Any, since: str | None) -> bool:
+    """Whether to keep the body for a client with these."""
+    return len(since or "") <= MAX_KEY and len(str(resource)) <= MAX_KEY

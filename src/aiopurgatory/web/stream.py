@@ -1,18 +1,29 @@
-"""The operation of event streams, and where it gets its events from."""
+"""Event streams: their operation, where it gets its events from, and how these are written."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from functools import lru_cache
 from math import inf
-from typing import Protocol, final
+from random import randint
+from typing import Final, Protocol, final
 
-from ..core.kit import NO_CHECK, is_due, loop_of, mark_retrieved, owner_of
+from ..core.kit import NO_CHECK, deadline_seconds, is_due, loop_of, mark_retrieved, owner_of
 from ..purgatory import Purgatory
 from .policy import Policy
-from .poll import LongPoll
+from .poll import ClientOperation
 from .prefer import K, PollRequest
-from .sse import HEARTBEAT
+
+#: Seconds. Sums of floats are not exact, so a timer is set this much earlier, or it might be a tick late. A step may
+#: end twice this much earlier.
+_ROUNDING: Final = 1e-7
+#: A comment, which EventSource ignores.
+HEARTBEAT: Final = b":\n\n"
+#: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
+_A_DAY: Final = 24 * 60 * 60 * 1000
+#: Line ends; ``bytes.splitlines()`` would drop the last one.
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 
 class EventFeed(Protocol):
@@ -20,20 +31,28 @@ class EventFeed(Protocol):
 
     Attributes:
         version: the id of the last event: the client resumes from it. None: it has none.
-        seen: the stream reads again once its version function returns something else than this.
+        is_awaited: its reads count as those of an awaited condition.
         is_over: no event will follow. The stream sends its last events, and ends.
     """
 
     version: str | None
-    seen: str
+    is_awaited: bool
     is_over: bool
 
-    async def next(self, after: str | None, /) -> bytes:
+    def has_news(self, is_checked: bool) -> bool:
+        """Whether to read. Args: is_checked: a check came since the last read began."""
+        ...
+
+    def take(self) -> bytes | None:
+        """Return the next event if it is at hand, and nothing else; None: call next()."""
+        ...
+
+    async def next(self, check: int) -> bytes:
         """Read the next events, and set the attributes. Returns: the events as text, or nothing if there are none yet.
 
         Cancelled if the stream ends meanwhile, as when its client disconnects.
 
-        Args: after: the same as *version*.
+        Args: check: the newest check that called for this read; NO_CHECK: anything else did.
 
         Raises:
             GoneError, NotFoundError: there are no events for this client, and no others to go on with.
@@ -46,184 +65,153 @@ class EventFeed(Protocol):
         ...
 
 
-class QuickFeed(EventFeed, Protocol):
-    """A feed that may have its next event at hand."""
-
-    def has_news(self) -> bool:
-        """Whether there is something to read."""
-        ...
-
-    def take(self) -> bytes | None:
-        """Return the next event if there is one, and nothing else; None: call next()."""
-        ...
-
-
-class EventStream(LongPoll[K]):
+@final
+class EventStream(ClientOperation[K]):
     """A stream of events: one operation from its start to its end, so that it keeps its place between two events.
 
-    An event does not end it, but wakes its task. Its timeout covers one step at a time: *stall* seconds to send an
-    event, then *heartbeat* seconds to wait for the next. It expires only if an event could not be sent in time. When it
-    is too old, it completes.
+    An event does not end it, but wakes its task. It has *stall* seconds to read and send an event, then *heartbeat*
+    seconds to wait for the next. It expires only if an event could not be sent in time. When it is too old, it
+    completes.
+
+    Its timer is set lazily: an event does not move it. When it fires too early, it is set to the time left.
 
     Args:
-        version: returns something else than ``EventFeed.seen`` if there is news, as Source.version does. None: that has
-            to be awaited; then, a check after a read has begun causes another read.
         policy: has its times.
+        patience: seconds that the first read may take, in addition to *stall*.
     """
 
     __slots__ = (
         "_check",
+        "_due",
         "_end",
+        "_fires",
         "_heartbeat",
-        "_is_async",
         "_is_checked",
         "_purgatory",
-        "_seen",
         "_stall",
+        "_time",
         "_woken",
-        "check",
+        "feed",
         "is_reading",
     )
 
     def __init__(
-        self, request: PollRequest[K], version: Callable[[K], str] | None, purgatory: Purgatory, policy: Policy
+        self, request: PollRequest[K], feed: EventFeed, purgatory: Purgatory, policy: Policy, patience: float = 0.0
     ) -> None:
-        super().__init__(request.resource, version, "", policy.stall, request.client, request.group)
+        super().__init__(request, policy.stall + patience)
         mark_retrieved(self)  # its task gets a failure; until then, nothing awaits it
+        self.feed: Final = feed
         self._purgatory, self._heartbeat, self._stall = purgatory, policy.heartbeat, policy.stall
-        self._is_async = version is None
+        self._time = loop_of(purgatory).time
+        now, age = self._time(), policy.age()
+        #: By the purgatory's clock: when it is old; when the step under way takes too long, or a heartbeat is due; and
+        #: when its timer fires.
+        self._end = inf if age is None else now + age
+        self._due = self._fires = now + policy.stall + patience
         #: Whether a check came since the last read began.
         self._is_checked = False
-        #: The number of the newest check since the last read began; and, for the read under way, NO_CHECK if anything
-        #: else called for it.
-        self._check = 0
-        self.check = NO_CHECK
-        age = policy.age()
-        #: When it is old, by the purgatory's clock.
-        self._end = inf if age is None else loop_of(purgatory).time() + age
+        #: The newest check since the last read began; 0: none came; NO_CHECK: anything else calls for the next read.
+        self._check = NO_CHECK
         #: The future that its task awaits for the next event.
         self._woken: asyncio.Future[None] | None = None
         self.is_reading = False
-        #: The version that its task has read.
-        self._seen = ""
 
     def try_complete(self) -> bool:
-        owner, woken = owner_of(self), self._woken
-        assert owner is not None
         self._is_checked = True
-        is_waiting = woken is not None and not woken.done()  # else an event is being sent
-        if not is_due(self):
-            if not self._has_news():
+        woken = self._woken
+        is_waiting = woken is not None and not woken.done()  # else an event is being read or sent
+        if is_due(self):
+            if self._has_time() or not is_waiting:
                 return False
-            self._check = max(self._check, owner.call_for_read(self))
-        elif is_waiting:
             self._check = NO_CHECK
+        elif self.feed.has_news(True):
+            owner = owner_of(self)
+            assert owner is not None
+            self._check = max(self._check, owner.call_for_read(self))
+        else:
+            return False
         if woken is not None and is_waiting:
-            self._purgatory.reschedule(self, self._stall)
+            self._set_due(self._time() + self._stall)
             woken.set_result(None)
         return False
 
-    async def read(self, feed: EventFeed) -> bytes:
-        """Return the next events of *feed*, or nothing if there are none yet."""
+    async def read(self) -> bytes:
+        """Return the next events, or nothing if there are none yet."""
         # The read may miss later changes.
         self.is_reading, self._is_checked = True, False
-        self.check, self._check = (self._check or NO_CHECK) if self._seen else NO_CHECK, 0
+        check, self._check = self._check or NO_CHECK, 0
         events = b""
         try:
-            events = await feed.next(feed.version)
+            events = await self.feed.next(check)
         finally:
             owner = owner_of(self)
-            if self._is_async and self.check != NO_CHECK and owner is not None:
+            if self.feed.is_awaited and check != NO_CHECK and owner is not None:
                 owner.count_read(bool(events))
         self.is_reading = False
         return events
 
-    async def next(self, feed: EventFeed) -> bytes | None:
-        """Wait for the next events of *feed*, or until a heartbeat is due. Returns: None if this is too old, or over.
+    async def next(self) -> bytes | None:
+        """Wait for the next events, or until a heartbeat is due. Returns: None if this is too old, or over.
 
         Called when the last events have been sent.
         """
         if self.done():
             return None
-        left = self._end - loop_of(self._purgatory).time()
-        if left <= 0 or feed.is_over:
+        now, feed = self._time(), self.feed
+        if now + 2 * _ROUNDING >= self._end or feed.is_over:
             self.force_complete()
             return None
-        self._seen = feed.seen
-        if self._has_news():
-            self._purgatory.reschedule(self, self._stall)
+        if feed.has_news(self._is_checked):
+            self._set_due(now + self._stall)
             await asyncio.sleep(0)  # let the loop run, even if another thread changes the version all the time
         else:
-            self._purgatory.reschedule(self, min(self._heartbeat, left))
+            self._set_due(min(now + self._heartbeat, self._end))
             self._woken = woken = asyncio.get_running_loop().create_future()
             await woken
-        return await self.read(feed) or HEARTBEAT
+        return feed.take() or await self.read() or HEARTBEAT
 
-    def _has_news(self) -> bool:
-        """Whether to read: the version has changed, or a check may tell of that."""
-        return self._is_checked if self._is_async else self._version(self.resource) != self._seen
+    def _has_time(self) -> bool:
+        """Its timer has fired. Returns: whether that was too early; then it is set again."""
+        now, deadline = self._time(), deadline_seconds(self)
+        is_forced = deadline is None or now < deadline  # by expire_all()
+        self._fires = inf
+        if now + 2 * _ROUNDING >= self._due or is_forced:
+            return False
+        self._set_due(self._due)
+        return True
+
+    def _set_due(self, due: float) -> None:
+        self._due = due
+        if due < self._fires:
+            self._fires = due
+            self._purgatory.reschedule(self, due - self._time() - _ROUNDING)
 
 
-@final
-class QuickStream(EventStream[K]):
-    """A stream of many small events, each of which counts.
+def retry(policy: Policy) -> bytes:
+    """Have the client reconnect after a random time within ``Policy.retry_after``."""
+    low, high = policy.retry_after
+    return b"retry: %d\n\n" % randint(low * 1000, high * 1000)
 
-    Its timer is not set anew for each of them: when it fires, it is set to the time left. Checks are not counted by the
-    results of their reads.
 
-    Args: patience: seconds that the first read may take, in addition to *stall*.
-    """
+def replaced(exc: Exception) -> bytes:
+    """The event of a stream that a newer one has replaced."""
+    return b"retry: %d\nevent: replaced\n%b" % (_A_DAY, _data(_bytes(exc)))
 
-    __slots__ = ("_due", "_feed", "_is_stepping", "_step", "_time")
 
-    def __init__(
-        self, request: PollRequest[K], feed: QuickFeed, purgatory: Purgatory, policy: Policy, patience: float
-    ) -> None:
-        super().__init__(request, None, purgatory, policy)
-        self._feed = feed
-        self._time = loop_of(purgatory).time
-        self._step = min(self._stall, self._heartbeat)
-        #: Whether the timer fires at least once in each step.
-        self._is_stepping = False
-        #: When a heartbeat is due, or, while events are read and sent, when that takes too long.
-        self._due = self._time() + patience + self._stall
+@lru_cache(1)
+def event(version: str, body: bytes) -> bytes:
+    """The last event is cached: many streams send the same."""
+    return b"id: %b\n%b" % (version.encode(), _data(body))
 
-    def try_complete(self) -> bool:
-        woken = self._woken
-        is_waiting = woken is not None and not woken.done()
-        if is_due(self):
-            left = self._due - self._time()
-            if left > 0.0 or is_waiting:
-                self._purgatory.reschedule(self, min(left, self._step) if left > 0.0 else self._step)
-            is_waiting = is_waiting and left <= 0.0
-        elif is_waiting:
-            is_waiting = self._feed.has_news()
-        if is_waiting and woken is not None:
-            self._due = self._time() + self._stall
-            woken.set_result(None)
-        return False
 
-    async def read(self, feed: EventFeed) -> bytes:
-        self.is_reading = True
-        events = await feed.next(feed.version)
-        self.is_reading = False
-        return events
+def gone(exc: Exception) -> bytes:
+    """With an empty id, so that the client does not resume from its version when it reconnects."""
+    return b"event: gone\nid:\n%b" % _data(_bytes(exc))
 
-    async def next(self, feed: EventFeed) -> bytes | None:
-        if self.done():
-            return None
-        now = self._time()
-        if not self._is_stepping:
-            self._is_stepping = True
-            self._purgatory.reschedule(self, self._step)
-        if now >= self._end or feed.is_over:
-            self.force_complete()
-            return None
-        if self._feed.has_news():
-            self._due = now + self._stall
-            await asyncio.sleep(0)
-        else:
-            self._due = min(now + self._heartbeat, self._end)
-            self._woken = asyncio.get_running_loop().create_future()
-            await self._woken
-        return self._feed.take() or await self.read(feed) or HEARTBEAT
+
+def _data(text: bytes) -> bytes:
+    return b"data: %b\n\n" % b"\ndata: ".join(_LINE_END.split(text))
+
+
+def _bytes(exc: Exception) -> bytes:
+    return str(exc).encode(errors="replace")

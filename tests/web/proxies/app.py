@@ -22,8 +22,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from aiopurgatory import Purgatory
-from aiopurgatory.web import EventRoute, GoneError, LongPolling, LongPollRoute, Policy
+from aiopurgatory import GoneError, Purgatory
+from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
 
 from .recipes import changed, recipe
 

@@ -44,7 +44,6 @@ from ...purgatory import Purgatory
 from ...streams import EventLog
 from ..asgi import listen
 from ..policy import Policy
-from ..poll import MAX_MESSAGES
 from ..polling import LongPolling
 from ..route import LongPollRoute
 from .hosts import Hosts, is_cross_origin
@@ -253,19 +252,7 @@ def _page() -> tuple[str, str]:
 
 async def _ended_before_client_left(search: asyncio.Task[Row], request: Request) -> bool:
     """Wait for *search*. Cancel it at once if the client disconnects, which only receive() reports."""
-    messages = 0
-
-    def heard(message: Message | Exception) -> bool:
-        nonlocal messages
-        messages += 1
-        if isinstance(message, Exception):
-            return False
-        if message["type"] == "http.disconnect":
-            search.cancel()
-            return False
-        return messages < MAX_MESSAGES
-
-    listener = listen(request.receive, heard)
+    listener = listen(request.receive, search.cancel, lambda: None)
     try:
         await asyncio.wait([search])
     finally:

@@ -1,0 +1,186 @@
+"""The events of a log, as the content of polls and of event streams. Only apps that have a log load this."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any, Final, final
+from weakref import WeakKeyDictionary
+
+from ..errors import GoneError, NotFoundError
+from ..purgatory import Purgatory
+from ..streams import EventLog, StoreError
+from ..streams.log import position_in
+from ..streams.position import Position
+from .answer import NO_STORE, VARY, Answer, RawHeader, ReadFailedError, etag
+from .desk import Desk
+from .policy import Policy
+from .poll import LongPoll
+from .prefer import PollRequest, entity_tags
+from .responder import Content, Place
+from .stream import EventStream, gone
+
+_logger: Final = logging.getLogger("aiopurgatory")
+
+_JSON: Final = (b"content-type", b"application/json")
+#: The most characters of a topic. Longer ones cannot exist.
+_MAX_TOPIC: Final = 200
+#: Seconds that the first read of a topic may take, however short the wait of its poll is.
+FIRST_READ: Final = 1.0
+#: When the failure of a log was last logged, by its loop's clock.
+_logged_at: Final = WeakKeyDictionary[EventLog, float]()
+#: Seconds until another failure of the log is logged.
+_LOG_PAUSE: Final = 60.0
+
+
+@final
+class LogEvents(Content[Any]):
+    """The events of *log*. Each route has a desk of its own. Args: policy: None: the default one."""
+
+    def __init__(self, log: EventLog, policy: Policy | None) -> None:
+        super().__init__(Desk(log.purgatory, policy or Policy()))
+        self._log = log
+
+    async def answer(self, request: PollRequest[Any], wait: float, place: Place) -> Answer:
+        """Answer with the events after the client's; 204: there will be none.
+
+        404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter.
+        """
+        position: Position | None = None
+        try:
+            position = await _position(self._log, request.resource, request.since or _only_tag(request))
+            waiting = LogWait(self.desk.purgatory, position, self.desk.policy.timeout(wait) if wait > 0 else 0.0)
+            while (found := await self._read(position)) is None and (left := waiting.left()) > 0.0:
+                place.leave()  # it had to wait again: the server was down
+                place.park(LongPoll(request, left, condition=waiting.try_to_end), request)
+                await place.poll
+            if found is None:
+                position.require_topic()
+                found = _nothing_new(request, position)
+            return found
+        except StoreError as exc:
+            raise _read_failed(self._log, exc) from exc
+        finally:
+            if position is not None:
+                position.leave()
+
+    async def _read(self, position: Position) -> Answer | None:
+        try:
+            events = await position.next()
+        except (GoneError, NotFoundError) as exc:
+            return self.desk.refusals.answer(exc)
+        if events:
+            listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
+            body = json.dumps(listed, separators=(",", ":")).encode()
+            return Answer(200, body, [*_headers(position), _JSON])
+        return Answer(204, b"", _headers(position)) if position.is_over else None
+
+    def open(self, request: PollRequest[Any]) -> EventStream[Any]:
+        feed = LogFeed(self._log, request.resource, request.since)
+        # An unknown topic is waited for, then there is a 404 to send.
+        return EventStream(request, feed, self.desk.purgatory, self.desk.policy, self._log.unknown_timeout)
+
+
+@final
+class LogWait:
+    """The condition of a poll at *position*, for *wait* seconds. A topic that was not read yet has FIRST_READ."""
+
+    __slots__ = ("_end", "_position", "_purgatory", "_until")
+
+    def __init__(self, purgatory: Purgatory, position: Position, wait: float) -> None:
+        self._purgatory, self._position = purgatory, position
+        #: When the poll's own wait is over; and when the poll ends, which is later if the first read needs the time.
+        self._until = asyncio.get_running_loop().time() + wait
+        self._end = self._until if position.is_read else self._until + max(FIRST_READ - wait, 0.0)
+
+    def left(self) -> float:
+        """Seconds until the poll ends."""
+        return self._end - asyncio.get_running_loop().time()
+
+    def try_to_end(self, poll: LongPoll[Any]) -> bool:
+        if self._end > self._until and self._position.is_read:
+            self._end = self._until
+            self._purgatory.reschedule(poll, self.left())
+        return self._position.has_answer() and poll.force_complete()
+
+
+@final
+class LogFeed:
+    """Each event has the log's own id. Args: after: the id of the last event that the client has."""
+
+    __slots__ = ("_log", "_position", "_topic", "is_awaited", "is_over", "version")
+
+    def __init__(self, log: EventLog, topic: Any, after: str | None) -> None:
+        self._log, self._topic = log, topic
+        self._position: Position | None = None
+        self.version = after
+        self.is_awaited = False  # it reads memory, but for older events
+        self.is_over = False
+
+    def has_news(self, is_checked: bool) -> bool:
+        return self._position is not None and self._position.has_news()
+
+    def take(self) -> bytes | None:
+        position = self._position
+        event = None if position is None else position.take()
+        if event is None:
+            return None
+        self.version = event.id
+        return event.sse()
+
+    async def next(self, check: int) -> bytes:
+        position = self._position
+        try:
+            if position is None:
+                position = self._position = await _position(self._log, self._topic, self.version)
+                await position.until_known()
+            events = b"".join([event.sse() for event in await position.next()])
+        except GoneError as exc:  # S8
+            assert position is not None
+            position.go_on(exc)
+            events = gone(exc)
+        except StoreError as exc:
+            raise _read_failed(self._log, exc) from exc
+        self.version, self.is_over = position.id, position.is_over
+        return events
+
+    def close(self) -> None:
+        if self._position is not None:
+            self._position.leave()
+
+
+async def _position(log: EventLog, topic: Any, after: str | None) -> Position:
+    """Return the position of a client in *topic*.
+
+    Raises: NotFoundError: no topic can have that name; PurgatoryClosedError; errors of ``EventLog.start()``.
+    """
+    if not isinstance(topic, str) or not 1 <= len(topic) <= _MAX_TOPIC or "\0" in topic:
+        raise NotFoundError("there is no such topic")
+    return await position_in(log, topic, after)
+
+
+def _read_failed(log: EventLog, exc: StoreError) -> ReadFailedError:
+    """Log *exc*, at most once a minute. Returns: what clients are told: not where the server is."""
+    now = asyncio.get_running_loop().time()
+    if now - _logged_at.get(log, -_LOG_PAUSE) >= _LOG_PAUSE:
+        _logged_at[log] = now
+        _logger.warning("log %r: clients are answered 503: %s", log.name, exc)
+    return ReadFailedError("the events cannot be read now")
+
+
+def _only_tag(request: PollRequest[Any]) -> str | None:
+    """The id that the client sent as If-None-Match."""
+    tags = entity_tags(request.if_none_match or "")
+    return tags[0] if len(tags) == 1 else None
+
+
+def _headers(position: Position) -> list[RawHeader]:
+    tag = [] if position.id is None else [etag(position.id)]
+    return [*tag, NO_STORE, VARY]
+
+
+def _nothing_new(request: PollRequest[Any], position: Position) -> Answer:
+    if request.since is None:
+        return Answer(304, b"", _headers(position))
+    return Answer(200, b"[]", [*_headers(position), _JSON])

@@ -1,0 +1,175 @@
+"""The states of a source, as the content of polls and of event streams."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, final
+
+from ..core.kit import NO_CHECK, is_due, mark_retrieved
+from ..errors import GoneError, NotFoundError
+from ..waits import Rereads, read_until
+from .answer import NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag
+from .desk import Desk
+from .poll import LongPoll
+from .prefer import ANY, K, PollRequest
+from .reader import Reader
+from .reads import Asked
+from .responder import Content, Place
+from .stream import EventStream, event, gone
+
+
+@final
+class States(Content[K]):
+    """The states of the source of *reader*, in bodies of the type *media_type*."""
+
+    def __init__(self, desk: Desk, reader: Reader[K], media_type: bytes) -> None:
+        super().__init__(desk)
+        self.reader: Final = reader
+        self._media_type: Final = (b"content-type", media_type)
+
+    async def answer(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
+        reader, resource = self.reader, request.resource
+        if reader.peek is None:
+            return await self._answer_by_reads(request, wait, place)
+        version = reader.version_now(resource)
+        known = request.known(version)
+        nothing_new = _nothing_new(request)
+        if known is ANY or version in known:
+            known = (version,)
+            if wait > 0:
+                timeout = self.desk.policy.timeout(wait)
+                place.park(LongPoll(request, timeout, reader.peek, version), request)
+                del request  # a parked poll keeps no more of it than it needs
+                await place.poll  # no variable: an exception keeps this frame
+        return self._news(resource, known, nothing_new)
+
+    def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
+        """Answer a client that has the versions *known*: 200 with the body, or the status *nothing_new*."""
+        version = self.reader.version_now(resource)
+        if version not in known:
+            version, body = self.reader.body_now(resource, _since(known), version)
+            if version not in known:
+                return self.found(version, body)
+        return Answer(nothing_new, b"", _headers(version))
+
+    def found(self, version: str, body: bytes) -> Answer:
+        """Answer with *body*, of *version*."""
+        return Answer(200, body, [*_headers(version), self._media_type])
+
+    async def _answer_by_reads(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
+        reading = StateReading(self, request, is_late=wait <= 0)
+        if wait > 0 or self.desk.purgatory.is_open:
+            timeout = self.desk.policy.timeout(wait) if wait > 0 else None
+            poll = LongPoll(request, timeout, condition=reading.tell)
+            mark_retrieved(poll)  # read_until() raises its failure; during a read, nothing awaits it
+            place.park(poll, request)
+            del poll  # an exception keeps this frame
+            found = await read_until(place.poll, reading.rereads, reading.read, once=wait <= 0)
+        else:
+            found = await reading.read()
+        return found or Answer(_nothing_new(request), b"", _headers(reading.version))
+
+    def open(self, request: PollRequest[K]) -> EventStream[K]:
+        feed = StateFeed(self.reader, request.resource, request.since)
+        return EventStream(request, feed, self.desk.purgatory, self.desk.policy)
+
+
+@final
+class StateReading(Generic[K]):
+    """The reads of one poll of an asynchronous source. Args: is_late: the poll may not wait.
+
+    It does not know the poll: a failure of that has the frames of the read.
+    """
+
+    __slots__ = ("_asked", "_known", "_resource", "_states", "rereads", "version")
+
+    def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
+        self.rereads: Final = Rereads()
+        self._states, self._resource = states, request.resource
+        self._known = request.known("")
+        self._asked = Asked(is_late)
+        #: The last version that was read; empty: none yet.
+        self.version = ""
+
+    def tell(self, poll: LongPoll[K]) -> bool:
+        """The condition of *poll*: only a read can tell."""
+        if is_due(poll):
+            self._asked.hurry()
+        self.rereads.tell(poll)
+        return False
+
+    async def read(self) -> Answer | None:
+        """Read what is new. Returns: None: nothing is. Raises: one of REFUSALS."""
+        rereads = self.rereads
+        check = rereads.check if self.version else NO_CHECK  # before the first read, checks may have missed this
+        try:
+            self.version = await self._states.reader.reads.version(self._resource, check, self._asked)
+        except SourceBusyError:
+            # The last read could not begin. It was only to find a change without a check.
+            if self.version and not (rereads.is_called or rereads.is_unread):
+                return None
+            raise
+        if self._known is ANY:
+            self._known = (self.version,)
+        return None if self.version in self._known else await self._read_body(check)
+
+    async def _read_body(self, check: int) -> Answer | None:
+        """Read the body, and its version. Returns: None: the client has that version."""
+        since, reads = _since(self._known), self._states.reader.reads
+        try:
+            self.version, body = await reads.body(self._resource, since, self.version, check, self._asked)
+        except (GoneError, NotFoundError) as exc:
+            return self._states.desk.refusals.answer(exc)
+        return None if self.version in self._known else self._states.found(self.version, body)
+
+
+@final
+class StateFeed(Generic[K]):
+    """Each event has the newest state. Args: after: the client's version."""
+
+    __slots__ = ("_reader", "_resource", "_seen", "is_awaited", "is_over", "version")
+
+    def __init__(self, reader: Reader[K], resource: K, after: str | None) -> None:
+        self._reader, self._resource = reader, resource
+        self.version = after
+        #: The last result of version(). It may lag behind that of the last event.
+        self._seen = ""
+        self.is_awaited = reader.peek is None
+        self.is_over = False
+
+    def has_news(self, is_checked: bool) -> bool:
+        peek = self._reader.peek
+        return is_checked if peek is None else peek(self._resource) != self._seen
+
+    def take(self) -> None:
+        """Nothing is at hand."""
+
+    async def next(self, check: int) -> bytes:
+        resource, after, body = self._resource, self.version, self._reader.body
+        self._seen = version = await self._reader.version(resource, check)
+        events = b""
+        if version != after:
+            try:
+                version, found = await body(resource, after, version, check)
+                events = b"" if version == after else event(version, found)
+            except GoneError as exc:
+                version, found = await body(resource, None, version, check)
+                events = gone(exc) + event(version, found)
+        self.version = version
+        return events
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
+
+
+def _since(known: tuple[str, ...]) -> str | None:
+    """The version for Source.read(), of a client that has the versions *known*."""
+    return known[0] if len(known) == 1 else None
+
+
+def _nothing_new(request: PollRequest[K]) -> int:
+    """The status if there is nothing new: 304 answers an If-None-Match."""
+    return 304 if request.since is None else 204
+
+
+def _headers(version: str) -> list[RawHeader]:
+    return [etag(version), NO_STORE, VARY]
