@@ -99,8 +99,8 @@ def spans(hours: DataFrame) -> DataFrame:
     )
     order = Window.partitionBy("purgatory").orderBy("date")
     begin = F.unix_date("date").cast("bigint") * DAY
-    is_before = F.coalesce(F.lag("date").over(order) == F.date_sub("date", 1), F.lit(False))
-    is_after = F.coalesce(F.lead("date").over(order) == F.date_add("date", 1), F.lit(False))
+    is_before = F.lag("date").over(order) == F.date_sub("date", 1)
+    is_after = F.lead("date").over(order) == F.date_add("date", 1)
     whole = by_day.select(
         *("date", "purgatory", F.when(is_before, begin).otherwise(F.col("first_us")).alias("first_us")),
         F.when(is_after, begin + DAY).otherwise(F.col("last_us")).alias("last_us"),
@@ -149,11 +149,9 @@ def _whole_s(begin: Column) -> Column:
 
 def seconds(waiting: DataFrame, ends: DataFrame, hours: DataFrame) -> DataFrame:
     """How operations ended in each second, and how many were waiting at its beginning."""
-    of = {
-        name: F.sum(F.when(F.col("outcome") == place, F.col("operations")).otherwise(0.0))
-        for place, name in enumerate(OUTCOMES)
-    }
-    ended = ends.groupBy("second", "series").agg(*(count.alias(name) for name, count in of.items()))
+    of = [F.when(F.col("outcome") == place, F.col("operations")).otherwise(0.0) for place in range(len(OUTCOMES))]
+    counts = [F.sum(operations).alias(name) for name, operations in zip(OUTCOMES, of, strict=True)]
+    ended = ends.groupBy("second", "series").agg(*counts)
     each = F.explode(F.expr("sequence(second, until - 1)")).alias("at")
     waited = levels(waiting).select("series", F.col("level").alias("pending"), each).withColumnRenamed("at", "second")
     both = ended.join(waited, ["second", "series"], "full").fillna(0.0, [*OUTCOMES, "pending"])
