@@ -42,17 +42,17 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def listen(receive: Receive, left: Callable[[], object], unheard: Callable[[], object]) -> asyncio.Task[None]:
+def listen(receive: Receive, ended: Callable[[bool], object]) -> asyncio.Task[None]:
     """Call *receive* repeatedly, until the client disconnects. Cancel the task to stop.
 
     Args:
-        left: called when the client has disconnected, or if *receive* raises.
-        unheard: called if the body has more than MAX_PARTS parts: then a disconnect would not be noticed.
+        ended: called with True when the client has disconnected, or if *receive* raises; with False if the body has
+            more than MAX_PARTS parts, since a disconnect would not be noticed.
     """
-    return asyncio.get_running_loop().create_task(_listen(receive, left, unheard))
+    return asyncio.get_running_loop().create_task(_listen(receive, ended))
 
 
-async def _listen(receive: Receive, left: Callable[[], object], unheard: Callable[[], object]) -> None:
+async def _listen(receive: Receive, ended: Callable[[bool], object]) -> None:
     parts = after = 0
     while parts < MAX_PARTS and after < _MAX_AFTER:
         try:
@@ -66,11 +66,12 @@ async def _listen(receive: Receive, left: Callable[[], object], unheard: Callabl
                 logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
             message = _DISCONNECT
         if message["type"] == "http.disconnect":
-            left()
+            ended(True)
             return
         if message.get("more_body"):
             parts += 1
         else:
             after += 1
+        del message  # the next one may come in hours
     if parts == MAX_PARTS:
-        unheard()
+        ended(False)

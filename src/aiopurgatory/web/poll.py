@@ -34,7 +34,7 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
 
     def listen(self, receive: Receive) -> None:
         """Cancel this when the client disconnects, until stop_listening()."""
-        self._listener = listen(receive, self.leave, self._refuse_body)
+        self._listener = listen(receive, self._ended)
 
     def stop_listening(self) -> None:
         if self._listener is not None:
@@ -46,8 +46,11 @@ class ClientOperation(DelayedOperation[None], Generic[K]):
         self.left = True
         self.cancel()
 
-    def _refuse_body(self) -> None:
-        self.fail(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
+    def _ended(self, has_left: bool) -> None:
+        if has_left:
+            self.leave()
+        else:
+            self.fail(UnreadBodyError(f"the request has a body in more than {MAX_PARTS} parts; send none"))
 
 
 @final

@@ -252,7 +252,7 @@ def _page() -> tuple[str, str]:
 
 async def _ended_before_client_left(search: asyncio.Task[Row], request: Request) -> bool:
     """Wait for *search*. Cancel it at once if the client disconnects, which only receive() reports."""
-    listener = listen(request.receive, search.cancel, lambda: None)
+    listener = listen(request.receive, lambda has_left: has_left and search.cancel())
     try:
         await asyncio.wait([search])
     finally:
