@@ -21,8 +21,8 @@ from pathlib import Path
 import duckdb
 
 SECOND, MINUTE, DAY = 1_000_000, 60_000_000, 86_400_000_000
-#: Buckets grow by so much: no percentile is further than 4 % from a value that has it.
-GROWTH = 1.04 / 0.96
+#: Buckets grow by so much: no percentile is further than 2 % from a value that has it.
+GROWTH = 1.02 / 0.98
 LONGEST = 366 * DAY
 TOP = 20
 OUTCOMES = ("completed", "expired", "cancelled", "failed")

@@ -34,7 +34,7 @@ weight * key_count. A word is ``sequence div 64``; its bits tell which of its 64
 the same path, length and ``modified_us`` is read once; ``problem`` says why its rows are not counted.
 
 **Tables of the report** (REPORT) are for people, the page, and other tools. ``covered_s`` is how many seconds of the
-minute or day the purgatory's journal covers. Percentiles are within 4 %, null where nothing
+minute or day the purgatory's journal covers. Percentiles are within 2 %, null where nothing
 ended. ``pending`` is the number of waiting operations. ``change`` is (now - before) / the larger of both, from
 -1 (gone) to 1 (new). ``lost`` counts rows that are in no sum, by their reason; ``minute`` is null if it is not known.
 """
@@ -56,7 +56,7 @@ OUTCOMES: Final = tuple(outcome.value for outcome in Outcome)
 KEYS: Final = ("purgatory", "kind")
 #: The largest relative error of a percentile, and the factor between two buckets that follows from it.
 #: Source: DDSketch (Masson, Rim, Lee, VLDB 2019).
-ERROR: Final = 0.04
+ERROR: Final = 0.02
 GROWTH: Final = (1 + ERROR) / (1 - ERROR)
 #: Bins of timeouts, per factor of e.
 BINS: Final = 64
