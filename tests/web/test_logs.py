@@ -421,6 +421,16 @@ async def test_poll_of_events_that_are_at_hand_is_no_operation(log: EventLog, ru
     await follower.aclose()
 
 
+async def test_poll_ends_by_expire_all_as_if_its_wait_was_over(log: EventLog, run: Run) -> None:
+    first = await run.append("a")
+    poll = Poll(LongPollRoute(log), if_none_match=f'"{first}"')
+    await until(lambda: log.purgatory.num_delayed == 1)
+    await asyncio.sleep(0.05)
+    assert log.purgatory.expire_all() == 1
+    await poll.task
+    assert (poll.status, poll.etag) == (304, f'"{first}"')
+
+
 async def test_poll_of_a_log_that_closes_is_503(log: EventLog, run: Run) -> None:
     first = await run.append("a")
     poll = Poll(LongPollRoute(log), f"after={first}")

@@ -8,6 +8,7 @@ import logging
 from typing import Any, Final, final
 from weakref import WeakKeyDictionary
 
+from ..core.kit import loop_of
 from ..errors import GoneError, NotFoundError
 from ..purgatory import Purgatory
 from ..streams import EventLog, StoreError
@@ -51,10 +52,12 @@ class LogEvents(Content[Any]):
         try:
             position = await _position(self._log, request.resource, request.since or _only_tag(request))
             waiting = LogWait(self.desk.purgatory, position, self.desk.policy.timeout(wait) if wait > 0 else 0.0)
-            while (found := await self._read(position)) is None and (left := waiting.left()) > 0.0:
+            is_over = False
+            while (found := await self._read(position)) is None and not is_over and (left := waiting.left()) > 0.0:
                 place.leave()  # it had to wait again: the server was down
                 place.park(LongPoll(request, left, condition=waiting.try_to_end), request)
                 await place.poll
+                is_over = place.poll.expired  # by its deadline, or by expire_all()
             if found is None:
                 position.require_topic()
                 found = _nothing_new(request, position)
@@ -84,19 +87,23 @@ class LogEvents(Content[Any]):
 
 @final
 class LogWait:
-    """The condition of a poll at *position*, for *wait* seconds. A topic that was not read yet has FIRST_READ."""
+    """The condition of a poll: *position* has an answer.
+
+    Args: wait: seconds that the poll waits. If its topic was not read yet, it has FIRST_READ for that.
+    """
 
     __slots__ = ("_end", "_position", "_purgatory", "_until")
 
     def __init__(self, purgatory: Purgatory, position: Position, wait: float) -> None:
         self._purgatory, self._position = purgatory, position
-        #: When the poll's own wait is over; and when the poll ends, which is later if the first read needs the time.
-        self._until = asyncio.get_running_loop().time() + wait
+        #: By the purgatory's clock: when the poll's own wait is over; and when the poll ends, which is later if the
+        #: first read needs the time.
+        self._until = loop_of(purgatory).time() + wait
         self._end = self._until if position.is_read else self._until + max(FIRST_READ - wait, 0.0)
 
     def left(self) -> float:
         """Seconds until the poll ends."""
-        return self._end - asyncio.get_running_loop().time()
+        return self._end - loop_of(self._purgatory).time()
 
     def try_to_end(self, poll: LongPoll[Any]) -> bool:
         if self._end > self._until and self._position.is_read:

@@ -16,10 +16,6 @@ from .prefer import K, PollRequest
 LISTEN_AFTER = 0.05
 
 
-def _never(_: object) -> bool:
-    return False
-
-
 class ClientOperation(DelayedOperation[None], Generic[K]):
     """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
 
@@ -71,16 +67,16 @@ class LongPoll(ClientOperation[K]):
         timeout: float | None,
         version: Callable[[K], str] | None = None,
         known: str = "",
-        condition: Callable[[LongPoll[K]], bool] = _never,
+        condition: Callable[[LongPoll[K]], bool] | None = None,
     ) -> None:
         super().__init__(request, timeout)
         self._version, self._known, self._condition = version, known, condition
 
     def try_complete(self) -> bool:
-        version = self._version
-        if version is None:
-            return self._condition(self)
-        return version(self.resource) != self._known and self.force_complete()
+        version, condition = self._version, self._condition
+        if version is not None:
+            return version(self.resource) != self._known and self.force_complete()
+        return condition is not None and condition(self)
 
 
 class Newcomers:

@@ -75,7 +75,7 @@ class States(Content[K]):
 
 @final
 class StateReading(Generic[K]):
-    """The reads of one poll of an asynchronous source. Args: is_late: the poll may not wait.
+    """The reads of one poll of a source that is awaited. Args: is_late: the poll may not wait.
 
     It does not know the poll: a failure of that has the frames of the read.
     """
