@@ -74,7 +74,6 @@ class Rereads:
         "_check",
         "_due_at",
         "_is_deadline_unread",
-        "_on_due",
         "_woken",
         "check",
         "is_called",
@@ -82,8 +81,7 @@ class Rereads:
         "is_unread",
     )
 
-    def __init__(self, on_due: Callable[[], object] | None = None) -> None:
-        """Args: on_due: called at the deadline (default: nothing)."""
+    def __init__(self) -> None:
         #: A key has been checked since the last read began.
         self.is_unread = False
         #: A check called for the read that is under way; or no check was due: expire_all() came before the deadline.
@@ -95,7 +93,6 @@ class Rereads:
         #: The newest check that called for the read under way, or NO_CHECK if anything else did.
         self.check = NO_CHECK
         self._due_at = 0.0
-        self._on_due = on_due
         self._woken: asyncio.Future[None] | None = None
 
     def tell(self, op: DelayedOperation[Any]) -> None:
@@ -106,8 +103,6 @@ class Rereads:
             self.is_excused = not owner.is_unchecked(op)
             self._is_deadline_unread = True
             self._due_at = owner.loop.time()
-            if self._on_due is not None:
-                self._on_due()
         else:
             self.is_unread = True
             self._check = max(self._check, owner.call_for_read(op))

@@ -137,7 +137,7 @@ def _launched(master: str, memory: str, large: bool, settings: Mapping[str, str]
         **(_HERE if local else {}),
         **settings,
     }
-    options = [f"-Xmx{memory}", *(() if large else java.SMALL)]
+    options = [f"-Xmx{memory}", *(java.LARGE if large else java.SMALL)]
     with _environment(_for_java(local)):
         jvm = java.start(known, options, os.environ)
         with _ended_by_signals(jvm.process.kill) as watch:
