@@ -7,9 +7,9 @@ to be good. The numbers of rows tell if that is wrong; only then are rows judged
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from aiopurgatory.errors import PurgatoryError
 from .attempts import CUMULATIVE, Attempt, committed, is_cumulative, read_folder, sums, with_all_before
 from .journal_files import CHANGED, Days, File, days_of, mark_torn, read, rows_by_file, set_lost, with_footers
 from .rules import good, quarantined
+from .session import at_once
 from .sums import OF_ROWS, activity, daily, words
 from .tables import SUMS, columns
 
@@ -66,16 +67,19 @@ class _Batch:
         self.losses = Losses()
 
     def take(self, files: Sequence[File], gone: Days) -> None:
-        for table, sum_up in (("operations", self._operations), ("statistics", self._statistics)):
-            readable = with_footers(self._spark, [each for each in files if each.table == table])
-            if readable:
-                rows = read(self._spark, readable)
-                are_small = len(readable) > 1 and sum(each.length for each in readable) < _SMALL * len(readable)
-                sum_up(rows.persist() if are_small else rows, readable)
-                rows.unpersist()
+        parts = {"operations": self._operations, "statistics": self._statistics}
+        at_once(partial(self._read, [e for e in files if e.table == name], part) for name, part in parts.items())
         known = [each for each in files if each.problem != CHANGED]
         if known or not files:
             self._account(known, gone)
+
+    def _read(self, files: Sequence[File], sum_up: Callable[[DataFrame, Sequence[File]], None]) -> None:
+        readable = with_footers(self._spark, files)
+        if readable:
+            rows = read(self._spark, readable)
+            are_small = len(readable) > 1 and sum(each.length for each in readable) < _SMALL * len(readable)
+            sum_up(rows.persist() if are_small else rows, readable)
+            rows.unpersist()
 
     def _operations(self, rows: DataFrame, files: Sequence[File]) -> None:
         once, has_names = self._once(rows, files)
@@ -86,9 +90,9 @@ class _Batch:
             self._save(activity(once), "activity")
             counted, minutes = self._counted()
             _require(counted, once, files)
-        self._save(daily(self._own("activity")), "daily")
-        for name in ("hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)):
-            self._save(OF_ROWS[name](once), name)
+        names = ["hours", "waiting", "keys", *["names"] * has_names, *["ends"] * (minutes <= 60)]
+        wanted = {name: OF_ROWS[name](once) for name in names} | {"daily": daily(self._own("activity"))}
+        at_once(partial(self._save, rows, name) for name, rows in wanted.items())
         self._compare_sums()
 
     def _statistics(self, rows: DataFrame, files: Sequence[File]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +41,7 @@ from .attempts import (
 )
 from .page import promises
 from .page.page import write_page
-from .session import session_of
+from .session import at_once, session_of
 from .tables import DATES, HOUR, KEYS, MOST_SERIES
 
 _ONE: Final = timedelta(days=1)
@@ -105,23 +106,23 @@ class _Report:
         if hours.select("series").distinct().count() > MOST_SERIES:
             self._kept = tables.fewer(hours, MOST_SERIES)
             hours = tables.grouped(hours, self._kept)
-        minutes = tables.minutes(
-            self._of_days("activity"),
-            self._of_days("waiting"),
-            hours,
-        )
+        parts = partial(self._of_operations, hours), partial(self._by_second, hours), self._of_keys, self._of_snapshots
+        at_once(parts)
+        made = [(self._line[-1].name, aiopurgatory.__version__)]
+        self._whole("made", self._spark.createDataFrame(made, _MADE))
+        hours.unpersist()
+        self._touched.unpersist()
+
+    def _of_operations(self, hours: DataFrame) -> None:
+        minutes = tables.minutes(self._of_days("activity"), self._of_days("waiting"), hours)
         self._by_day("minutes", minutes, *KEYS, "minute")
         minutes = _among(table(self._spark, self._out, "minutes"), self._days)
         self._by_day("days", tables.days(self._of_days("daily"), minutes, hours), *KEYS)
         days = _among(table(self._spark, self._out, "days"), self._days and _and_beside(self._days))
         self._by_day("changes", tables.changes(days), F.desc(F.abs("change")), *KEYS, "measure")
+
+    def _of_keys(self) -> None:
         self._whole("hot_keys", tables.hot_keys(self._sums("keys"), self._sums("names")))
-        self._of_snapshots()
-        self._by_second(hours)
-        made = [(self._line[-1].name, aiopurgatory.__version__)]
-        self._whole("made", self._spark.createDataFrame(made, _MADE))
-        hours.unpersist()
-        self._touched.unpersist()
 
     def _of_snapshots(self) -> None:
         before = self._days and self._days | {day - _ONE for day in self._days}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ..attempts import table
+from ..session import at_once
 from ..tables import OUTCOMES, REPORT, WORK
 from .figures import DAY, MINUTE, Axis, Floats, axis_of
 from .promises import Limits, judged
@@ -79,10 +79,9 @@ def read(spark: SparkSession, out: str, limits: Limits) -> Found:
 
 
 def _collected(**frames: DataFrame) -> dict[str, list[Any]]:
-    """Collect small tables, a few at once: planning them takes longer than running them."""
-    with ThreadPoolExecutor(4) as pool:
-        tables = pool.map(lambda frame: records(frame.toArrow()), frames.values())
-        return dict(zip(frames, tables, strict=True))
+    """Collect small tables."""
+    tables = at_once(frame.toArrow for frame in frames.values())
+    return dict(zip(frames, map(records, tables), strict=True))
 
 
 def records(rows: pa.Table) -> list[SimpleNamespace]:
