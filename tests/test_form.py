@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import aiopurgatory
-from aiopurgatory.core import parking
+from aiopurgatory.core import core
 from aiopurgatory.operations import _thresholds
 from aiopurgatory.timer import timer
 
@@ -17,7 +17,7 @@ def test_form_is_the_one_asked_for() -> None:
 
 
 def test_compiled_tells_the_truth() -> None:
-    for module in (parking, timer, _thresholds):
+    for module in (core, timer, _thresholds):
         assert (Path(str(module.__file__)).suffix == ".so") is aiopurgatory.COMPILED
 
 

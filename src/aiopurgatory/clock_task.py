@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextvars import Context
 
 from .clock import Clock, ClockHandle
+from .core.core import Core
 from .core.deadlines import AWAKE
-from .core.purgatory import Parts
 
 
 class ClockTask:
-    """The event-loop task of the purgatory made of *parts*.
+    """The event-loop task of a purgatory.
 
     All its work runs in an empty context: start(), or the watch() that arms the clock, may be called in a request. Its
     variables concern no other operation, and its objects must not live as long as the purgatory.
@@ -20,20 +20,20 @@ class ClockTask:
     Args: ended: called if the task dies or ends without stop(), with this object and the exception (or None).
     """
 
-    __slots__ = ("__weakref__", "_clock", "_ended", "_parts", "_sleep", "_stopped", "_task")
+    __slots__ = ("__weakref__", "_clock", "_core", "_ended", "_sleep", "_stopped", "_task")
 
-    def __init__(self, parts: Parts, clock: Clock, ended: Callable[[ClockTask, BaseException | None], object]) -> None:
-        self._parts = parts
+    def __init__(self, core: Core, clock: Clock, ended: Callable[[ClockTask, BaseException | None], object]) -> None:
+        self._core = core
         self._clock = clock
         self._ended: Callable[[ClockTask, BaseException | None], object] | None = ended
         self._stopped = False
         self._sleep: asyncio.Future[None] | None = None
         loop = asyncio.get_running_loop()
-        parts.alarm.connect(self._call_at, self.ring, self.wake)
+        core.alarm.connect(self._call_at, self.ring, self.wake)
         run = self._run(loop)
         try:
             # Not by context=, which older task factories refuse.
-            self._task = Context().run(loop.create_task, run, name=f"aiopurgatory-clock-{parts.loop.name}")
+            self._task = Context().run(loop.create_task, run, name=f"aiopurgatory-clock-{core.loop.name}")
         except BaseException:
             run.close()
             raise
@@ -42,7 +42,7 @@ class ClockTask:
 
     def ring(self) -> None:
         """Called by the alarm: do the task's work now. Waking the task instead would take two loop iterations."""
-        alarm, sleep = self._parts.alarm, self._sleep
+        alarm, sleep = self._core.alarm, self._sleep
         alarm.rang()
         if sleep is None or sleep.done():
             return
@@ -55,7 +55,7 @@ class ClockTask:
         if more:
             self.wake()
         elif not sleep.done():
-            self._parts.deadlines.sleep()
+            self._core.deadlines.sleep()
 
     def wake(self) -> None:
         """Make the task run on the next loop iteration."""
@@ -66,7 +66,7 @@ class ClockTask:
     def stop(self) -> None:
         """Do no more work; the task itself ends on the next loop iteration."""
         self._stopped = True
-        self._parts.alarm.disconnect()
+        self._core.alarm.disconnect()
         self.wake()
 
     async def wait(self) -> None:
@@ -78,23 +78,23 @@ class ClockTask:
     def is_idle(self) -> bool:
         """Return True if there is nothing left to do now."""
         asleep = self._sleep is not None and not self._sleep.done()
-        return self._stopped or (asleep and self._parts.alarm.until != AWAKE)
+        return self._stopped or (asleep and self._core.alarm.until != AWAKE)
 
     def _work(self) -> bool:
         # A new context each time: what a hook sets there concerns no later one.
-        return Context().run(self._parts.iteration.run)
+        return Context().run(self._core.work)
 
     def _call_at(self, when: float, callback: Callable[[], object]) -> ClockHandle:
         return Context().run(self._clock.call_at, when, callback)
 
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stopped:
-            self._parts.alarm.stay_awake()
+            self._core.alarm.stay_awake()
             if self._work():
                 await asyncio.sleep(0)  # I8: let the loop run
             elif not self._stopped:
                 self._sleep = sleep = loop.create_future()
-                self._parts.deadlines.sleep()
+                self._core.deadlines.sleep()
                 await sleep
 
     def _done(self, task: asyncio.Task[None]) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from .core import parking
+from .core import core
 
 # An enum and a protocol. Everything else in the two layers is compiled, or nothing is.
 _INTERPRETED = ("aiopurgatory.core.outcome",)
@@ -15,4 +15,4 @@ if len(_FORMS) > 1:
     raise ImportError("aiopurgatory is partly compiled, partly interpreted; remove stale *.so files or reinstall it")
 
 #: Whether the timer and the core run compiled (by mypyc) rather than interpreted. Both give the same results.
-COMPILED: bool = not str(parking.__file__).endswith(".py")
+COMPILED: bool = not str(core.__file__).endswith(".py")

@@ -13,8 +13,8 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
 from .arguments import described
 from .core.awaiter import take
+from .core.entry_points import EntryPoints
 from .core.follower import Follower
-from .core.purgatory import SyncPurgatory
 from .errors import PurgatoryClosedError
 from .lifecycle import Closing
 from .waits import Retries
@@ -35,7 +35,7 @@ class Following(Closing, Generic[R]):
 
     def __init__(
         self,
-        purgatory: SyncPurgatory,
+        purgatory: EntryPoints,
         keys: tuple[Hashable, ...],
         read: Callable[[Any], Awaitable[tuple[Any, R] | None]],
         since: Any,

@@ -26,10 +26,11 @@ from .arguments import (
 from .clock import Clock, LoopClock, running_loop
 from .clock_task import ClockTask
 from .conditions import ConditionWait, at_deadline, is_awaitable, is_found
+from .core.core import CLOSED, FORKED, Core
+from .core.entry_points import EntryPoints, core_of
 from .core.nanoseconds import NS
 from .core.observer import Observer, checked_observers
-from .core.parking import CLOSED, FORKED, checked_keys
-from .core.purgatory import Parts, SyncPurgatory, parts_of
+from .core.watchers import checked_keys
 from .following import Following
 from .handover import Handover
 from .lifecycle import Starting
@@ -54,7 +55,7 @@ _CURRENT_TASK: Final[Any] = asyncio.tasks._current_tasks.get if _BY_IDENT else a
 _started: WeakSet[Purgatory] = WeakSet()
 
 
-class Purgatory(SyncPurgatory, Starting):
+class Purgatory(EntryPoints, Starting):
     """Holds operations until their condition holds or their time is up, and ends each exactly once.
 
         async with Purgatory("fetch") as purgatory:
@@ -116,7 +117,7 @@ class Purgatory(SyncPurgatory, Starting):
             require_methods("clock", clock, ("time", "call_at"), "Clock")
         tick_ns = round(tick * NS)
         super().__init__(
-            Parts(
+            Core(
                 name,
                 tick_ns,
                 wheel_size,
@@ -132,7 +133,7 @@ class Purgatory(SyncPurgatory, Starting):
         self._handover = Handover(turn_budget)
 
     def __repr__(self) -> str:
-        state = "open" if self.is_open else "closed" if self._parking.state == CLOSED else "new"
+        state = "open" if self.is_open else "closed" if self._core.state == CLOSED else "new"
         return f"<Purgatory {self.name!r} {state} pending={self.num_delayed} keys={len(self._by_key)}>"
 
     # life
@@ -148,24 +149,24 @@ class Purgatory(SyncPurgatory, Starting):
         Raises: RuntimeError: it runs in another loop, was started before a fork, or is started on trio.
         """
         loop = running_loop()
-        if self.is_open and self._parts.loop.running is loop:
+        if self.is_open and self._core.loop.running is loop:
             return
-        if self.is_open and self._parts.loop.running.is_closed():
+        if self.is_open and self._core.loop.running.is_closed():
             self.close()
-        if self.is_open or self._parking.state == FORKED:
-            raise self._parking.refusal()
+        if self.is_open or self._core.state == FORKED:
+            raise self._core.refusal()
         # Refuse first, change state after: nothing is open until all of this went well.
         clock = LoopClock() if self._given_clock is None else self._given_clock
         clock.time()
         current = asyncio._get_running_loop
-        self._parts.loop.enter(
+        self._core.loop.enter(
             loop, clock.time, time.perf_counter, threading.get_ident, current, _BY_IDENT, _CURRENT_TASK
         )
-        self._handover = Handover(self._parts.iteration.budget)  # the keys of an earlier loop are gone with it
-        self._clock_task = ClockTask(self._parts, clock, self._clock_ended)
-        self._parking.open()
+        self._handover = Handover(self._core.turn_budget)  # the keys of an earlier loop are gone with it
+        self._clock_task = ClockTask(self._core, clock, self._clock_ended)
+        self._core.open()
         _started.add(self)
-        self._parts.observers.opened(self)
+        self._core.observers.opened(self)
 
     def close(self) -> None:
         """Fail every pending operation with PurgatoryClosedError, and stop. A second call does nothing.
@@ -176,15 +177,15 @@ class Purgatory(SyncPurgatory, Starting):
 
         Raises: RuntimeError: called from another thread.
         """
-        if self._parking.state in (CLOSED, FORKED):
+        if self._core.state in (CLOSED, FORKED):
             return
-        self._parts.loop.check_thread()
+        self._core.loop.check_thread()
         if self._clock_task is not None:
             self._clock_task.stop()
         try:
-            self._parking.close()
+            self._core.close()
         finally:
-            self._parts.observers.closed(self)
+            self._core.observers.closed(self)
 
     async def aclose(self) -> None:
         """Call close(), and wait until the clock task has ended."""
@@ -416,8 +417,8 @@ class Purgatory(SyncPurgatory, Starting):
         """
         require_hashable("key", key)  # here, not in the loop
         if self.is_open:
-            self._handover.put(key, self._parts.loop.running, self.notify)
-        elif self._parts.loop.running is None:  # never started, and not only closed before its worker threads ended
+            self._handover.put(key, self._core.loop.running, self.notify)
+        elif self._core.loop.running is None:  # never started, and not only closed before its worker threads ended
             self._checks.miss(key)
 
     # the clock task
@@ -425,7 +426,7 @@ class Purgatory(SyncPurgatory, Starting):
     def _clock_ended(self, clock_task: ClockTask, exc: BaseException | None) -> None:
         """Close: the clock task was cancelled from outside or has died, so nothing would ever expire (I13)."""
         if exc is not None:
-            self._parts.loop.report(None, exc, f"the clock task of {self!r} died; all pending operations fail")
+            self._core.loop.report(None, exc, f"the clock task of {self!r} died; all pending operations fail")
         if clock_task is self._clock_task:  # else it was started again meanwhile
             self.close()
 
@@ -443,7 +444,7 @@ def _leave_to_parent() -> None:
     """I15: the child of a fork has the parent's purgatories but not its loop."""
     for purgatory in _started:
         if purgatory.is_open:
-            parts_of(purgatory).parking.leave_to_parent()
+            core_of(purgatory).leave_to_parent()
 
 
 if hasattr(os, "register_at_fork"):

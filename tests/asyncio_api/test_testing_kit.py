@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aiopurgatory import DelayedOperation, Purgatory
-from aiopurgatory.core.parking import CLOSED
-from aiopurgatory.core.purgatory import parts_of
+from aiopurgatory.core.core import CLOSED
+from aiopurgatory.core.entry_points import core_of
 from aiopurgatory.testing import ManualClock, check_invariants
 
 from .helpers import Waiting
@@ -120,7 +120,7 @@ async def test_advance_serves_many_purgatories(clock: ManualClock) -> None:
 
 
 def take_from_timer(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).deadlines.timer.cancel(op)
+    core_of(purgatory).deadlines.timer.cancel(op)
 
 
 def take_from_timer_uncounted(purgatory: Any, op: Any) -> None:
@@ -136,33 +136,33 @@ def move_the_deadline(purgatory: Any, op: Any) -> None:
 
 
 def take_from_one_key(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).watchers.drop(op, "a")
+    core_of(purgatory).watchers.drop(op, "a")
 
 
 def take_from_all_keys(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).watchers.remove(op, op.keys)
+    core_of(purgatory).watchers.remove(op, op.keys)
 
 
 def leave_a_key_empty(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).watchers.by_key["empty"] = {}
+    core_of(purgatory).watchers.by_key["empty"] = {}
 
 
 def leave_an_ended_op_listed(purgatory: Any, op: Any) -> None:
     keys = op.keys
     op.cancel()
-    parts_of(purgatory).watchers.add(op, keys)
+    core_of(purgatory).watchers.add(op, keys)
 
 
 def miscount_the_entries(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).watchers.entries += 1
+    core_of(purgatory).watchers.entries += 1
 
 
 def miscount_the_pending(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).watchers.pending += 1
+    core_of(purgatory).watchers.pending += 1
 
 
 def miscount_the_timer(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).deadlines.timer._count -= 1
+    core_of(purgatory).deadlines.timer._count -= 1
 
 
 def miscount_a_bucket(purgatory: Any, op: Any) -> None:
@@ -171,7 +171,7 @@ def miscount_a_bucket(purgatory: Any, op: Any) -> None:
 
 def count_in_another_bucket(purgatory: Any, op: Any) -> None:
     op._ring_bucket = next(
-        bucket for bucket in parts_of(purgatory).deadlines.timer.wheels[0].buckets if bucket is not op._ring_bucket
+        bucket for bucket in core_of(purgatory).deadlines.timer.wheels[0].buckets if bucket is not op._ring_bucket
     )
 
 
@@ -184,31 +184,31 @@ def forget_its_keys(purgatory: Any, op: Any) -> None:
 
 
 def forget_the_queue(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).deadlines.timer._queue._heap.clear()
+    core_of(purgatory).deadlines.timer._queue._heap.clear()
 
 
 def queue_twice(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).deadlines.timer._queue._heap *= 2
+    core_of(purgatory).deadlines.timer._queue._heap *= 2
 
 
 def change_a_queued_bucket(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).deadlines.timer._queue._heap[0][2].expiration += 1
+    core_of(purgatory).deadlines.timer._queue._heap[0][2].expiration += 1
 
 
 def turn_a_wheel_back(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).deadlines.timer.wheels[0].start -= parts_of(purgatory).deadlines.timer.wheels[0].interval
+    core_of(purgatory).deadlines.timer.wheels[0].start -= core_of(purgatory).deadlines.timer.wheels[0].interval
 
 
 def lose_the_handle(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).alarm._handle = None
+    core_of(purgatory).alarm._handle = None
 
 
 def sleep_too_long(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).alarm.until += 10**12
+    core_of(purgatory).alarm.until += 10**12
 
 
 def close_half(purgatory: Any, op: Any) -> None:
-    parts_of(purgatory).parking.state = CLOSED
+    core_of(purgatory).state = CLOSED
 
 
 DAMAGES: list[tuple[Callable[[Any, Any], None], str]] = [

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from workload.traces import NO_TIMEOUT_US, SCHEMA, trace_of
 
 from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory.core.entry_points import core_of
 from aiopurgatory.core.observer import Observer
 from aiopurgatory.core.outcome import Outcome
-from aiopurgatory.core.purgatory import parts_of
 from aiopurgatory.pipeline.model import FEW, MANY, Workload
 from aiopurgatory.replay.replay import Replay, replay
 from aiopurgatory.replay.settings import Setting
@@ -81,7 +81,7 @@ async def play_live(trace: pa.Table, setting: Setting) -> tuple[dict[int, tuple[
         counts = {
             "cascades": known.cascaded,
             "wakeups": known.wakeups,
-            "heap_operations": parts_of(purgatory).deadlines.timer.heap_operations,
+            "heap_operations": core_of(purgatory).deadlines.timer.heap_operations,
             "purges": known.purges,
         }
         check_invariants(purgatory)  # not before: it drops emptied buckets from the delay queue, which is counted

@@ -68,8 +68,8 @@ async def test_task(real_purgatory):
     task = asyncio.create_task(asyncio.sleep(60.0), name="leftover")
 
 async def test_invariant(real_purgatory):
-    from aiopurgatory.core.purgatory import parts_of
-    parts_of(real_purgatory).watchers.pending += 1
+    from aiopurgatory.core.entry_points import core_of
+    core_of(real_purgatory).watchers.pending += 1
 
 from aiopurgatory import DelayedOperation
 

@@ -3,7 +3,7 @@
 **An operation** is pending until it ends, once, as COMPLETED, EXPIRED, CANCELLED or FAILED. It waits in two places:
 under each of its keys (watchers), and in the timer if it has a deadline (deadlines).
 
-**Try, register, try again** (parking). watch() tries the operation, registers it under every key, and tries it again.
+**Try, register, try again** (core). watch() tries the operation, registers it under every key, and tries it again.
 An event before the registration is seen by the second try; a later one finds the operation under its key. So none is
 missed, without a lock, and with two tries for any number of keys.
 
@@ -30,13 +30,13 @@ I3, I4    ClockAlarm has the one armed call; the sleep follows from the timer al
 I5        unlink() is the only way out of PENDING; counters move in publish()
 I6        detach() takes an operation from all lists in O(1) per key (with deferred purging, a sweep takes the rest)
 I7        two-step ends; nested checks are queued
-I8        iteration shares turn_budget among expiry, checks and purging; each stops in the middle and goes on
+I8        Core.work() shares turn_budget among expiry, checks and purging; each stops in the middle and goes on
 I10       expire() tries before it ends
 I11       attempt() turns the exception of a try into the failure of that operation alone
 I12       watchers keep the order of arrival; buckets theirs
 I13       close() unlinks all, and alarm.disconnect() cancels the armed call
 I14       no awaits here at all; "atomic" marks the writes that a hook must not see half-way
-I15       loop.check_thread() and Parking.refusal(): a wrong thread, loop or process is told at once
+I15       loop.check_thread() and Core.refusal(): a wrong thread, loop or process is told at once
 
 Private means the package: modules here read and write each other's slots where that is clearest. ``kit`` is the door
 for everything outside.

@@ -11,16 +11,16 @@ from typing import Any, cast
 from ..timer import Timer
 from .awaiter import AwaitableOperation
 from .checks import ALL, EVERY_KEY, NO_CHECK, KeyChecks
+from .core import Core
 from .endings import complete
+from .entry_points import EntryPoints, checked_limit, core_of
 from .faults import Failure, require_error, require_plain
 from .loop import Loop
 from .nanoseconds import NS, RANGE, ceil_ns, floor_ns
 from .observer import Finder, Observer, Observers, checked_observers
 from .operation import EXPIRED, MISSED, NOT_DUE, PENDING, UNPARKED, Operation, Owner, deadline_seconds
 from .outcome import Outcome
-from .parking import Parking, checked_keys
-from .purgatory import Parts, SyncPurgatory, checked_limit, parts_of
-from .watchers import Watchers, count_in, listed, oldest
+from .watchers import Watchers, checked_keys, count_in, listed, oldest
 
 __all__ = [
     "ALL",
@@ -30,14 +30,13 @@ __all__ = [
     "NS",
     "RANGE",
     "AwaitableOperation",
+    "Core",
     "Failure",
     "Finder",
     "KeyChecks",
     "Observer",
     "Operation",
     "Outcome",
-    "Parts",
-    "SyncPurgatory",
     "Watchers",
     "ceil_ns",
     "check_purgatory",
@@ -47,6 +46,7 @@ __all__ = [
     "checks_of",
     "complete",
     "context_of_waiter",
+    "core_of",
     "count_in",
     "deadline_seconds",
     "expire_only_try",
@@ -62,7 +62,6 @@ __all__ = [
     "number_of",
     "oldest",
     "owner_of",
-    "parking_of",
     "purge_interval_of",
     "require_error",
     "require_plain",
@@ -122,17 +121,17 @@ def mark_retrieved(op: Operation) -> None:
     op._op_retrieved = True
 
 
-def loop_of(purgatory: SyncPurgatory) -> Loop:
+def loop_of(purgatory: EntryPoints) -> Loop:
     """The loop of *purgatory*, its clock and its thread."""
-    return parts_of(purgatory).loop
+    return core_of(purgatory).loop
 
 
-def context_of_waiter(purgatory: SyncPurgatory) -> Any:
+def context_of_waiter(purgatory: EntryPoints) -> Any:
     """The contextvars context of the task that first awaited the operation, for the ended() of an observer.
 
     Returns: the context, or one like it; None if nothing has awaited the operation.
     """
-    return parts_of(purgatory).observers.context()
+    return core_of(purgatory).observers.context()
 
 
 def expire_only_try(op: Operation) -> bool:
@@ -148,34 +147,29 @@ def expire_only_try(op: Operation) -> bool:
     return True
 
 
-def parking_of(purgatory: SyncPurgatory) -> Parking:
-    """The owner of the pending operations of *purgatory*. Calls through it skip the public method's look-up."""
-    return parts_of(purgatory).parking
-
-
-def watchers_of(purgatory: SyncPurgatory) -> Watchers:
+def watchers_of(purgatory: EntryPoints) -> Watchers:
     """The operations of *purgatory* under each key."""
-    return parts_of(purgatory).watchers
+    return core_of(purgatory).watchers
 
 
-def timer_of(purgatory: SyncPurgatory) -> Timer:
+def timer_of(purgatory: EntryPoints) -> Timer:
     """The timer of *purgatory*, in nanoseconds."""
-    return parts_of(purgatory).deadlines.timer
+    return core_of(purgatory).deadlines.timer
 
 
-def checks_of(purgatory: SyncPurgatory) -> KeyChecks:
+def checks_of(purgatory: EntryPoints) -> KeyChecks:
     """The checks of *purgatory*: to announce one that comes later."""
-    return parts_of(purgatory).checks
+    return core_of(purgatory).checks
 
 
-def turn_budget_of(purgatory: SyncPurgatory) -> float:
+def turn_budget_of(purgatory: EntryPoints) -> float:
     """Seconds that the work of *purgatory* may take of one loop iteration."""
-    return parts_of(purgatory).iteration.budget
+    return core_of(purgatory).turn_budget
 
 
-def purge_interval_of(purgatory: SyncPurgatory) -> int:
+def purge_interval_of(purgatory: EntryPoints) -> int:
     """The ``purge_interval`` of *purgatory*."""
-    return parts_of(purgatory).purging.interval
+    return core_of(purgatory).purging.interval
 
 
 def unique(observers: Iterable[Observer]) -> tuple[Observer, ...]:
@@ -183,22 +177,22 @@ def unique(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     return tuple({id(observer): observer for observer in observers}.values())
 
 
-def observers_of(purgatory: SyncPurgatory, more: tuple[Observer, ...]) -> Observers:
+def observers_of(purgatory: EntryPoints, more: tuple[Observer, ...]) -> Observers:
     """The observers of *purgatory*, and *more*: each once."""
-    parts = parts_of(purgatory)
-    return Observers(parts.loop, unique((*parts.observers.observers, *more)))
+    core = core_of(purgatory)
+    return Observers(core.loop, unique((*core.observers.observers, *more)))
 
 
-def tell_opened(purgatory: SyncPurgatory, what: object, more: tuple[Observer, ...] = ()) -> None:
+def tell_opened(purgatory: EntryPoints, what: object, more: tuple[Observer, ...] = ()) -> None:
     """Tell the observers of *purgatory*, and *more*, that *what* has opened. It is built on the purgatory."""
     observers_of(purgatory, more).tell(None, lambda observer: observer.opened(what))
 
 
-def tell_closed(purgatory: SyncPurgatory, what: object, more: tuple[Observer, ...] = ()) -> None:
+def tell_closed(purgatory: EntryPoints, what: object, more: tuple[Observer, ...] = ()) -> None:
     """Tell the observers of *purgatory*, and *more*, that *what* has closed."""
     observers_of(purgatory, more).tell(None, lambda observer: observer.closed(what))
 
 
-def check_purgatory(purgatory: SyncPurgatory) -> None:
+def check_purgatory(purgatory: EntryPoints) -> None:
     """Check every structure of *purgatory*. Raises: AssertionError: names the broken invariant."""
-    parts_of(purgatory).verify()
+    core_of(purgatory).verify()

@@ -64,7 +64,7 @@ class Awaiters:  # not ABC, with which compiled classes abort the process (mypyc
 
 
 class Owner:
-    """The purgatory, as an operation waiting in it sees it."""
+    """The core, as an operation waiting in it sees it."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop: Final = loop

@@ -12,9 +12,9 @@ from mypy_extensions import u8
 
 from ..errors import PurgatoryClosedError
 from ..timer.ring import deadline_of, set_deadline
+from .core import NEW, OPEN, Core
 from .deadlines import TimedBlock
 from .nanoseconds import RANGE, ceil_ns, timeout_seconds
-from .parking import NEW, OPEN, Parking
 
 # The states of a timeout. EXPIRING and CLOSING: its task is cancelled, and has not left the block yet.
 CREATED: Final = 0
@@ -30,21 +30,21 @@ NAMES: Final = ("created", "active", "expiring", "expired", "finished", "closing
 class Timeout(TimedBlock):
     """The result of ``Purgatory.timeout()`` and ``timeout_at()``. It behaves as ``asyncio.Timeout`` does."""
 
-    __slots__ = ("_cancelling", "_is_entering", "_now", "_parking", "_state", "_task", "_when")
+    __slots__ = ("_cancelling", "_core", "_is_entering", "_now", "_state", "_task", "_when")
 
-    def __init__(self, parking: Parking, seconds: Any, is_absolute: bool) -> None:
+    def __init__(self, core: Core, seconds: Any, is_absolute: bool) -> None:
         super().__init__()
-        self._parking: Final = parking
+        self._core: Final = core
         #: The time at which the deadline was set, and the deadline, by the purgatory's clock.
-        self._now = parking.loop.time()
+        self._now = core.loop.time()
         if is_absolute:
             self._when = checked_when(seconds)
             delay = self._when - self._now
         else:
             delay = checked_delay(seconds)
             self._when = self._now + delay
-        if parking.state == NEW:  # there is no clock yet to count from
-            raise parking.refusal()
+        if core.state == NEW:  # there is no clock yet to count from
+            raise core.refusal()
         set_delay(self, delay)
         self._state: u8 = CREATED
         self._is_entering = False
@@ -79,11 +79,11 @@ class Timeout(TimedBlock):
                 raise RuntimeError("Timeout has not been entered")
             raise RuntimeError(f"Cannot change state of {NAMES[self._state]} Timeout")
         seconds = checked_when(when)
-        if self._parking.state != OPEN:
-            raise self._parking.refusal()
-        self._parking.loop.check_thread()
-        self._parking.deadlines.disarm_block(self)
-        self._now = self._parking.loop.time()
+        if self._core.state != OPEN:
+            raise self._core.refusal()
+        self._core.loop.check_thread()
+        self._core.deadlines.disarm_block(self)
+        self._now = self._core.loop.time()
         self._when = seconds
         set_delay(self, seconds - self._now)
         arm(self)
@@ -95,7 +95,7 @@ class Timeout(TimedBlock):
 
     def close(self) -> None:
         """Cancel the task: the purgatory closes, so the deadline would never come (I13)."""
-        loop = self._parking.loop
+        loop = self._core.loop
         if self._task is loop.current_task(loop.running):
             # It closes the purgatory itself, and may leave the block without an await. Then no cancellation is wanted,
             # and before Python 3.13, uncancel() does not take back that of a running task.
@@ -126,18 +126,18 @@ class Timeout(TimedBlock):
         """Leave the block: no coroutine, since there is nothing to wait for."""
         if self._state == ACTIVE:
             self._state = FINISHED
-            self._parking.deadlines.disarm_block(self)
+            self._core.deadlines.disarm_block(self)
             self._task = None
-            return self._parking.loop.done
+            return self._core.loop.done
         return leave_cancelled(self, exc_type, exc)
 
 
 def enter(timeout: Timeout) -> None:
-    parking = timeout._parking
-    if parking.state != OPEN or not parking.loop.is_here():
-        raise parking.refusal()
+    core = timeout._core
+    if core.state != OPEN or not core.loop.is_here():
+        raise core.refusal()
     # Without the loop, asyncio would look it up: a system call on Python 3.11, a fifth of the whole block.
-    task = parking.loop.current_task(parking.loop.running)
+    task = core.loop.current_task(core.loop.running)
     if task is None:
         raise RuntimeError("Timeout should be used inside a task")
     timeout._cancelling = task.cancelling()
@@ -156,9 +156,9 @@ def arm(timeout: Timeout) -> None:
     if timeout._when == inf:
         return
     if deadline_of(timeout) == 0:
-        timeout._parking.loop.call_soon(fire_if_due, timeout)
+        timeout._core.loop.call_soon(fire_if_due, timeout)
         return
-    timeout._parking.deadlines.arm_block(timeout, timeout._now)
+    timeout._core.deadlines.arm_block(timeout, timeout._now)
 
 
 def fire_if_due(timeout: Timeout) -> None:
@@ -170,7 +170,7 @@ def fire_if_due(timeout: Timeout) -> None:
 def close_if_active(timeout: Timeout) -> None:
     """Close *timeout*, unless its task has left the block."""
     if timeout._state == ACTIVE:
-        timeout._parking.deadlines.disarm_block(timeout)  # the purgatory may be open again
+        timeout._core.deadlines.disarm_block(timeout)  # the purgatory may be open again
         timeout._state = CLOSING
         timeout._task.cancel()
 
@@ -182,7 +182,7 @@ def leave_cancelled(timeout: Timeout, exc_type: type[BaseException] | None, exc:
     task, timeout._task = timeout._task, None
     if task.uncancel() <= timeout._cancelling and exc_type is not None and exc is not None:
         # There was no other request to cancel the task.
-        name = timeout._parking.loop.name
+        name = timeout._core.loop.name
         error: Exception = PurgatoryClosedError(f"purgatory {name!r} was closed") if is_closing else TimeoutError()
         if issubclass(exc_type, CancelledError):
             error.__cause__ = exc  # compiled, a `raise ... from` sets none (mypyc 2.4)
@@ -191,7 +191,7 @@ def leave_cancelled(timeout: Timeout, exc_type: type[BaseException] | None, exc:
         if isinstance(exc, ExceptionGroup):
             for one in exc.exceptions:
                 insert_error(one, type(error)(*error.args))
-    return timeout._parking.loop.done
+    return timeout._core.loop.done
 
 
 def insert_error(exc: BaseException, error: Exception) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import cast, final
 
-from ..arguments import unhashable
+from ..arguments import described, require_hashable, unhashable
 from .operation import PENDING, Operation
 
 
@@ -165,3 +165,38 @@ def count_in(entry: object) -> int:
     if isinstance(entry, dict):
         return len(entry)
     return 0 if entry is None else 1
+
+
+def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    """Return *keys* as a tuple of distinct hashables; *keys* itself if it is one."""
+    if isinstance(keys, tuple):
+        found = keys
+    elif isinstance(keys, (str, bytes, bytearray)):
+        raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
+    elif not hasattr(keys, "__iter__"):
+        raise TypeError(f"keys must be an iterable of keys, got {described(keys)}; pass [{described(keys)}]")
+    else:
+        found = tuple(keys)
+    if not found:
+        raise ValueError("keys must name at least one key, got none")
+    try:
+        return tuple(dict.fromkeys(found)) if may_repeat(found) else found
+    except TypeError as exc:
+        for key in found:
+            require_hashable("each of keys", key)
+        raise exc
+
+
+def may_repeat(keys: tuple[Hashable, ...]) -> bool:
+    """May *keys* hold a duplicate? For up to three keys, comparing hashes costs a third of making a set."""
+    count = len(keys)
+    first = hash(keys[0])
+    if count == 1:
+        return False
+    second = hash(keys[1])
+    if count == 2:
+        return first == second
+    third = hash(keys[2])
+    if count == 3:
+        return first == second or second == third or third == first
+    return len(set(keys)) != count

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, require_plain_function, require_seconds
-from ..core.kit import AwaitableOperation, is_due, is_pending, parking_of, require_plain
+from ..core.kit import AwaitableOperation, core_of, is_due, is_pending, require_plain
 from ..operation import wait
 from ..purgatory import Purgatory
 
@@ -54,7 +54,7 @@ class DelayedHeartbeat(AwaitableOperation):
 class SyncHeartbeats:
     """The methods of Heartbeats, which adds the type of the member; see Heartbeats."""
 
-    __slots__ = ("_excused", "_key", "_on_missed", "_parking", "_purgatory", "_sessions", "_timeout")
+    __slots__ = ("_core", "_excused", "_key", "_on_missed", "_purgatory", "_sessions", "_timeout")
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SyncHeartbeats:
         self._timeout: Final = float(timeout)
         self._on_missed: Final = on_missed
         self._excused: Final = excused
-        self._parking: Final = parking_of(purgatory)  # a beat through the purgatory's method costs a fifth more
+        self._core: Final = core_of(purgatory)  # a beat through the purgatory's method costs a fifth more
         self._sessions: Final[dict[Hashable, DelayedHeartbeat]] = {}
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class SyncHeartbeats:
         Cost: O(levels); the first beat, that of watch().
         """
         session = self._sessions.get(member)
-        if session is None or not self._parking.reschedule(session, self._timeout):
+        if session is None or not self._core.reschedule(session, self._timeout):
             session = DelayedHeartbeat(self, member)
             self._purgatory.watch(session, ((self._key, member),))
             self._sessions[member] = session

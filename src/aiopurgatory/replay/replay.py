@@ -152,7 +152,7 @@ class _Player:
 
     def _play_slice(self, moments: list[float], numbers: list[int], requests: Any, make: Any) -> None:
         live, take, run_to = self._live, requests.__next__, self._clock.run_to
-        watch, force_complete = self._target.watch, make.force_complete
+        park, force_complete = self._target.park, make.force_complete
         for moment, number in zip(moments, numbers, strict=True):
             run_to(moment)
             if number >= 0:
@@ -160,7 +160,8 @@ class _Player:
                 op = make(timeout)
                 op.completes_at = completes_at
                 op.number = number
-                live[number] = watch(op, keys)
+                park(op, keys)
+                live[number] = op
             else:
                 op = live[~number]
                 if op is not None:

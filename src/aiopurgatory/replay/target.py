@@ -9,7 +9,7 @@ from itertools import chain
 from math import inf
 from sys import getsizeof
 
-from aiopurgatory.core.kit import NS, Finder, Parts, SyncPurgatory, listed, number_of
+from aiopurgatory.core.kit import NS, Core, listed, number_of
 
 from .settings import Setting
 
@@ -71,34 +71,25 @@ class ReplayTarget:
         self._entries_weighed = 0
         self._visited = 0
         self._clock = clock
-        self._parts = Parts(
-            "simulated",
-            round(setting.tick * NS),
-            setting.wheel_size,
-            setting.purge_interval,
-            None,
-            inf,
-            (),
-            Finder(),
-        )
-        self.watch = SyncPurgatory(self._parts).watch
+        self._core = Core("simulated", round(setting.tick * NS), setting.wheel_size, setting.purge_interval, None, inf)
+        self.park = self._core.park
 
     def start(self) -> None:
         """Start, in the running loop."""
-        parts, clock = self._parts, self._clock
+        core, clock = self._core, self._clock
         current, ident = asyncio.get_running_loop, threading.get_ident
-        parts.loop.enter(current(), clock.time, clock.time, ident, current, True, current)
-        parts.alarm.connect(clock.call_at, self._ring, self._wake)
-        parts.parking.open()
-        parts.deadlines.sleep()
+        core.loop.enter(current(), clock.time, clock.time, ident, current, True, current)
+        core.alarm.connect(clock.call_at, self._ring, self._wake)
+        core.open()
+        core.deadlines.sleep()
 
     def stop(self) -> None:
-        self._parts.alarm.disconnect()
-        self._parts.parking.close()
+        self._core.alarm.disconnect()
+        self._core.close()
 
     def weigh(self) -> None:
         """Record the number of entries. Record the size, too, if entries grew by 2 % since it was last taken."""
-        entries = self._parts.watchers.entries
+        entries = self._core.watchers.entries
         self.peak_watched = max(self.peak_watched, entries)
         if entries > self._entries_weighed * 1.02:
             self._entries_weighed = entries
@@ -106,18 +97,18 @@ class ReplayTarget:
 
     def counts(self) -> dict[str, int]:
         """Return the steps so far, by name."""
-        known = self._parts.statistics()
+        known = self._core.statistics()
         return {
             "cascades": known.cascaded,
             "wakeups": known.wakeups,
-            "heap_operations": self._parts.deadlines.timer.heap_operations,
+            "heap_operations": self._core.deadlines.timer.heap_operations,
             "purges": known.purges,
             "purge_visits": self._visited,
         }
 
     def _size(self) -> int:
         """Return the bytes that it holds, without keys and results."""
-        by_key, timer = self._parts.watchers.by_key, self._parts.deadlines.timer
+        by_key, timer = self._core.watchers.by_key, self._core.deadlines.timer
         shared = [entry for entry in by_key.values() if isinstance(entry, dict)]
         buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
         queue = timer.queued()
@@ -134,13 +125,13 @@ class ReplayTarget:
         self._clock.wake(self._take_turn)
 
     def _ring(self) -> None:
-        self._parts.alarm.rang()
+        self._core.alarm.rang()
         self._take_turn()
 
     def _take_turn(self) -> None:
-        parts = self._parts
-        parts.deadlines.expire_due(inf)
-        if parts.purging.is_due:
-            self._visited += parts.watchers.entries
-        parts.purging.work(inf)
-        parts.deadlines.sleep()
+        core = self._core
+        core.deadlines.expire_due(inf)
+        if core.purging.is_due:
+            self._visited += core.watchers.entries
+        core.purging.work(inf)
+        core.deadlines.sleep()

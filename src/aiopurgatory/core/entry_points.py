@@ -1,161 +1,62 @@
-"""The purgatory without an event loop: its parts, wired together, and its methods."""
+"""The methods of a purgatory that need no event loop."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, final
+from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar
 
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described, unhashable
 from ..statistics import Statistics
-from .checks import ALL, KeyChecks
-from .deadlines import AWAKE, ClockAlarm, Deadlines
-from .iteration import Iteration
-from .loop import Loop
+from .checks import ALL
+from .core import OPEN, Core
 from .nanoseconds import timeout_seconds
-from .observer import Finder, Observer, Observers
 from .outcome import AnyOperation
-from .parking import OPEN, Parking
-from .purging import Purging
 from .timeouts import Timeout
-from .unawaited import Unawaited
-from .watchers import Watchers
 
 OpT = TypeVar("OpT", bound=AnyOperation)
 
 
-@final
-class Parts:
-    """The parts of a purgatory. Each owns its state; see their modules."""
-
-    __slots__ = (
-        "alarm",
-        "checks",
-        "deadlines",
-        "finder",
-        "iteration",
-        "loop",
-        "observers",
-        "parking",
-        "purging",
-        "watchers",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        tick_ns: int,
-        wheel_size: int,
-        purge_interval: int,
-        max_pending: int | None,
-        turn_budget: float,
-        observers: tuple[Observer, ...],
-        finder: Finder,
-    ) -> None:
-        self.loop: Final = Loop(name)
-        self.alarm: Final = ClockAlarm()
-        self.watchers: Final = Watchers()
-        self.observers: Final = Observers(self.loop, observers)
-        self.deadlines: Final = Deadlines(tick_ns, wheel_size, self.loop, self.alarm, self.watchers)
-        self.purging: Final = Purging(purge_interval, self.loop, self.alarm, self.watchers)
-        self.finder: Final = finder
-        finder.attach(self.loop, self.watchers)
-        self.checks: Final = KeyChecks(self.loop, self.alarm, self.watchers, finder, purge_interval > 0, turn_budget)
-        self.iteration: Final = Iteration(turn_budget, self.loop, self.deadlines, self.checks, self.purging)
-        unawaited = Unawaited(self.loop, turn_budget)
-        self.parking: Final = Parking(
-            self.loop,
-            self.watchers,
-            self.deadlines,
-            self.checks,
-            self.purging,
-            finder,
-            unawaited,
-            self.observers,
-            max_pending,
-        )
-
-    def statistics(self) -> Statistics:
-        timer, parking, checks, purging = self.deadlines.timer, self.parking, self.checks, self.purging
-        return Statistics(
-            name=self.loop.name,
-            pending=self.watchers.pending,
-            watched_entries=self.watchers.entries,
-            keys=len(self.watchers.by_key),
-            completed=parking.completed,
-            expired=parking.expired,
-            cancelled=parking.cancelled,
-            failed=parking.failed,
-            missed_triggers=parking.missed,
-            refused=parking.refused,
-            undelivered=parking.undelivered_results,
-            checks=checks.checks,
-            checks_without_effect=checks.without_effect,
-            reads=parking.reads,
-            reads_in_vain=parking.reads_in_vain,
-            checks_of_twins=self.finder.checks_of_twins(),
-            cascaded=timer.cascaded,
-            wakeups=self.alarm.wakeups,
-            purges=purging.purges,
-            purged=purging.purged,
-            estimated_total=purging.estimated if purging.interval > 0 else self.watchers.pending,
-            levels=timer.levels,
-            buckets=len(timer.occupied()),
-            pending_by_level=timer.pending_by_level(),
-            timeouts=self.deadlines.blocks,
-            longest_turn=self.iteration.longest,
-        )
-
-    def verify(self) -> None:
-        """Check every structure against every other. Raises: AssertionError: names the broken invariant."""
-        self.parking.verify(self.purging.interval > 0)
-        if self.parking.state != OPEN:
-            assert not self.alarm.is_armed, "I13: not open, and a call is armed"
-        elif self.alarm.until != AWAKE:
-            self.alarm.verify(self.deadlines.timer.next_expiration())
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SyncPurgatory:
+class EntryPoints:
     """The methods of Purgatory that need no event loop; see Purgatory.
 
-    These are entry points only: a method of a class that interpreted code subclasses is looked up by name at each call,
-    even from compiled code. Shared code is in the parts.
+    They only call the core: a method of a class that interpreted code subclasses is looked up by name at each call,
+    even from compiled code.
     """
 
     # Without a __dict__ to search first, Python 3.13 calls the entry points faster: a check by a fifth.
-    __slots__ = ("_by_key", "_checks", "_parking", "_parts")
+    __slots__ = ("_by_key", "_checks", "_core")
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts: Final = parts
-        self._by_key: Final = parts.watchers.by_key
-        self._checks: Final = parts.checks
-        self._parking: Final = parts.parking
+    def __init__(self, core: Core) -> None:
+        self._core: Final = core
+        self._by_key: Final = core.watchers.by_key
+        self._checks: Final = core.checks
 
     @property
     def name(self) -> str:
         """The name shown in messages and metrics."""
-        return self._parts.loop.name
+        return self._core.loop.name
 
     @property
     def is_open(self) -> bool:
         """True if it was started and has not been closed since."""
-        return self._parking.state == OPEN
+        return self._core.state == OPEN
 
     @property
     def num_delayed(self) -> int:
         """The number of pending operations."""
-        return self._parts.watchers.pending
+        return self._core.watchers.pending
 
     @property
     def watched_entries(self) -> int:
         """The number of watch entries, one per operation and key. Those of ended operations count until purged."""
-        return self._parts.watchers.entries
+        return self._core.watchers.entries
 
     def statistics(self) -> Statistics:
         """Take a snapshot. Cost: O(buckets), for any number of operations."""
-        return self._parts.statistics()
+        return self._core.statistics()
 
     def watch(self, op: OpT, keys: Iterable[Hashable]) -> OpT:
         """Register *op* and return it: ``result = await purgatory.watch(op, keys)``.
@@ -171,7 +72,7 @@ class SyncPurgatory:
 
         Raises: as try_complete_else_watch().
         """
-        self._parking.park(op, keys)
+        self._core.park(op, keys)
         return op
 
     def try_complete_else_watch(self, op: AnyOperation, keys: Iterable[Hashable]) -> bool:
@@ -198,7 +99,7 @@ class SyncPurgatory:
         Cost: two try_complete(), O(1) per key, O(levels) for the timeout. Invariants: I1, I4, I12, I15.
         Source: Kafka DelayedOperationPurgatory.tryCompleteElseWatch.
         """
-        return self._parking.park(op, keys)
+        return self._core.park(op, keys)
 
     def check_and_complete(self, key: Hashable, limit: SupportsIndex | None = None) -> int:
         """Call this when the state behind *key* changes: try every operation waiting under it, oldest first.
@@ -240,7 +141,7 @@ class SyncPurgatory:
 
         Raises: RuntimeError: called from another thread.
         """
-        self._checks.mark(key, ALL if limit is None else checked_limit(limit))
+        self._checks.mark(key, checked_limit(limit))
 
     def check_all(self) -> int:
         """Check every key, trying each operation once. Use it when notifications may have been lost.
@@ -263,7 +164,7 @@ class SyncPurgatory:
 
     def waiting(self, key: Hashable) -> list[Any]:
         """Return the pending operations under *key*, oldest first: a snapshot. Cost: O(waiters)."""
-        return self._parking.waiting(key)
+        return self._core.waiting(key)
 
     def complete_for_key(self, key: Hashable) -> list[Any]:
         """Call force_complete() of every operation waiting under *key*, whether its condition holds or not.
@@ -273,7 +174,7 @@ class SyncPurgatory:
         Returns: the operations, in the order in which they were watched.
         Raises: RuntimeError: called from another thread.
         """
-        return self._parking.complete_for_key(key)
+        return self._core.complete_for_key(key)
 
     def cancel_for_key(self, key: Hashable) -> list[Any]:
         """Cancel every operation waiting under *key*, and remove each from all its keys at once.
@@ -281,7 +182,7 @@ class SyncPurgatory:
         Returns: the operations, in the order in which they were watched.
         Raises: RuntimeError: called from another thread.
         """
-        return self._parking.cancel_for_key(key)
+        return self._core.cancel_for_key(key)
 
     def fail_for_key(self, key: Hashable, exc: Exception) -> list[Any]:
         """End every operation waiting under *key* as FAILED, for instance when leadership is lost.
@@ -294,7 +195,7 @@ class SyncPurgatory:
             TypeError: *exc* is not an instance of Exception, or is a StopIteration.
             RuntimeError: called from another thread.
         """
-        return self._parking.fail_for_key(key, exc)
+        return self._core.fail_for_key(key, exc)
 
     def reschedule(self, op: AnyOperation, timeout: SupportsFloat | None) -> bool:
         """Restart the timeout of *op*, from now.
@@ -314,7 +215,7 @@ class SyncPurgatory:
 
         Cost: O(levels).
         """
-        return self._parking.reschedule(op, timeout_seconds(timeout))
+        return self._core.reschedule(op, timeout_seconds(timeout))
 
     def timeout(self, delay: SupportsFloat | None) -> Timeout:
         """Limit the time of a block of code, as ``asyncio.timeout()`` does, but on the timing wheel.
@@ -337,7 +238,7 @@ class SyncPurgatory:
 
         Cost: O(levels) to enter, O(1) to leave.
         """
-        return Timeout(self._parking, delay, False)
+        return Timeout(self._core, delay, False)
 
     def timeout_at(self, when: SupportsFloat | None) -> Timeout:
         """Same as timeout(), with an absolute deadline.
@@ -347,7 +248,7 @@ class SyncPurgatory:
 
         Raises: as timeout().
         """
-        return Timeout(self._parking, when, True)
+        return Timeout(self._core, when, True)
 
     def expire_all(self) -> int:
         """Expire every pending operation now, even before its deadline: the one exception to I1.
@@ -358,8 +259,8 @@ class SyncPurgatory:
         Returns: how many ended.
         Raises: RuntimeError: called from another thread.
         """
-        self._parts.loop.check_thread()
-        return self._parts.deadlines.expire_all()
+        self._core.loop.check_thread()
+        return self._core.deadlines.expire_all()
 
     def purge(self) -> int:
         """Drop all entries of ended operations now, instead of in the next sweep (see ``purge_interval``).
@@ -367,16 +268,19 @@ class SyncPurgatory:
         Returns: how many entries were dropped.
         Raises: RuntimeError: called from another thread.
         """
-        self._parts.loop.check_thread()
-        return self._parts.purging.purge()
+        self._core.loop.check_thread()
+        return self._core.purging.purge()
 
 
-def parts_of(purgatory: SyncPurgatory) -> Parts:
-    """The parts of *purgatory*, for code that inspects it: verification, the live page, simulations."""
-    return purgatory._parts
+def core_of(purgatory: EntryPoints) -> Core:
+    """The core of *purgatory*, for code that is built on it or inspects it."""
+    return purgatory._core
 
 
 def checked_limit(limit: Any) -> int:
+    """Return *limit*; ALL for None."""
+    if limit is None:
+        return ALL
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise TypeError(f"limit must be an int >= 1, or None, got {described(limit)}")
     if limit < 1:

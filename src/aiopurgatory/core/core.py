@@ -1,4 +1,7 @@
-"""The way in and out: operations are tried, registered, given a timeout, tried again, refused and ended."""
+"""The core of a purgatory: its parts wired together, the way in and out, and the work of a loop iteration.
+
+Operations are tried, registered, given a timeout, tried again, refused and ended.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ from typing import Any, Final, final
 
 from mypy_extensions import u8
 
-from ..arguments import described, require_hashable
+from ..arguments import described
 from ..errors import PurgatoryClosedError, PurgatoryFullError
+from ..statistics import Statistics
 from .checks import KeyChecks
-from .deadlines import Deadlines, TimedBlock
+from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
 from .faults import COROUTINE, require_error
 from .loop import Loop
-from .observer import Finder, Observers
+from .observer import Finder, Observer, Observers
 from .operation import (
     CANCELLED,
     COMPLETED,
@@ -31,7 +35,7 @@ from .operation import (
 )
 from .purging import Purging
 from .unawaited import Unawaited
-from .watchers import Watchers
+from .watchers import Watchers, checked_keys
 
 # The states of a purgatory.
 NEW: Final = 0
@@ -41,51 +45,64 @@ FORKED: Final = 3
 
 
 @final
-class Parking(Owner):
-    """Args: max_pending: refuse to park more operations than this; None for no limit."""
+class Core(Owner):
+    """
+    Args:
+        tick_ns: the timer's tick in nanoseconds.
+        purge_interval: see Purging.
+        max_pending: refuse to park more operations than this; None for no limit.
+        turn_budget: seconds that one loop iteration may take. Expiry, checks and purging share it (I8).
+        finder: finds mistakes; None: finds none.
+    """
 
     __slots__ = (
-        "_checks",
-        "_finder",
         "_max_pending",
-        "_observers",
-        "_purging",
         "_unawaited",
-        "_watchers",
+        "alarm",
         "cancelled",
+        "checks",
         "completed",
         "deadlines",
         "expired",
         "failed",
+        "finder",
+        "longest_turn",
         "missed",
+        "observers",
+        "purging",
         "reads",
         "reads_in_vain",
         "refused",
         "state",
+        "turn_budget",
         "undelivered_results",
+        "watchers",
     )
 
     def __init__(
         self,
-        loop: Loop,
-        watchers: Watchers,
-        deadlines: Deadlines,
-        checks: KeyChecks,
-        purging: Purging,
-        finder: Finder,
-        unawaited: Unawaited,
-        observers: Observers,
+        name: str,
+        tick_ns: int,
+        wheel_size: int,
+        purge_interval: int,
         max_pending: int | None,
+        turn_budget: float,
+        observers: tuple[Observer, ...] = (),
+        finder: Finder | None = None,
     ) -> None:
+        loop = Loop(name)
         super().__init__(loop)
-        self._watchers: Final = watchers
-        self.deadlines: Final = deadlines
-        self._checks: Final = checks
-        self._purging: Final = purging
-        self._finder: Final = finder
-        self._unawaited: Final = unawaited
-        self._observers: Final = observers
+        self.alarm: Final = ClockAlarm()
+        self.watchers: Final = Watchers()
+        self.observers: Final = Observers(loop, observers)
+        self.deadlines: Final = Deadlines(tick_ns, wheel_size, loop, self.alarm, self.watchers)
+        self.purging: Final = Purging(purge_interval, loop, self.alarm, self.watchers)
+        self.finder: Final = Finder() if finder is None else finder
+        self.finder.attach(loop, self.watchers)
+        self.checks: Final = KeyChecks(loop, self.alarm, self.watchers, self.finder, purge_interval > 0, turn_budget)
+        self._unawaited: Final = Unawaited(loop, turn_budget)
         self._max_pending: Final = max_pending
+        self.turn_budget: Final = turn_budget
         self.state = NEW
         # How operations ended: each counts in exactly one of these (I5).
         self.completed = 0
@@ -100,6 +117,8 @@ class Parking(Owner):
         #: Reads of awaited conditions that a check called for, and those of them that found nothing.
         self.reads = 0
         self.reads_in_vain = 0
+        #: Seconds that the longest iteration took.
+        self.longest_turn = 0.0
 
     # life
 
@@ -111,12 +130,12 @@ class Parking(Owner):
         """Refuse everything from now on, and end every pending operation (I13)."""
         self.state = CLOSED
         self.loop.leave()
-        pending = self._watchers.all_pending()
+        pending = self.watchers.all_pending()
         for op in pending:  # atomic: no await. Unlink all before publishing one
             unlink(op, FAILED, True)
-        self._watchers.clear()  # stale entries, if purging is deferred
-        self._purging.clear()
-        self._checks.clear()
+        self.watchers.clear()  # stale entries, if purging is deferred
+        self.purging.clear()
+        self.checks.clear()
         self.deadlines.close_blocks()
         try:
             call_each_then_raise(pending, self._publish_closed)
@@ -127,6 +146,18 @@ class Parking(Owner):
         """Called in the child of a fork: the loop and all pending operations belong to the parent (I15)."""
         self.state = FORKED
         self.loop.leave()
+
+    def work(self) -> bool:
+        """Expire, check and purge in one loop iteration, within the budget. Returns: whether work is left."""
+        turn_time = self.loop.turn_time
+        self.loop.note_thread()
+        begin = turn_time()
+        share = self.turn_budget / (1 + self.checks.has_work() + self.purging.has_work())
+        more = self.deadlines.expire_due(share)
+        more = self.checks.work(share) or more
+        more = self.purging.work(share) or more
+        self.longest_turn = max(self.longest_turn, turn_time() - begin)
+        return more or self.checks.has_work()
 
     # the way in
 
@@ -159,20 +190,20 @@ class Parking(Owner):
         op._op_keys = watch_keys
         if attempt(op) != PENDING:
             return True
-        full = self._max_pending is not None and self._watchers.pending >= self._max_pending
+        full = self._max_pending is not None and self.watchers.pending >= self._max_pending
         if full or self.state != OPEN:
             leave_untouched(op)
             raise self._full() if full else self.refusal()
         now = self.loop.time()
         # atomic: no await
         try:
-            self._watchers.add(op, watch_keys)
+            self.watchers.add(op, watch_keys)
         except BaseException:
             leave_untouched(op)
             raise
         op._op_watched_at = now
-        if self._purging.interval > 0:
-            self._purging.count_watched()
+        if self.purging.interval > 0:
+            self.purging.count_watched()
         # Before the second try, not after it: even if the try fails, no operation is left waiting without its timeout.
         self.deadlines.arm(op, now)
         return attempt(op) != PENDING
@@ -221,7 +252,7 @@ class Parking(Owner):
 
     def waiting(self, key: Hashable) -> list[Operation]:
         """The pending operations under *key*, oldest first."""
-        return [op for op in self._watchers.waiting(key) if op._op_state == PENDING]
+        return [op for op in self.watchers.waiting(key) if op._op_state == PENDING]
 
     def complete_for_key(self, key: Hashable) -> list[Operation]:
         """Complete every operation waiting under *key*. Returns: those operations, in the order of watch()."""
@@ -264,14 +295,14 @@ class Parking(Owner):
     def detach(self, op: Operation, every_key: bool) -> None:
         # atomic: no await
         self.deadlines.disarm(op)
-        self._watchers.count_ended()
-        if every_key or self._purging.interval == 0:
-            raised = self._watchers.remove(op, op._op_keys)
+        self.watchers.count_ended()
+        if every_key or self.purging.interval == 0:
+            raised = self.watchers.remove(op, op._op_keys)
             if raised is not None:  # the operation ends even so; a sweep finds the entry by its stored key
-                self._purging.schedule()
+                self.purging.schedule()
                 self.loop.report(op, raised, "a key cannot be compared")
-        if self._purging.interval > 0:
-            self._purging.schedule_if_due()
+        if self.purging.interval > 0:
+            self.purging.schedule_if_due()
 
     def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:
         if outcome == COMPLETED:
@@ -279,8 +310,8 @@ class Parking(Owner):
             if op._op_due != NOT_DUE and self.is_unchecked(op):
                 self.missed += 1
                 op._op_due = MISSED
-                self._finder.missed(op)
-                self._observers.missed(op)
+                self.finder.missed(op)
+                self.observers.missed(op)
         elif outcome == EXPIRED:
             self.expired += 1
         elif outcome == CANCELLED:
@@ -289,8 +320,8 @@ class Parking(Owner):
             self.failed += 1
             if head is None or head.is_empty():
                 self.left(op)
-        if self._observers.observers:
-            self._observers.ended(op, outcome, head)
+        if self.observers.observers:
+            self.observers.ended(op, outcome, head)
 
     def left(self, op: Operation) -> None:
         if not op._op_retrieved:
@@ -303,24 +334,57 @@ class Parking(Owner):
         if self.deadlines.is_expiring_all:
             return False
         try:
-            return not self._checks.is_about_to_check(op)
+            return not self.checks.is_about_to_check(op)
         except (Exception, CancelledError) as exc:
             self.loop.report(op, exc, "a key cannot be compared")
             return False
 
     def call_for_read(self, op: Operation) -> int:
-        return self._checks.call_for_read(op)
+        return self.checks.call_for_read(op)
 
     def count_read(self, found: bool) -> None:
         self.reads += 1
         if not found:
             self.reads_in_vain += 1
 
-    def verify(self, stale_allowed: bool) -> None:
-        """Check the watchers against the timer. Raises: AssertionError: names the invariant that does not hold."""
+    # to inspect
+
+    def statistics(self) -> Statistics:
+        timer, checks, purging = self.deadlines.timer, self.checks, self.purging
+        return Statistics(
+            name=self.loop.name,
+            pending=self.watchers.pending,
+            watched_entries=self.watchers.entries,
+            keys=len(self.watchers.by_key),
+            completed=self.completed,
+            expired=self.expired,
+            cancelled=self.cancelled,
+            failed=self.failed,
+            missed_triggers=self.missed,
+            refused=self.refused,
+            undelivered=self.undelivered_results,
+            checks=checks.checks,
+            checks_without_effect=checks.without_effect,
+            reads=self.reads,
+            reads_in_vain=self.reads_in_vain,
+            checks_of_twins=self.finder.checks_of_twins(),
+            cascaded=timer.cascaded,
+            wakeups=self.alarm.wakeups,
+            purges=purging.purges,
+            purged=purging.purged,
+            estimated_total=purging.estimated if purging.interval > 0 else self.watchers.pending,
+            levels=timer.levels,
+            buckets=len(timer.occupied()),
+            pending_by_level=timer.pending_by_level(),
+            timeouts=self.deadlines.blocks,
+            longest_turn=self.longest_turn,
+        )
+
+    def verify(self) -> None:
+        """Check every structure against every other. Raises: AssertionError: names the broken invariant."""
         entries_timed = self.deadlines.timer.verify()
         timed = {id(entry) for entry in entries_timed if not isinstance(entry, TimedBlock)}
-        pending, entries = self._watchers.verify(stale_allowed)
+        pending, entries = self.watchers.verify(self.purging.interval > 0)
         for op in pending.values():
             assert op._op_watched_at != UNPARKED, f"I5: {op!r} is listed but not parked"
             assert op._op_owner is self, f"I5: {op!r} is listed but waits elsewhere"
@@ -335,6 +399,10 @@ class Parking(Owner):
         if self.state == CLOSED:
             assert not pending, "I13: closed, and something is pending"
             assert not entries, "I13: closed, and something is listed"
+        if self.state != OPEN:
+            assert not self.alarm.is_armed, "I13: not open, and a call is armed"
+        elif self.alarm.until != AWAKE:
+            self.alarm.verify(self.deadlines.timer.next_expiration())
 
 
 def leave_untouched(op: Operation) -> None:
@@ -367,38 +435,3 @@ def not_an_operation(candidate: Any) -> TypeError:
         candidate.close()  # else Python warns of it, too
     got = described(candidate)
     return TypeError(f"op must be an instance of DelayedOperation, got {got}; to wait for a condition, use wait_for()")
-
-
-def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """Return *keys* as a tuple of distinct hashables; *keys* itself if it is one."""
-    if isinstance(keys, tuple):
-        found = keys
-    elif isinstance(keys, (str, bytes, bytearray)):
-        raise TypeError(f"keys must be an iterable of keys, got the single {type(keys).__name__} {keys!r}; pass [key]")
-    elif not hasattr(keys, "__iter__"):
-        raise TypeError(f"keys must be an iterable of keys, got {described(keys)}; pass [{described(keys)}]")
-    else:
-        found = tuple(keys)
-    if not found:
-        raise ValueError("keys must name at least one key, got none")
-    try:
-        return tuple(dict.fromkeys(found)) if may_repeat(found) else found
-    except TypeError as exc:
-        for key in found:
-            require_hashable("each of keys", key)
-        raise exc
-
-
-def may_repeat(keys: tuple[Hashable, ...]) -> bool:
-    """May *keys* hold a duplicate? For up to three keys, comparing hashes costs a third of making a set."""
-    count = len(keys)
-    first = hash(keys[0])
-    if count == 1:
-        return False
-    second = hash(keys[1])
-    if count == 2:
-        return first == second
-    third = hash(keys[2])
-    if count == 3:
-        return first == second or second == third or third == first
-    return len(set(keys)) != count
