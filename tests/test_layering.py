@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import aiopurgatory
+from aiopurgatory.core import kit
 
 # The sources, whichever form is installed: a compiled wheel brings its .py files along.
 ROOT = Path(str(aiopurgatory.__file__)).parent
@@ -224,6 +225,19 @@ def test_core_is_used_through_its_door_only(path: str) -> None:
         return
     past = {name for name in imports_of(path) if name.startswith("aiopurgatory.core")} - {"aiopurgatory.core.kit"}
     assert not past, f"{path} must import from core/kit.py what it takes from {past}"
+
+
+def test_door_of_the_core_is_narrow() -> None:
+    taken = {
+        alias.name
+        for path, tree in TREES.items()
+        if not is_inside(path)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).endswith("core.kit")
+        for alias in node.names
+    }
+    assert set(kit.__all__) == taken
+    assert len(kit.__all__) <= 25
 
 
 # the law: private means the package. From outside, private state is not even read, and no state is written

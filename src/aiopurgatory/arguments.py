@@ -142,3 +142,9 @@ def require_not_coroutine(parameter: str, returned: object) -> None:
     if isinstance(returned, CoroutineType):
         returned.close()  # else Python warns of it, too
         raise TypeError(f"{parameter} must be a plain function, not async def: it is called, and never awaited")
+
+
+def require_error(exc: object) -> None:
+    """Raises: TypeError: *exc* cannot be raised by an await."""
+    if not isinstance(exc, Exception) or isinstance(exc, StopIteration):
+        raise TypeError(f"exc must be an instance of Exception other than StopIteration, got {described(exc)}")

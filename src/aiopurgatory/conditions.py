@@ -9,8 +9,8 @@ from typing import Any, TypeVar, final
 
 from .arguments import described
 from .core.endings import report
-from .core.kit import mark_retrieved, owner_of, watched_at
-from .core.operation import UNPARKED
+from .core.kit import mark_retrieved, watched_at
+from .core.operation import UNPARKED, owner_of
 from .errors import DeadlineError
 from .operation import DelayedOperation
 from .waits import Rereads, Retries
@@ -104,10 +104,9 @@ class ConditionWait(DelayedOperation[R]):
         self._condition = _nothing  # it refers to this: cut the cycle
         reads.close()
         value = reads.undelivered
-        owner = owner_of(self)
-        if self._put_back is None or value is None or owner is None:
+        if self._put_back is None or value is None:
             return
-        owner.undelivered()
+        owner_of(self).undelivered()
         try:
             self._put_back(value)
         except Exception as exc:

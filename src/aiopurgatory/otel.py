@@ -13,7 +13,7 @@ try:
 except ImportError as exc:
     raise ImportError('aiopurgatory.otel needs opentelemetry-api: pip install "aiopurgatory[otel]"') from exc
 
-from .core.kit import NS, Observer, Outcome, context_of_waiter, failure_of, is_missed, keys_of
+from .core.kit import Observer, Outcome, core_of, failure_of, is_missed, keys_of
 
 __all__ = ["Spans"]
 
@@ -51,7 +51,7 @@ class Spans(Observer):
 
     def ended(self, purgatory: Any, op: Any, outcome: Outcome, waited: float, lateness: float | None) -> None:
         """Make the span of *op*, if a task has awaited it."""
-        context: Context | None = context_of_waiter(purgatory)
+        context: Context | None = core_of(purgatory).observers.context()
         if context is None:
             return
         now = time_ns()
@@ -72,7 +72,7 @@ class Spans(Observer):
             f"wait {purgatory.name}",
             context.copy().run(get_current),  # a copy: the context itself may be that of the running task
             attributes=attributes,
-            start_time=now - int(waited * NS),
+            start_time=now - int(waited * 1e9),
         )
         if failure is not None:
             span.set_status(Status(StatusCode.ERROR))

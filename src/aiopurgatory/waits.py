@@ -13,7 +13,8 @@ from .arguments import described
 from .core.awaiter import take
 from .core.checks import NO_CHECK
 from .core.endings import begin_last_read, complete_read, expire_read
-from .core.kit import is_due, owner_of
+from .core.kit import is_due
+from .core.operation import owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
 
@@ -98,7 +99,6 @@ class Rereads:
     def tell(self, op: DelayedOperation[Any]) -> None:
         """Called by the try_complete() of *op*."""
         owner = owner_of(op)
-        assert owner is not None
         if begin_last_read(op):
             self.is_excused = not owner.is_unchecked(op)
             self._is_deadline_unread = True
@@ -160,7 +160,6 @@ async def read_until(
     Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
     """
     owner = owner_of(op)
-    assert owner is not None
     try:
         while True:
             is_last = once or op.done() or is_due(op)

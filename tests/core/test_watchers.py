@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from aiopurgatory.core.watchers import Watchers, count_in, listed, oldest
+from aiopurgatory.core.watchers import Watchers
 
 from .parts import Op
 
@@ -61,6 +61,7 @@ def test_add_with_a_key_that_cannot_be_compared_takes_all_back() -> None:
 def test_entries_are_listed_and_counted() -> None:
     watchers = Watchers()
     ops = [added(watchers, "key") for _ in range(3)]
-    entry = watchers.by_key["key"]
-    assert (listed(entry), oldest(entry, 2), count_in(entry)) == (ops, ops[:2], 3)
-    assert (listed(None), oldest(None, 2), count_in(None)) == ([], [], 0)
+    lone = added(watchers, "lone")
+    assert (watchers.waiting("key"), watchers.oldest("key", 2), watchers.count("key")) == (ops, ops[:2], 3)
+    assert (watchers.waiting("lone"), watchers.oldest("lone", 2), watchers.count("lone")) == ([lone], [lone], 1)
+    assert (watchers.waiting("none"), watchers.oldest("none", 2), watchers.count("none")) == ([], [], 0)

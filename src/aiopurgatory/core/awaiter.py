@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import described
+from ..arguments import described, require_error
 from .endings import cancel, check_thread, complete, fail, handle_undelivered
-from .faults import Failure, require_error
+from .faults import Failure
 from .operation import CANCELLED, COMPLETED, PENDING, Awaiters, Operation
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import Any, Final, final
 
 from mypy_extensions import u8
 
-from ..arguments import described
+from ..arguments import described, require_error
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..statistics import Statistics
 from .checks import KeyChecks
 from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
-from .faults import COROUTINE, require_error
+from .faults import COROUTINE
 from .loop import Loop
 from .observer import Finder, Observer, Observers
 from .operation import (

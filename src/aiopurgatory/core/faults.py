@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import CoroutineType, TracebackType
 from typing import Any, Final, final
 
-from ..arguments import described
-
 #: A constant of this module: compiled code looks up an imported name at each use.
 COROUTINE: Final = CoroutineType
 
@@ -29,12 +27,6 @@ def as_failure(exc: BaseException, hook: str) -> BaseException:
     failure = RuntimeError(f"{hook} raised StopIteration")
     failure.__cause__ = exc
     return failure
-
-
-def require_error(exc: object) -> None:
-    """Raises: TypeError: *exc* cannot be raised by an await."""
-    if not isinstance(exc, Exception) or isinstance(exc, StopIteration):
-        raise TypeError(f"exc must be an instance of Exception other than StopIteration, got {described(exc)}")
 
 
 def require_plain(returned: Any, op: object, hook: str) -> None:

@@ -150,6 +150,14 @@ class Observers:
         purgatory = self._owner()
         self.tell(op, lambda observer: observer.missed(purgatory, op))
 
+    def tell_opened(self, what: object, more: tuple[Observer, ...] = ()) -> None:
+        """Tell these observers, and *more*, that *what* has opened. It is built on the purgatory."""
+        self._and(more).tell(None, lambda observer: observer.opened(what))
+
+    def tell_closed(self, what: object, more: tuple[Observer, ...] = ()) -> None:
+        """Tell these observers, and *more*, that *what* has closed."""
+        self._and(more).tell(None, lambda observer: observer.closed(what))
+
     def tell(self, op: object, call: Callable[[Observer], object]) -> None:
         """Call *call* with each observer."""
         for observer in self.observers:
@@ -157,6 +165,11 @@ class Observers:
                 call(observer)
             except (Exception, CancelledError) as exc:
                 self._report(op, exc)
+
+    def _and(self, more: tuple[Observer, ...]) -> Observers:
+        """These observers, and *more*: each once."""
+        each = {id(observer): observer for observer in (*self.observers, *more)}
+        return Observers(self._loop, tuple(each.values()))
 
     def _owner(self) -> Any:
         """The purgatory; also while a hook that has closed it returns."""

@@ -241,6 +241,13 @@ class Operation(Entry):
         return f"<{type(self).__name__} {state} timeout={self.timeout}{waits}>"
 
 
+def owner_of(op: Operation) -> Owner:
+    """The owner of *op*, which has been watched."""
+    owner = op._op_owner
+    assert owner is not None
+    return owner
+
+
 def overrides_on_end(kind: Any) -> bool:
     return issubclass(kind, Operation) and kind.on_end is not Operation.on_end
 

@@ -25,7 +25,7 @@ class Watchers:
     __slots__ = ("_numbers", "by_key", "entries", "pending")
 
     def __init__(self) -> None:
-        #: The entry of each key: an Operation, or a dict of them by number; see listed() and count_in().
+        #: The entry of each key: an Operation, or a dict of them by number; see listed().
         self.by_key: dict[Hashable, object] = {}
         self._numbers = 0
         #: Watch entries: an operation under three keys counts three times; with deferred purging, stale ones count.
@@ -104,6 +104,17 @@ class Watchers:
         """Return the operations under *key* now, oldest first, stale ones included. Cost: O(waiters)."""
         return listed(self.entry_of(key))
 
+    def oldest(self, key: Hashable, most: int) -> list[Operation]:
+        """Return the oldest *most* operations under *key*, stale ones included. Cost: O(most)."""
+        return oldest(self.entry_of(key), most)
+
+    def count(self, key: Hashable) -> int:
+        """Return the number of operations under *key*, stale ones included. Cost: O(1)."""
+        entry = self.entry_of(key)
+        if isinstance(entry, dict):
+            return len(entry)
+        return 0 if entry is None else 1
+
     def all_pending(self) -> list[Operation]:
         """Every operation that has not ended, once. Cost: O(entries)."""
         found: dict[int, Operation] = {}
@@ -158,13 +169,6 @@ def oldest(entry: object, most: int) -> list[Operation]:
     if isinstance(entry, dict):
         return list(islice(entry.values(), most))
     return [] if entry is None else [cast(Operation, entry)]
-
-
-def count_in(entry: object) -> int:
-    """Return the number of operations in an entry. Cost: O(1)."""
-    if isinstance(entry, dict):
-        return len(entry)
-    return 0 if entry is None else 1
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[Hashable, ...]:

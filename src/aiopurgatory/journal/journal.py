@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from ..arguments import described, require, require_int, require_name, require_seconds
 from ..clock import running_loop
-from ..core.kit import Outcome, purge_interval_of, timer_of
+from ..core.kit import Outcome, core_of
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
 from .rows import OUTCOMES, Recorder, shown
@@ -314,8 +314,9 @@ class Journal(Recorder, Starting):
         statistics = purgatory.statistics()
         row = {name: getattr(statistics, name, None) for name in STATISTICS.names}
         row |= {"schema_version": SCHEMA_VERSION, "purgatory": statistics.name, "instance": self.instance}
-        finest = timer_of(purgatory).wheels[0]
-        row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": purge_interval_of(purgatory)}
+        core = core_of(purgatory)
+        finest = core.deadlines.timer.wheels[0]
+        row |= {"tick_ns": finest.tick, "wheel_size": finest.size, "purge_interval": core.purging.interval}
         self._snapshots.append(row | {"at": int(time.time() * 1e6), "dropped_rows": self._dropped})
 
     async def _in_thread(self, kind: str, begun_at: float, make: Callable[[], pa.Table], rows: int) -> None:

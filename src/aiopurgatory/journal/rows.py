@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from mypy_extensions import mypyc_attr
 
 from ..arguments import described
-from ..core.kit import Observer, Operation, Outcome, is_missed, keys_of, seconds_of
+from ..core.kit import AwaitableOperation, Observer, Outcome, is_missed, keys_of, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -170,7 +170,9 @@ class Recorder(Observer):
         self._open.pop(purgatory, None)
         self._purgatory = self._kind = None
 
-    def ended(self, purgatory: Any, op: Operation, outcome: Outcome, waited: float, lateness: float | None) -> None:
+    def ended(
+        self, purgatory: Any, op: AwaitableOperation, outcome: Outcome, waited: float, lateness: float | None
+    ) -> None:
         sequence = self._sequence
         self._sequence = sequence + 1
         number = 0 if outcome is COMPLETED else OUTCOMES.index(outcome)  # by identity: hashing an Outcome is a call

@@ -7,8 +7,8 @@ from typing import Any, Final, SupportsFloat, SupportsIndex, cast, final
 
 from mypy_extensions import mypyc_attr
 
-from ..arguments import described, require_int, require_methods
-from ..core.kit import AwaitableOperation, Failure, expire_only_try, is_pending, loop_of, require_error
+from ..arguments import described, require_error, require_int, require_methods
+from ..core.kit import AwaitableOperation, Failure, core_of, expire_only_try, is_pending
 from ..errors import DeadlineError
 from ..operation import wait
 from ..purgatory import Purgatory
@@ -208,7 +208,7 @@ def set_obstacle(thresholds: SyncThresholds, exc: Exception | None) -> int:
 def refuse_other_thread(thresholds: SyncThresholds) -> None:
     """Raises: RuntimeError: something waits, and the caller is in another thread than its loop (I15)."""
     if thresholds._queue.waiting:
-        loop_of(thresholds._purgatory).check_thread()
+        core_of(thresholds._purgatory).loop.check_thread()
 
 
 def raise_value(thresholds: SyncThresholds, value: int) -> int:

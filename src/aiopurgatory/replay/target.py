@@ -9,7 +9,7 @@ from itertools import chain
 from math import inf
 from sys import getsizeof
 
-from aiopurgatory.core.kit import NS, Core, listed, number_of
+from aiopurgatory.core.kit import NS, Core
 
 from .settings import Setting
 
@@ -108,12 +108,13 @@ class ReplayTarget:
 
     def _size(self) -> int:
         """Return the bytes that it holds, without keys and results."""
-        by_key, timer = self._core.watchers.by_key, self._core.deadlines.timer
+        watchers, timer = self._core.watchers, self._core.deadlines.timer
+        by_key = watchers.by_key
         shared = [entry for entry in by_key.values() if isinstance(entry, dict)]
         buckets = [bucket for wheel in timer.wheels for bucket in wheel.buckets]
         queue = timer.queued()
-        ops = set(chain.from_iterable(map(listed, by_key.values())))
-        numbers = [number for number in map(number_of, ops) if number is not None]
+        ops = set(chain.from_iterable(map(watchers.waiting, by_key)))
+        numbers = set(chain.from_iterable(shared))
         return (
             sum(map(getsizeof, [by_key, queue, *queue, *shared, *buckets]))
             + sum(map(getsizeof, numbers))

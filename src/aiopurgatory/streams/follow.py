@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Self, final
 
-from ..core.kit import mark_retrieved, owner_of
+from ..core.kit import Core, core_of, mark_retrieved
 from ..errors import PurgatoryClosedError
 from ..lifecycle import Closing
 from ..operation import DelayedOperation
@@ -22,19 +22,17 @@ from .tails import Tails
 class Listener(DelayedOperation[None]):
     """A listener, from its first event to its end. A check wakes its task if there is something to do."""
 
-    __slots__ = ("_position", "_woken")
+    __slots__ = ("_core", "_position", "_woken")
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, core: Core, position: Position) -> None:
         super().__init__(None)
         mark_retrieved(self)  # its failure is raised by check()
-        self._position = position
+        self._core, self._position = core, position
         self._woken: asyncio.Future[None] | None = None
 
     def try_complete(self) -> bool:
         if self._position.has_news():
-            owner = owner_of(self)
-            assert owner is not None
-            owner.call_for_read(self)
+            self._core.call_for_read(self)
             self._wake()
         return False
 
@@ -151,7 +149,7 @@ class Follow(Closing):
         if self._position is None or self._listener is None:
             purgatory, tails = await self._ready()
             position = Position(tails, self._topic, self._after)
-            listener = Listener(position)
+            listener = Listener(core_of(purgatory), position)
             try:
                 purgatory.watch(listener, (self._topic,))
             except BaseException:

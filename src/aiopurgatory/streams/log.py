@@ -11,7 +11,7 @@ from typing import Any, Final, TypedDict
 
 from ..arguments import require, require_int, require_methods, require_seconds, require_text
 from ..clock import running_loop
-from ..core.kit import Observer, tell_closed, tell_opened
+from ..core.kit import Observer, core_of
 from ..errors import PurgatoryClosedError
 from ..lifecycle import Starting
 from ..purgatory import Purgatory
@@ -189,7 +189,7 @@ class EventLog(Starting):
                 self._down, self._down_at = exc if isinstance(exc, StoreDownError) else None, loop.time()
                 raise
             self._tails, self._is_closed, self._appended, self._down = tails, False, 0, None
-            tell_opened(self.purgatory, self)
+            core_of(self.purgatory).observers.tell_opened(self)
 
     async def aclose(self) -> None:
         """End every listener with PurgatoryClosedError, and disconnect. A second call does nothing.
@@ -202,7 +202,7 @@ class EventLog(Starting):
             if tails is None:
                 self._is_closed = True
                 return
-            tell_closed(self.purgatory, self)
+            core_of(self.purgatory).observers.tell_closed(self)
             try:
                 await self.purgatory.aclose()
                 await self._runs.aclose()

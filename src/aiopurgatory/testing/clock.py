@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from ..clock import ClockHandle
 from ..clock_task import ClockTask
-from ..core.kit import NS, ceil_ns, floor_ns
+from ..core.kit import NS, ceil_ns
 from .settling import settle
 
 
@@ -30,7 +30,7 @@ class ManualClock:
     """
 
     def __init__(self, start: float = 0.0) -> None:
-        self._now = floor_ns(float(start))
+        self._now = ceil_ns(float(start))
         self._handles: list[tuple[int, int, _ManualHandle]] = []
         self._order = count()
         self._clock_tasks: WeakSet[ClockTask] = WeakSet()

@@ -1,6 +1,6 @@
 """The check of a purgatory's invariants."""
 
-from ..core.kit import check_purgatory
+from ..core.kit import core_of
 from ..purgatory import Purgatory
 
 
@@ -12,4 +12,4 @@ def check_invariants(purgatory: Purgatory) -> None:
     Raises: AssertionError: the message names the broken invariant.
     Cost: O(n) in everything that the purgatory holds.
     """
-    check_purgatory(purgatory)
+    core_of(purgatory).verify()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
-from ..core.kit import watchers_of
+from ..core.kit import core_of
 from ..purgatory import Purgatory
 from .invariants import check_invariants
 from .settling import settle
@@ -60,7 +60,7 @@ class Leftovers:
 
     def _operations(self) -> Iterator[str]:
         if count := self.purgatory.num_delayed:
-            keys = list(watchers_of(self.purgatory).by_key)
+            keys = list(core_of(self.purgatory).watchers.by_key)
             # By identity: an operation under several keys is found several times, and may define __eq__.
             found = {id(op): repr(op) for key in keys for op in self.purgatory.waiting(key)}
             yield f"{count} pending: {_first(found.values())}"

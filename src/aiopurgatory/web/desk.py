@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from ..arguments import require_name
 from ..clock import running_loop
-from ..core.kit import Observer, checked_observers, loop_of, tell_closed, tell_opened
+from ..core.kit import Observer, checked_observers, core_of
 from ..errors import PurgatoryClosedError
 from ..purgatory import Purgatory
 from .answer import Answer, GroupLimitError, Refusals, ReplacedError
@@ -124,7 +124,7 @@ class Desk:
     async def enter(self) -> None:
         """Open for the first client in a loop. By then every server has installed its signal handlers."""
         loop = running_loop()
-        if loop_of(self.purgatory).running is not loop:  # otherwise it is open, or was closed on purpose
+        if core_of(self.purgatory).loop.running is not loop:  # otherwise it is open, or was closed on purpose
             await self.purgatory.start()
         if self._home is not loop:
             self._home = loop
@@ -135,7 +135,7 @@ class Desk:
             on_stop_signal(self.close)
         self.loop = loop  # now that it is true: a signal handler may raise in between
         if self.purgatory.is_open and self._polling is not None:
-            tell_opened(self.purgatory, self._polling, self._observers)
+            core_of(self.purgatory).observers.tell_opened(self._polling, self._observers)
 
     def close(self) -> None:
         """Close the purgatory, which answers every client."""
@@ -150,7 +150,7 @@ class Desk:
         if self.loop is not None:
             self.loop = None
             if self._polling is not None:
-                tell_closed(self.purgatory, self._polling, self._observers)
+                core_of(self.purgatory).observers.tell_closed(self._polling, self._observers)
 
     # places
 

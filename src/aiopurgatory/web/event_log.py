@@ -8,7 +8,7 @@ import logging
 from typing import Any, Final, final
 from weakref import WeakKeyDictionary
 
-from ..core.kit import loop_of
+from ..core.kit import core_of
 from ..errors import GoneError, NotFoundError
 from ..purgatory import Purgatory
 from ..streams import EventLog, StoreError
@@ -98,12 +98,12 @@ class LogWait:
         self._purgatory, self._position = purgatory, position
         #: By the purgatory's clock: when the poll's own wait is over; and when the poll ends, which is later if the
         #: first read needs the time.
-        self._until = loop_of(purgatory).time() + wait
+        self._until = core_of(purgatory).loop.time() + wait
         self._end = self._until if position.is_read else self._until + max(FIRST_READ - wait, 0.0)
 
     def left(self) -> float:
         """Seconds until the poll ends."""
-        return self._end - loop_of(self._purgatory).time()
+        return self._end - core_of(self._purgatory).loop.time()
 
     def try_to_end(self, poll: LongPoll[Any]) -> bool:
         if self._end > self._until and self._position.is_read:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, SupportsIndex, final
 
 from ..arguments import require_hashable
-from ..core.kit import ALL, EVERY_KEY, KeyChecks, checked_limit, checks_of, loop_of, turn_budget_of
+from ..core.kit import EVERY_KEY, Core, checked_limit, core_of
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..handover import Handover
 from ..operation import DelayedOperation
@@ -21,17 +21,16 @@ class Notifications:
     def __init__(self, purgatory: Purgatory, linger: float) -> None:
         self._purgatory: Final = purgatory
         self._linger: Final = linger
-        self._handover = Handover(turn_budget_of(purgatory))
+        self._handover = Handover(core_of(purgatory).turn_budget)
 
     def notify(self, key: Hashable, limit: SupportsIndex | None = None) -> None:
         """Serve LongPolling.notify()."""
         purgatory = self._purgatory
-        if loop_of(purgatory).is_foreign_thread():
+        if core_of(purgatory).loop.is_foreign_thread():
             raise RuntimeError("notify() must be called in the loop's thread; from here, use notify_threadsafe(key)")
         if not purgatory.is_open:  # not an error: the first poll starts it
             require_hashable("key", key)
-            if limit is not None:
-                checked_limit(limit)
+            checked_limit(limit)
             return
         if not (self._linger and purgatory.waiting(key) and self._check_later((self, key), key, limit)):
             purgatory.notify(key, limit)
@@ -48,22 +47,22 @@ class Notifications:
             return
         require_hashable("key", key)  # here, not in the loop
         if self._purgatory.is_open:
-            self._handover.put(key, loop_of(self._purgatory).running, self.notify)
+            self._handover.put(key, core_of(self._purgatory).loop.running, self.notify)
 
     def _check_later(self, lingering: Hashable, key: Hashable, limit: SupportsIndex | None) -> bool:
         """Check *key* after the linger. Returns: False if the purgatory is full or closed.
 
         Args: lingering: the key under which the operation that does so waits.
         """
-        most = ALL if limit is None else checked_limit(limit)
+        most = checked_limit(limit)
         there: list[Any] = self._purgatory.waiting(lingering)
         if there:
             there[0].add(most)
             return True
-        checks = checks_of(self._purgatory)
+        core = core_of(self._purgatory)
         with suppress(PurgatoryClosedError, PurgatoryFullError):
-            self._purgatory.watch(Linger(checks, key, most, self._linger), [lingering])
-            checks.announce(key)
+            self._purgatory.watch(Linger(core, key, most, self._linger), [lingering])
+            core.checks.announce(key)
             return True
         return False
 
@@ -75,18 +74,18 @@ class Linger(DelayedOperation[None]):
     EVERY_KEY stands for every key.
     """
 
-    __slots__ = ("_checks", "_key", "_limit")
+    __slots__ = ("_core", "_key", "_limit")
 
-    def __init__(self, checks: KeyChecks, key: Hashable, limit: int, timeout: float) -> None:
+    def __init__(self, core: Core, key: Hashable, limit: int, timeout: float) -> None:
         super().__init__(timeout)
-        self._checks, self._key, self._limit = checks, key, limit
+        self._core, self._key, self._limit = core, key, limit
 
     def add(self, limit: int) -> None:
-        """Answer *limit* more polls; ALL: every poll."""
-        self._limit = min(self._limit + limit, ALL)
+        """Answer *limit* more polls."""
+        self._limit += limit
 
     def try_complete(self) -> bool:
         return False
 
     def on_complete(self) -> None:
-        self._checks.mark_announced(self._key, self._limit)
+        self._core.checks.mark_announced(self._key, self._limit)

@@ -9,7 +9,7 @@ from math import inf
 from random import randint
 from typing import Final, Protocol, final
 
-from ..core.kit import NO_CHECK, deadline_seconds, is_due, loop_of, mark_retrieved, owner_of
+from ..core.kit import NO_CHECK, core_of, deadline_seconds, is_due, mark_retrieved
 from ..purgatory import Purgatory
 from .policy import Policy
 from .poll import ClientOperation
@@ -82,12 +82,12 @@ class EventStream(ClientOperation[K]):
 
     __slots__ = (
         "_check",
+        "_core",
         "_due",
         "_end",
         "_fires",
         "_heartbeat",
         "_is_checked",
-        "_purgatory",
         "_stall",
         "_time",
         "_woken",
@@ -101,8 +101,8 @@ class EventStream(ClientOperation[K]):
         super().__init__(request, policy.stall + patience)
         mark_retrieved(self)  # its task gets a failure; until then, nothing awaits it
         self.feed: Final = feed
-        self._purgatory, self._heartbeat, self._stall = purgatory, policy.heartbeat, policy.stall
-        self._time = loop_of(purgatory).time
+        self._core, self._heartbeat, self._stall = core_of(purgatory), policy.heartbeat, policy.stall
+        self._time = self._core.loop.time
         now, age = self._time(), policy.age()
         #: By the purgatory's clock: when it is old; when the step under way takes too long, or a heartbeat is due; and
         #: when its timer fires.
@@ -125,9 +125,7 @@ class EventStream(ClientOperation[K]):
                 return False
             self._check = NO_CHECK
         elif self.feed.has_news(True):
-            owner = owner_of(self)
-            assert owner is not None
-            self._check = max(self._check, owner.call_for_read(self))
+            self._check = max(self._check, self._core.call_for_read(self))
         else:
             return False
         if woken is not None and is_waiting:
@@ -144,9 +142,8 @@ class EventStream(ClientOperation[K]):
         try:
             events = await self.feed.next(check)
         finally:
-            owner = owner_of(self)
-            if self.feed.is_awaited and check != NO_CHECK and owner is not None:
-                owner.count_read(bool(events))
+            if self.feed.is_awaited and check != NO_CHECK:
+                self._core.count_read(bool(events))
         self.is_reading = False
         return events
 
@@ -184,7 +181,7 @@ class EventStream(ClientOperation[K]):
         self._due = due
         if due < self._fires:
             self._fires = due
-            self._purgatory.reschedule(self, due - self._time() - _ROUNDING)
+            self._core.reschedule(self, max(due - self._time() - _ROUNDING, 0.0))
 
 
 def retry(policy: Policy) -> bytes:

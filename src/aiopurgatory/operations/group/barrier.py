@@ -9,7 +9,7 @@ from math import inf
 from typing import TypeVar
 
 from ...arguments import described, require_int, require_methods, require_seconds
-from ...core.kit import Outcome, loop_of
+from ...core.kit import Outcome, core_of
 from ...errors import PurgatoryClosedError
 from ...purgatory import Purgatory
 from .generation import Generation, GroupFullError, JoinError
@@ -256,7 +256,7 @@ class JoinBarrier(Group[M]):
 
     def _catch_up(self) -> None:
         """Apply a failure of the barrier now. Raises: RuntimeError: called from another thread."""
-        loop_of(self._purgatory).check_thread()
+        core_of(self._purgatory).loop.check_thread()
         self._pass_on_failure()
 
     def _admit(self, member: M) -> None:

@@ -18,21 +18,7 @@ from operator import itemgetter
 from time import perf_counter
 from typing import Any, Final
 
-from ...core.kit import (
-    NS,
-    Operation,
-    Watchers,
-    count_in,
-    deadline_seconds,
-    floor_ns,
-    is_pending,
-    keys_of,
-    loop_of,
-    oldest,
-    timer_of,
-    watched_at,
-    watchers_of,
-)
+from ...core.kit import NS, Core, core_of, deadline_seconds, is_pending, keys_of, watched_at
 from ...purgatory import Purgatory
 from .names import Names, kind_of, readings
 
@@ -49,7 +35,8 @@ ROWS: Final = 10
 MAX_PARTS: Final = 120
 
 Row = dict[str, Any]
-Visit = Callable[[Hashable, object], None]
+#: Called with a key, the number of its watchers, and the oldest of them that are pending.
+Visit = Callable[[Hashable, int, list[Any]], None]
 
 
 def take_figures(purgatory: Purgatory) -> Row:
@@ -57,8 +44,9 @@ def take_figures(purgatory: Purgatory) -> Row:
 
     Cost: a walk over the buckets.
     """
-    timer = timer_of(purgatory)
-    state = "open" if purgatory.is_open else "not started" if loop_of(purgatory).running is None else "closed"
+    core = core_of(purgatory)
+    timer = core.deadlines.timer
+    state = "open" if purgatory.is_open else "not started" if core.loop.running is None else "closed"
     statistics = asdict(purgatory.statistics())
     counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
     buckets: Counter[int] = Counter()
@@ -86,82 +74,78 @@ def take_figures(purgatory: Purgatory) -> Row:
 
 def take_clock(purgatory: Purgatory) -> float:
     """Return the time of the purgatory's own clock, in seconds; 0 before the first start."""
-    return loop_of(purgatory).time()
+    return core_of(purgatory).loop.time()
 
 
 def take_hands(purgatory: Purgatory) -> list[float]:
     """Return the position of each wheel's hand, as a fraction of its interval."""
-    timer = timer_of(purgatory)
-    now = max(floor_ns(take_clock(purgatory)), timer.now)
+    core = core_of(purgatory)
+    timer = core.deadlines.timer
+    now = max(core.loop.now(), timer.now)
     return [now % wheel.interval / wheel.interval for wheel in timer.wheels]
 
 
 async def take_keys(purgatory: Purgatory, names: Names) -> Row:
     """Return the keys with the most watchers, and the oldest pending operations."""
     tables = _Tables(names)
-    scope = await visit_in_slices(watchers_of(purgatory), tables.visit)
+    scope = await visit_in_slices(core_of(purgatory), tables.visit)
     return tables.rows() | {"scope": scope}
 
 
 async def find(purgatory: Purgatory, names: Names, text: str) -> Row:
     """Return the keys that *text* may mean, and the oldest operations under each."""
-    watchers = watchers_of(purgatory)
+    core = core_of(purgatory)
     hits: dict[Hashable, Row] = {}
 
-    def add(key: Hashable, entry: object) -> None:
-        ops = [describe(op, names) for op in oldest_pending(entry)]
-        hits[key] = {"key": names.of(key), "watchers": count_in(entry), "oldest": ops}
+    def add(key: Hashable, count: int, ops: list[Any]) -> None:
+        hits[key] = {"key": names.of(key), "watchers": count, "oldest": [describe(op, names) for op in ops]}
 
-    def add_if_named(key: Hashable, entry: object) -> None:
+    def add_if_named(key: Hashable, count: int, ops: list[Any]) -> None:
         if len(hits) < ROWS:
             name = names.of(key)
             if text == name or (names.shown and text in name):
-                add(key, entry)
+                add(key, count, ops)
 
     for key in readings(text):
-        visit_key(watchers, key, add)
-    scope = await visit_in_slices(watchers, add_if_named)
+        visit_key(core, key, add)
+    scope = await visit_in_slices(core, add_if_named)
     return {"hits": list(hits.values()), "scope": scope, "clock": take_clock(purgatory)}
 
 
-async def visit_in_slices(watchers: Watchers, visit: Visit) -> Row:
-    """Call *visit* with each key and its entry, in slices of TURN seconds.
+async def visit_in_slices(core: Core, visit: Visit) -> Row:
+    """Call *visit* with each key, see visit_key(), in slices of TURN seconds.
 
     Keys come in the order in which they were first watched, so the first MAX_KEYS have been watched longest without a
     break. The oldest operation is under one of them, and keys with many watchers tend to be among them.
 
     Returns: the number of keys visited, the number of all keys, and whether some were left out.
     """
-    by_key = watchers.by_key
+    by_key = core.watchers.by_key
     keys = list(islice(by_key, MAX_KEYS))
     partial = len(keys) < len(by_key)
     if partial:
         keys += islice(reversed(by_key), min(NEWEST, len(by_key) - len(keys)))
     stop = perf_counter() + TURN
     for key in keys:
-        visit_key(watchers, key, visit)
+        visit_key(core, key, visit)
         if perf_counter() >= stop:
             await asyncio.sleep(0)  # nothing here refers to an operation meanwhile
             stop = perf_counter() + TURN
     return {"keys": len(keys), "of": max(len(by_key), len(keys)), "partial": partial}
 
 
-def visit_key(watchers: Watchers, key: Hashable, visit: Visit) -> None:
-    """Call *visit* with *key* and its entry, if something watches it."""
+def visit_key(core: Core, key: Hashable, visit: Visit) -> None:
+    """Call *visit* with *key*, if something watches it."""
     try:
-        entry = watchers.by_key.get(key)
+        count = core.watchers.count(key)
+        ops = core.watchers.oldest(key, PER_KEY)
     except Exception:  # the key is not hashable, or its own __hash__ or __eq__ raises
         return
-    if entry is not None:
-        visit(key, entry)
+    if count:
+        visit(key, count, [op for op in ops if is_pending(op)])
 
 
-def oldest_pending(entry: object) -> list[Operation]:
-    """The pending ones among the oldest PER_KEY operations under a key, oldest first."""
-    return [op for op in oldest(entry, PER_KEY) if is_pending(op)]
-
-
-def describe(op: Operation, names: Names) -> Row:
+def describe(op: Any, names: Names) -> Row:
     """The row of the page for the pending *op*."""
     keys = keys_of(op)
     return {
@@ -186,13 +170,12 @@ class _Tables:
         #: The latest time among those, once there are ROWS of them.
         self.latest = inf
 
-    def visit(self, key: Hashable, entry: object) -> None:
-        count = count_in(entry)
+    def visit(self, key: Hashable, count: int, ops: list[Any]) -> None:
         if len(self.most_watched) < ROWS:
             heapq.heappush(self.most_watched, (count, -next(self.order), key))
         elif count > self.most_watched[0][0]:
             heapq.heapreplace(self.most_watched, (count, -next(self.order), key))
-        for op in oldest_pending(entry):
+        for op in ops:
             since = watched_at(op)
             if since >= self.latest:
                 break

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...bus import Bus
 from ...clock import running_loop
-from ...core.kit import loop_of
+from ...core.kit import core_of
 from ...purgatory import Purgatory
 from ...streams import EventLog
 from ..polling import LongPolling
@@ -63,7 +63,7 @@ class View:
 
     def is_elsewhere(self) -> bool:
         """Whether the purgatory belongs to another event loop that still exists."""
-        loop = loop_of(self.purgatory).running
+        loop = core_of(self.purgatory).loop.running
         if loop is None or loop is asyncio.get_running_loop():
             return False
         return self.purgatory.is_open or not loop.is_closed()
