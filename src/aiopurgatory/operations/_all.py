@@ -16,7 +16,7 @@ NO_ANSWER: Final = object()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SyncAll(AwaitableOperation):
+class BaseAll(AwaitableOperation):
     """Keeps the answers, and the conditions of those keys that have none. A subclass says what a condition is.
 
     Args:

@@ -19,7 +19,7 @@ class DelayedHeartbeat(AwaitableOperation):
 
     __slots__ = ("_heartbeats", "member")
 
-    def __init__(self, heartbeats: SyncHeartbeats, member: Hashable) -> None:
+    def __init__(self, heartbeats: BaseHeartbeats, member: Hashable) -> None:
         super().__init__(heartbeats._timeout)
         self._heartbeats: Final = heartbeats
         self.member: Final = member
@@ -51,7 +51,7 @@ class DelayedHeartbeat(AwaitableOperation):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SyncHeartbeats:
+class BaseHeartbeats:
     """The methods of Heartbeats, which adds the type of the member; see Heartbeats."""
 
     __slots__ = ("_core", "_excused", "_key", "_on_missed", "_purgatory", "_sessions", "_timeout")
@@ -124,7 +124,7 @@ class SyncHeartbeats:
         return session is not None and session.cancel()
 
 
-def forget(heartbeats: SyncHeartbeats, session: DelayedHeartbeat) -> None:
+def forget(heartbeats: BaseHeartbeats, session: DelayedHeartbeat) -> None:
     """Remove the ended *session*, unless a beat has already begun the next one of its member."""
     if heartbeats._sessions.get(session.member) is session:
         del heartbeats._sessions[session.member]

@@ -11,9 +11,9 @@ from ..arguments import described, require_int
 from ..core.kit import expire_only_try, is_pending
 from ..errors import DeadlineError, PurgatoryError
 from ..purgatory import Purgatory
-from ._all import NO_ANSWER, SyncAll
+from ._all import NO_ANSWER, BaseAll
 from ._thresholds import (
-    SyncThresholds,
+    BaseThresholds,
     as_int,
     enter,
     error_at,
@@ -34,7 +34,7 @@ class NotEnoughReplicasError(PurgatoryError):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SyncReplicas:
+class BaseReplicas:
     """The methods of Replicas that are not coroutines; see Replicas."""
 
     __slots__ = ("_leader", "_min_in_sync", "_offsets", "_waits")
@@ -48,7 +48,7 @@ class SyncReplicas:
         min_in_sync: SupportsIndex = 1,
         start: SupportsIndex = 0,
     ) -> None:
-        self._waits: Final = SyncThresholds(purgatory, key, start=start)
+        self._waits: Final = BaseThresholds(purgatory, key, start=start)
         require_int("min_in_sync", min_in_sync, 1)
         self._min_in_sync: Final = as_int("min_in_sync", min_in_sync)
         if isinstance(replicas, (str, bytes)):
@@ -160,7 +160,7 @@ class SyncReplicas:
         return self._waits.fail(exc)
 
 
-def move(replicas: SyncReplicas, replica: Any, offset: int) -> None:
+def move(replicas: BaseReplicas, replica: Any, offset: int) -> None:
     leader = replicas._leader
     end = replicas._offsets[leader]
     if replica == leader:
@@ -175,7 +175,7 @@ def move(replicas: SyncReplicas, replica: Any, offset: int) -> None:
     replicas._offsets[replica] = offset
 
 
-def recount(replicas: SyncReplicas) -> int:
+def recount(replicas: BaseReplicas) -> int:
     """Advance the high watermark to the new offsets, or fail the waits. Returns: how many ended."""
     waits, least = replicas._waits, replicas._min_in_sync
     if waits._failure is not None:
@@ -192,7 +192,7 @@ def recount(replicas: SyncReplicas) -> int:
 
 
 @final
-class DelayedProduce(SyncAll):
+class DelayedProduce(BaseAll):
     """Waits until a request's appends are acked; see produce(). Its result: the error of each partition, or None.
 
     At the deadline, the partitions without an answer get a DeadlineError each. A timeout of 0 means one try.
@@ -210,7 +210,7 @@ class DelayedProduce(SyncAll):
             if not isinstance(need, Exception):
                 needs[key] = checked_need(key, need)
         super().__init__(answers, needs, timeout)
-        self._entered: list[tuple[SyncThresholds, int]] = []
+        self._entered: list[tuple[BaseThresholds, int]] = []
 
     def try_complete(self) -> bool:
         return super().try_complete() or (is_pending(self) and expire_only_try(self))
@@ -223,7 +223,7 @@ class DelayedProduce(SyncAll):
         return self._answers
 
     def _answer_to(self, condition: Any) -> Any:
-        need: tuple[SyncThresholds, int] = condition
+        need: tuple[BaseThresholds, int] = condition
         thresholds, offset = need
         error = error_at(thresholds, offset)
         return error if error is not None or thresholds._value >= offset else NO_ANSWER
@@ -255,15 +255,15 @@ class DelayedProduce(SyncAll):
             leave(need[0], need[1])
 
 
-def checked_need(partition: object, need: object) -> tuple[SyncThresholds, int]:
+def checked_need(partition: object, need: object) -> tuple[BaseThresholds, int]:
     """Check the *need* of *partition*. Returns: its thresholds, and the offset to reach."""
     if not isinstance(need, tuple) or len(need) != 2:
         raise TypeError(
             f"required[{described(partition)}] must be a pair (Replicas, offset) or an error, got {described(need)}"
         )
     thresholds, offset = need
-    if isinstance(thresholds, SyncReplicas):
+    if isinstance(thresholds, BaseReplicas):
         thresholds = thresholds._waits
-    if not isinstance(thresholds, SyncThresholds):
+    if not isinstance(thresholds, BaseThresholds):
         raise TypeError(f"required[{described(partition)}] must be Replicas or Thresholds, got {described(thresholds)}")
     return thresholds, as_int("offset", offset)

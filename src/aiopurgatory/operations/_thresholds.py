@@ -16,7 +16,7 @@ from ._offset_queue import OffsetQueue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SyncThresholds:
+class BaseThresholds:
     """The methods of Thresholds that are not coroutines; see Thresholds.
 
     The operations are in the purgatory, each under its offset. This object holds offsets only, so it never keeps an
@@ -120,11 +120,11 @@ class SyncThresholds:
 
 @final
 class ThresholdWait(AwaitableOperation):
-    """One wait for one offset; see SyncThresholds.watch(). A timeout of 0 means one try."""
+    """One wait for one offset; see BaseThresholds.watch(). A timeout of 0 means one try."""
 
     __slots__ = ("_entered", "_round", "_thresholds", "offset")
 
-    def __init__(self, thresholds: SyncThresholds, offset: int, timeout: Any) -> None:
+    def __init__(self, thresholds: BaseThresholds, offset: int, timeout: Any) -> None:
         super().__init__(timeout)
         self.offset: Final = offset
         self._thresholds: Final = thresholds
@@ -171,23 +171,23 @@ class ThresholdWait(AwaitableOperation):
             leave(self._thresholds, self.offset)
 
 
-def key_of(thresholds: SyncThresholds, offset: int) -> tuple[str, Hashable, int]:
+def key_of(thresholds: BaseThresholds, offset: int) -> tuple[str, Hashable, int]:
     """The watch key of *offset*."""
     return "offset", thresholds._key, offset
 
 
-def enter(thresholds: SyncThresholds, offset: int) -> None:
+def enter(thresholds: BaseThresholds, offset: int) -> None:
     """Count an operation that was parked under *offset*, which is above the value."""
     thresholds._queue.add(offset)
 
 
-def leave(thresholds: SyncThresholds, offset: int) -> None:
+def leave(thresholds: BaseThresholds, offset: int) -> None:
     """Uncount an operation that has ended. (A reached offset was already popped as a whole.)"""
     if offset > thresholds._value:
         thresholds._queue.discard(offset)
 
 
-def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
+def error_at(thresholds: BaseThresholds, offset: int) -> Exception | None:
     failure = thresholds._failure
     if failure is None and offset > thresholds._value:
         failure = thresholds._obstacle
@@ -199,19 +199,19 @@ def error_at(thresholds: SyncThresholds, offset: int) -> Exception | None:
     return error
 
 
-def set_obstacle(thresholds: SyncThresholds, exc: Exception | None) -> int:
+def set_obstacle(thresholds: BaseThresholds, exc: Exception | None) -> int:
     """Until the next call, fail every wait for an offset above the value with *exc*. Returns: how many ended."""
     thresholds._obstacle = None if exc is None else Failure(exc)
     return 0 if exc is None else check_every_offset(thresholds)
 
 
-def refuse_other_thread(thresholds: SyncThresholds) -> None:
+def refuse_other_thread(thresholds: BaseThresholds) -> None:
     """Raises: RuntimeError: something waits, and the caller is in another thread than its loop (I15)."""
     if thresholds._queue.waiting:
         core_of(thresholds._purgatory).loop.check_thread()
 
 
-def raise_value(thresholds: SyncThresholds, value: int) -> int:
+def raise_value(thresholds: BaseThresholds, value: int) -> int:
     """Raise the value, and complete the waits it satisfies. Returns: how many ended."""
     queue = thresholds._queue
     if queue.may_pop(value):
@@ -229,7 +229,7 @@ def raise_value(thresholds: SyncThresholds, value: int) -> int:
     return ended
 
 
-def check_every_offset(thresholds: SyncThresholds) -> int:
+def check_every_offset(thresholds: BaseThresholds) -> int:
     """Check every offset that has waits, lowest first. Returns: how many operations ended."""
     keys = [key_of(thresholds, offset) for offset in sorted(thresholds._queue.waiting)]
     ended = 0

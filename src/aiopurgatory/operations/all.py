@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..arguments import described, require_not_coroutine, require_plain_function
-from ._all import NO_ANSWER, SyncAll
+from ._all import NO_ANSWER, BaseAll
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-class DelayedAll(SyncAll, Generic[K, T]):
+class DelayedAll(BaseAll, Generic[K, T]):
     """Waits until each of several conditions has held. Its result: the answer for each key, a dict.
 
         async with Purgatory("topics") as purgatory:

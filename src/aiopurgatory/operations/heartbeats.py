@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..purgatory import Purgatory
-from ._heartbeats import SyncHeartbeats
+from ._heartbeats import BaseHeartbeats
 
 M = TypeVar("M", bound=Hashable)
 
 
-class Heartbeats(SyncHeartbeats, Generic[M]):
+class Heartbeats(BaseHeartbeats, Generic[M]):
     """The sessions of members that send heartbeats. Reports each member that misses one.
 
         async with Purgatory("heartbeat") as purgatory:

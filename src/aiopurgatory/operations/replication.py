@@ -6,14 +6,14 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast
 
 from ..purgatory import Purgatory
-from ._replication import DelayedProduce, SyncReplicas
+from ._replication import BaseReplicas, DelayedProduce
 from .thresholds import Thresholds
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Hashable)
 
 
-class Replicas(SyncReplicas, Generic[R]):
+class Replicas(BaseReplicas, Generic[R]):
     """The offsets of a partition's replicas, as its leader knows them, and the requests that wait for them.
 
         async with Purgatory("produce") as purgatory:

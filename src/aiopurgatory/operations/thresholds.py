@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ._thresholds import SyncThresholds
+from ._thresholds import BaseThresholds
 
 
-class Thresholds(SyncThresholds):
+class Thresholds(BaseThresholds):
     """A value that only grows, and the operations that wait for it to reach their offset.
 
         async with Purgatory("raft") as purgatory:
