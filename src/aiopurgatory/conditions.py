@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any, TypeVar, final
 
 from .arguments import described
+from .core.core import owner_of
 from .core.endings import report
 from .core.kit import mark_retrieved, watched_at
-from .core.operation import UNPARKED, owner_of
+from .core.operation import UNPARKED
 from .errors import DeadlineError
 from .operation import DelayedOperation
 from .waits import Rereads, Retries

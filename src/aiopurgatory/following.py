@@ -13,7 +13,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
 from .arguments import described
 from .core.awaiter import take
-from .core.entry_points import EntryPoints
+from .core.entry_points import EntryPoints, core_of
 from .core.follower import Follower
 from .errors import PurgatoryClosedError
 from .lifecycle import Closing
@@ -115,7 +115,7 @@ class Following(Closing, Generic[R]):
     def _park(self) -> Follower:
         if self._is_over:
             raise StopAsyncIteration
-        self._follower = self._purgatory.watch(Follower(self._idle), self._keys)
+        self._follower = self._purgatory.watch(Follower(core_of(self._purgatory), self._idle), self._keys)
         return self._follower
 
     def _failure(self, follower: Follower, exc: BaseException, reading: object, found: object) -> BaseException | None:

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar, final
 from .arguments import described
 from .core.awaiter import take
 from .core.checks import NO_CHECK
+from .core.core import owner_of
 from .core.endings import begin_last_read, complete_read, expire_read
 from .core.kit import is_due
-from .core.operation import owner_of
 from .core.timeouts import Timeout
 from .operation import DelayedOperation
 

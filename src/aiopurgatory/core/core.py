@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable, Iterable
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 from mypy_extensions import u8
 
@@ -17,7 +17,6 @@ from ..statistics import Statistics
 from .checks import KeyChecks
 from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
-from .faults import COROUTINE
 from .loop import Loop
 from .observer import Finder, Observer, Observers
 from .operation import (
@@ -32,6 +31,8 @@ from .operation import (
     Awaiters,
     Operation,
     Owner,
+    not_an_operation,
+    not_initialised,
 )
 from .purging import Purging
 from .unawaited import Unawaited
@@ -330,7 +331,10 @@ class Core(Owner):
     def undelivered(self) -> None:
         self.undelivered_results += 1
 
+    # called by awaited operations
+
     def is_unchecked(self, op: Operation) -> bool:
+        """Return True if the time of *op* is up and no check of its keys is on its way."""
         if self.deadlines.is_expiring_all:
             return False
         try:
@@ -340,9 +344,14 @@ class Core(Owner):
             return False
 
     def call_for_read(self, op: Operation) -> int:
+        """Called by the try_complete() of *op*, which wakes its task.
+
+        Returns: the number of the check that tries it, see KeyChecks.call_for_read(); NO_CHECK if none does.
+        """
         return self.checks.call_for_read(op)
 
     def count_read(self, found: bool) -> None:
+        """Count a read that a check called for. *found*: it has found something."""
         self.reads += 1
         if not found:
             self.reads_in_vain += 1
@@ -422,16 +431,6 @@ def publish_cancelled_unsaid(op: Operation) -> bool:
     return True
 
 
-def not_initialised(op: Operation) -> TypeError:
-    return TypeError(f"{type(op).__name__}.__init__ must call super().__init__(timeout)")
-
-
-def not_an_operation(candidate: Any) -> TypeError:
-    """Return the error that says why *candidate* cannot be watched, and how to fix it."""
-    if isinstance(candidate, type):
-        name = candidate.__name__
-        return TypeError(f"op must be an instance of DelayedOperation, got the class {name}; make one: {name}(...)")
-    if type(candidate) is COROUTINE:
-        candidate.close()  # else Python warns of it, too
-    got = described(candidate)
-    return TypeError(f"op must be an instance of DelayedOperation, got {got}; to wait for a condition, use wait_for()")
+def owner_of(op: Operation) -> Core:
+    """The core that *op*, which has been watched, waits in."""
+    return cast(Core, op._op_owner)

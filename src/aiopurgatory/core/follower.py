@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 from .awaiter import AwaitableOperation
 from .checks import NO_CHECK
+from .core import Core
 from .operation import NOT_DUE, PENDING, deadline_seconds
 
 
@@ -26,6 +27,7 @@ class Follower(AwaitableOperation):
 
     __slots__ = (
         "_cancelling",
+        "_core",
         "_fires",
         "_idle",
         "_idle_at",
@@ -41,8 +43,9 @@ class Follower(AwaitableOperation):
         "is_idle",
     )
 
-    def __init__(self, idle: float) -> None:
+    def __init__(self, core: Core, idle: float) -> None:
         super().__init__(None)
+        self._core: Final = core
         self._idle: Final = idle
         self._op_retrieved = True  # its task raises its failure; while that is busy, nothing awaits it
         #: A read is called for.
@@ -69,12 +72,10 @@ class Follower(AwaitableOperation):
         self._fires = inf
 
     def try_complete(self) -> bool:
-        owner = self._op_owner
-        assert owner is not None
         if self._op_due != NOT_DUE:
             self._time_is_up()
             return False
-        if owner.call_for_read(self) != NO_CHECK:
+        if self._core.call_for_read(self) != NO_CHECK:
             self._is_checked = True
         self.is_called = True
         if self._woken is not None:
@@ -96,9 +97,8 @@ class Follower(AwaitableOperation):
             return False
         self.is_called = False
         self._is_reading = True
-        owner = self._op_owner
-        assert owner is not None
-        self._task = task = owner.loop.current_task(owner.loop.running)
+        loop = self._core.loop
+        self._task = task = loop.current_task(loop.running)
         if task is not None:
             self._cancelling = task.cancelling()
         self._is_checked_read = self._is_checked
@@ -130,18 +130,16 @@ class Follower(AwaitableOperation):
         """
         if self._op_state != PENDING:
             return None
-        owner = self._op_owner
-        assert owner is not None
         self._until = inf
         if self._idle != inf or pause != inf:
-            now = owner.loop.time()
+            now = self._core.loop.time()
             if self._idle_at == inf:
                 self._idle_at = now + self._idle
             self._until = min(self._idle_at, now + pause)
             if self._until < self._fires:
                 self._fires = self._until
-                owner.reschedule(self, max(self._until - now, 0.0))
-        loop = owner.loop
+                self._core.reschedule(self, max(self._until - now, 0.0))
+        loop = self._core.loop
         self._woken = woken = type(loop.done)(loop=loop.running)  # half the time of loop.create_future()
         return woken
 
@@ -178,31 +176,27 @@ class Follower(AwaitableOperation):
         if self._woken is not None:
             self._wake()
         elif self._is_reading and self._task is not None:
-            owner = self._op_owner
-            assert owner is not None
-            task = self._task
-            if task is not owner.loop.current_task(owner.loop.running):  # else the read itself has ended this
+            task, loop = self._task, self._core.loop
+            if task is not loop.current_task(loop.running):  # else the read itself has ended this
                 self._interrupted = task
                 task.cancel()
 
     def _count_read(self, found: bool) -> None:
-        if self._is_checked_read and self._op_owner is not None:
+        if self._is_checked_read:
             self._is_checked_read = False
-            self._op_owner.count_read(found)
+            self._core.count_read(found)
 
     def _time_is_up(self) -> None:
-        owner = self._op_owner
-        assert owner is not None
-        now = owner.loop.time()
+        now = self._core.loop.time()
         deadline = deadline_seconds(self)
         is_forced = deadline is None or now < deadline  # by expire_all()
         self._fires = inf
-        owner.reschedule(self, inf)
+        self._core.reschedule(self, inf)
         if self._woken is None:  # the next wait sets the timer
             return
         if now < self._until and not is_forced:
             self._fires = self._until
-            owner.reschedule(self, self._until - now)
+            self._core.reschedule(self, self._until - now)
             return
         if now >= self._idle_at or (is_forced and self._idle_at < inf):
             self.is_idle = True

@@ -16,6 +16,7 @@ from mypy_extensions import mypyc_attr, u8
 
 from ..arguments import described
 from ..timer.ring import Entry, deadline_of
+from .faults import COROUTINE
 from .loop import Loop
 from .nanoseconds import NS, timeout_seconds
 from .outcome import Outcome
@@ -84,25 +85,6 @@ class Owner:
     @abstractmethod
     def undelivered(self) -> None:
         """Count a result that no awaiter took."""
-
-    @abstractmethod
-    def is_unchecked(self, op: Operation) -> bool:
-        """Return True if the time of *op* is up and no check of its keys is on its way."""
-
-    @abstractmethod
-    def call_for_read(self, op: Operation) -> int:
-        """Called by the try_complete() of an awaited *op*, which wakes its task.
-
-        Returns: the number of the check that tries it, see KeyChecks.call_for_read(); NO_CHECK if none does.
-        """
-
-    @abstractmethod
-    def count_read(self, found: bool) -> None:
-        """Count a read that a check called for. *found*: it has found something."""
-
-    @abstractmethod
-    def reschedule(self, candidate: Any, seconds: float) -> bool:
-        """Restart the timeout of an operation. Returns: False if it has ended."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -241,13 +223,6 @@ class Operation(Entry):
         return f"<{type(self).__name__} {state} timeout={self.timeout}{waits}>"
 
 
-def owner_of(op: Operation) -> Owner:
-    """The owner of *op*, which has been watched."""
-    owner = op._op_owner
-    assert owner is not None
-    return owner
-
-
 def overrides_on_end(kind: Any) -> bool:
     return issubclass(kind, Operation) and kind.on_end is not Operation.on_end
 
@@ -283,3 +258,18 @@ def lateness(op: Operation, now: float) -> float:
 def deadline_seconds(op: Operation) -> float | None:
     """The deadline by the purgatory's clock; None if there is none."""
     return None if op._op_timeout == inf else deadline_of(op) / NS
+
+
+def not_initialised(op: Operation) -> TypeError:
+    return TypeError(f"{type(op).__name__}.__init__ must call super().__init__(timeout)")
+
+
+def not_an_operation(candidate: Any) -> TypeError:
+    """Return the error that says why *candidate* cannot be watched, and how to fix it."""
+    if isinstance(candidate, type):
+        name = candidate.__name__
+        return TypeError(f"op must be an instance of DelayedOperation, got the class {name}; make one: {name}(...)")
+    if type(candidate) is COROUTINE:
+        candidate.close()  # else Python warns of it, too
+    got = described(candidate)
+    return TypeError(f"op must be an instance of DelayedOperation, got {got}; to wait for a condition, use wait_for()")
