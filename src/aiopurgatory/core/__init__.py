@@ -1,5 +1,8 @@
 """The core: a purgatory without an event loop. Its loop, clock and thread are handed in.
 
+**One object is the core of a purgatory** (core): its state, its counters, and the parts wired together. An operation
+sees it as its Owner. The methods of Purgatory that need no event loop are entry points to it, compiled (entry_points).
+
 **An operation** is pending until it ends, once, as COMPLETED, EXPIRED, CANCELLED or FAILED. It waits in two places:
 under each of its keys (watchers), and in the timer if it has a deadline (deadlines).
 
