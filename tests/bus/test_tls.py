@@ -21,7 +21,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         make_certificates(folder)
     except FileNotFoundError:
-        pytest.skip("buses over TLS were not tested: openssl is not installed")
+        pytest.skip("buses over TLS were not tested: openssl is not installed: make programs")
     return folder
 
 

@@ -50,7 +50,9 @@ class Client:
         if not Path(NEEDS[name]).exists():
             pytest.skip(f"{NEEDS[name]} is missing: make test-broker")
         if name == "platformatic" and node_version() < 20:
-            pytest.skip("@platformatic/kafka needs Node 20 or newer")
+            pytest.skip(
+                f"@platformatic/kafka needs Node 20 or newer on the PATH, got {node_version()}, as in Debian 12"
+            )
         self._command = [*COMMANDS[name], address, topic]
 
     def run(self, *action: str) -> str:
