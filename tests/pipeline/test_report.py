@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
-from aiopurgatory.pipeline.attempts import committed, table
+from aiopurgatory.pipeline import report as command
+from aiopurgatory.pipeline.attempts import BusyError, alone, committed, table
 from aiopurgatory.pipeline.ingest import ingest
 from aiopurgatory.pipeline.report import report
 from aiopurgatory.pipeline.tables import REPORT
@@ -108,3 +110,10 @@ def test_report_of_another_line_of_attempts_is_made_again(spark: SparkSession, t
 def test_report_without_sums_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PurgatoryError, match=r"there are no sums in .*: run ingest with this folder first"):
         report(spark, str(tmp_path / "out"))
+
+
+def test_command_beside_another_run_refused(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    command.arguments(parser)
+    with alone(tmp_path), pytest.raises(BusyError, match=r"another run is using .*: wait for it, or choose another"):
+        command.run(parser.parse_args([str(tmp_path)]))
