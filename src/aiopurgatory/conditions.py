@@ -20,8 +20,9 @@ R = TypeVar("R")
 
 
 def is_awaitable(value: object) -> bool:
-    """Return whether *value* can be awaited. A no is slow: ask ``hasattr(value, "__await__")`` first."""
-    return hasattr(type(value), "__await__")
+    """Return whether *value* can be awaited."""
+    # The class decides, but it takes long to say no. So the value is asked first.
+    return hasattr(value, "__await__") and hasattr(type(value), "__await__")
 
 
 def is_found(value: object, hands_out: bool) -> bool:
@@ -74,7 +75,7 @@ class ConditionWait(DelayedOperation[R]):
         value = self._condition()
         if value is None or value is False:
             return False
-        if hasattr(value, "__await__") and is_awaitable(value):
+        if is_awaitable(value):
             self._decide(value)
             return False
         self._value = value
@@ -156,7 +157,7 @@ class ConditionReads:
         value, self._first = self._first, None
         if value is None:
             value = self._condition()
-        if hasattr(value, "__await__") and is_awaitable(value):
+        if is_awaitable(value):
             value = await value
         self.value = value
         if not is_found(value, self._hands_out):

@@ -299,7 +299,7 @@ class Purgatory(EntryPoints, Starting):
         if isinstance(timeout, (int, float)) and timeout <= 0:
             try:
                 value = condition()
-                if hasattr(value, "__await__") and is_awaitable(value):
+                if is_awaitable(value):
                     value = await value
             except Exception as exc:
                 if retries is None or not retries.has_failed(exc):
