@@ -46,6 +46,14 @@ def test_session_is_in_utc_and_few_partitions(spark: SparkSession) -> None:
     assert spark.sparkContext.uiWebUrl is None
 
 
+def test_session_java_has_room_for_the_code_of_many_runs(spark: SparkSession) -> None:
+    """Some 70 MB in 25 runs. Java's own choice for one compiler is 48 MB, and when it is full, queries fail."""
+    assert spark._jvm is not None
+    pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    code = [pool.getUsage().getMax() for pool in pools if "Code" in pool.getName()]
+    assert sum(code) >= 200_000_000
+
+
 @pytest.mark.slow
 def test_session_shell_of_another_spark_does_not_count(tmp_path: Path) -> None:
     defaults = tmp_path / "conf" / "spark-defaults.conf"
