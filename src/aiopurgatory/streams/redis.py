@@ -54,6 +54,7 @@ class RedisLog(EventLog):
 
 #: Keys: state, events. Arguments: the expected version, the new one, the new state, the number of the first event to
 #: keep, milliseconds until both expire, the channel and the message, then number and text of each new event.
+#: The version is last: what a failed script has done stays.
 _COMMIT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -64,10 +65,10 @@ end
 if ARGV[1] == '' then
     redis.call('DEL', KEYS[2])
 end
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
 for i = 8, #ARGV, 2 do
     redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
 end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'state', ARGV[3], 'touched', now)
 redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
