@@ -155,7 +155,7 @@ class Drive:
         if isinstance(exc, Exception):
             self.lose(exc)
         else:
-            self.lose(ConnectionError(f"a check was interrupted by {exc!r}"))
+            self.lose(ConnectionError(f"a check was interrupted by {type(exc).__name__}: {exc}"))
             raise exc
 
     # time

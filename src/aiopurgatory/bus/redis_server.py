@@ -33,8 +33,22 @@ _OPTIONS: Final[dict[str, Any]] = {
 }
 
 
+#: Of privileges, commands, types of keys, scripts and a cluster. Redis before 7 puts the error of a command in a script
+#: into a text of its own.
+_MISTAKES: Final = re.compile(
+    r"\b(NOPERM|NOSCRIPT|WRONGTYPE|MOVED|CROSSSLOT)\b|executing the script can't|ACL failure|unknown (Redis )?command|"
+    "wrong number of arg|Error compiling script",
+    re.IGNORECASE,
+)
+
+
 class ReplicaError(Exception):
     """The server is a replica."""
+
+
+def is_mistake(exc: exceptions.ResponseError) -> bool:
+    """Is *exc* a mistake, which does not heal? All else that a server refuses is an outage."""
+    return bool(_MISTAKES.search(str(exc))) or isinstance(exc, exceptions.NoPermissionError)
 
 
 class RedisServer:
@@ -84,7 +98,9 @@ async def require_master(connection: Any) -> None:
     """Read the answer to HELLO. Raises: ReplicaError: the server is a replica."""
     try:
         answer = await connection.read_response(timeout=inf)
-    except exceptions.ResponseError:  # Redis before 6, or renamed: the role stays unknown
+    except exceptions.ResponseError as exc:  # Redis before 6, or renamed: the role stays unknown
+        if not is_mistake(exc):
+            raise
         return
     facts = dict(zip(answer[::2], answer[1::2], strict=False))
     # In a cluster, every node forwards messages, replicas too.
@@ -101,7 +117,9 @@ async def _found(connection: Any, pattern: bytes) -> str:
     """Read the answer to INFO. Returns: the match of the group of *pattern*; empty: nothing."""
     try:
         answer = await connection.read_response(timeout=inf)
-    except exceptions.ResponseError:  # NoPermissionError, or renamed
+    except exceptions.ResponseError as exc:  # forbidden, or renamed
+        if not is_mistake(exc):
+            raise
         return ""
     found = re.search(pattern, answer, re.MULTILINE)
     return found[1].decode() if found else ""

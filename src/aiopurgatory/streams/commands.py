@@ -6,18 +6,13 @@ import asyncio
 from collections import deque
 from contextvars import Context
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, final
 
 from redis import exceptions
 
-from ..bus.redis_server import HELLO, RedisServer, ReplicaError, require_master
+from ..bus.redis_server import HELLO, RedisServer, ReplicaError, is_mistake, require_master
 from ..bus.redis_wire import Command, Wire
 from .event import StoreDownError
-
-#: How the error of a server begins that cannot write now. It is an outage, as if it were not there.
-_OUTAGES: Final = (
-    *("READONLY", "OOM", "MISCONF", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED", "NOAUTH"),
-)
 
 #: The life of the server's data, and the answer of a command.
 Answer = asyncio.Future[tuple[str, Any]]
@@ -56,7 +51,7 @@ class Commands:
         Raises:
             OtherLifeError: it has another life.
             StoreDownError: there is no answer, so the command may have been executed.
-            ResponseError: of redis-py, beginning with the server's code.
+            ResponseError: of redis-py: a mistake, beginning with the server's code.
         """
         answer: Answer = self._loop.create_future()
         if self._wire is not None:
@@ -109,7 +104,7 @@ class Commands:
         if not isinstance(found, exceptions.ResponseError):
             if not answer.done():
                 answer.set_result((self._life, found))
-        elif str(found).startswith(_OUTAGES):
+        elif not is_mistake(found):
             self._owed.appendleft((0.0, answer))
             self._break(found)
         elif not answer.done():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, Unpack
 
@@ -16,11 +16,14 @@ except ImportError as exc:
 from ..arguments import require_int
 from ..bus.addresses import HostNames, NamesLoop
 from ..bus.postgres import PostgresBus, PostgresEngine
+from ..cancellations import cancellations
 from ..errors import PurgatoryError
 from .event import StoreDownError, require_name
 from .log import EventLog, LogOptions
 from .store import NEWEST, Commit, Notify, Page, Row, Store
 from .wakeups import LogBus
+
+logger = logging.getLogger("aiopurgatory")
 
 
 class PostgresLog(EventLog):
@@ -121,17 +124,9 @@ DELETE FROM "{name}_events" AS event USING old WHERE event.topic = old.topic
 #: The life of the server's data: a failover, and a recovery from a backup, change the timeline.
 _LIFE: Final = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
-#: The server cannot be reached, or cannot write now.
-_OUTAGES: Final = (
-    OSError,
-    asyncpg.InterfaceError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.TransactionRollbackError,
-    asyncpg.InternalClientError,
-)
+#: Mistakes do not heal: in statements, names, privileges and data. All else that the server refuses is an outage.
+_MISTAKES: Final = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
+_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 #: Seconds between two deletions of old topics: the least.
 _SWEEP: Final = 60.0
 
@@ -162,11 +157,9 @@ class PostgresStore(Store):
         )
         try:
             await self._sweep()
-        except asyncpg.UndefinedTableError:
+        except _MISTAKES as exc:
             await self.aclose()
-            raise PurgatoryError(
-                f"the log {self._name!r} has no tables: run aiopurgatory.streams.postgres.tables_sql({self._name!r})"
-            ) from None
+            raise PurgatoryError(f"the log {self._name!r} cannot use its tables: {exc}; {self._remedy(exc)}") from exc
         except BaseException:
             await self.aclose()
             raise
@@ -204,14 +197,30 @@ class PostgresStore(Store):
         try:
             async with self._pool.acquire(timeout=self._timeout) as connection:
                 return await connection.fetch(sql, *arguments)
-        except _OUTAGES as exc:
+        except _MISTAKES:
+            raise
+        except _ERRORS as exc:
             raise StoreDownError(self._engine.explain(exc)) from exc
 
     async def _sweep(self) -> None:
         await self._fetch(self._drop_old, self._keep)
 
     async def _sweep_forever(self) -> None:
+        is_told = False
         while True:
             await asyncio.sleep(max(_SWEEP, self._keep / 16))
-            with suppress(StoreDownError):
+            try:
                 await self._sweep()
+                is_told = False
+            except (Exception, asyncio.CancelledError) as exc:  # a pool may raise the latter
+                if cancellations():
+                    raise
+                if not is_told:
+                    logger.warning("log %r: old topics could not be deleted; it tries again: %s", self._name, exc)
+                is_told = True
+
+    def _remedy(self, exc: Exception) -> str:
+        tables = f"aiopurgatory.streams.postgres.tables_sql({self._name!r})"
+        if isinstance(exc, asyncpg.InsufficientPrivilegeError):
+            return f"grant SELECT, INSERT, UPDATE and DELETE on the tables of {tables}"
+        return f"run {tables}"

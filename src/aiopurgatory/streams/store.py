@@ -135,4 +135,4 @@ async def asked(answer: Awaitable[Page]) -> Page:
             raise
         raise StoreDownError("the store has cancelled its answer") from exc  # as a closed pool of connections may do
     except Exception as exc:
-        raise StoreError(f"the store has failed: {exc!r}") from exc
+        raise StoreError(f"the store has failed: {type(exc).__name__}: {exc}") from exc

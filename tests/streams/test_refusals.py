@@ -1,0 +1,211 @@
+"""What a real server refuses is an outage that heals, but for mistakes. They are said at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from private_servers import Postgres, Redis, Server
+
+pytest.importorskip("redis")
+pytest.importorskip("asyncpg")
+
+import asyncpg
+from redis.asyncio import Redis as Client
+
+from aiopurgatory import PurgatoryError
+from aiopurgatory.streams import StoreDownError, StoreError, postgres
+from aiopurgatory.streams.postgres import PostgresLog, tables_sql
+from aiopurgatory.streams.redis import RedisLog
+
+#: Refuses each commit with an SQLSTATE.
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'refused' USING ERRCODE = '{code}';
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON "events_events" FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+ALLOW = 'DROP TRIGGER IF EXISTS refuse ON "events_events"; DROP FUNCTION IF EXISTS refuse()'
+
+#: A script that runs for a second and a half. After .2 s, the server answers BUSY to others.
+BUSY = """
+local begun = redis.call('TIME')
+repeat
+    local now = redis.call('TIME')
+until (now[1] - begun[1]) + (now[2] - begun[2]) / 1000000 > 1.5
+"""
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[Server]:
+    yield from _started(Postgres)
+
+
+@pytest.fixture(scope="module")
+def own_redis() -> Iterator[Server]:
+    yield from _started(Redis)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5.0):
+        while not holds():  # noqa: ASYNC110 nothing reports it
+            await asyncio.sleep(0.01)
+
+
+def _started(kind: type[Server]) -> Iterator[Server]:
+    try:
+        server = kind()
+    except FileNotFoundError as exc:
+        pytest.skip(f"{exc}: make programs")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def admin(own_postgres: Server) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(own_postgres.url())
+    await connection.execute(tables_sql())
+    yield connection
+    await connection.execute(ALLOW)
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("55000", "recovery"),
+        ("28P01", "password"),
+        ("55P03", "lock timeout"),
+        ("58030", "disk"),
+        ("XX000", "pooler"),
+        ("0A000", "cached plan"),
+        ("54000", "full queue of NOTIFY"),
+    ],
+)
+async def test_postgres_refusal_that_passes_is_waited_for(
+    own_postgres: Server, admin: asyncpg.Connection, topic: str, code: str, what: str
+) -> None:
+    async with PostgresLog(own_postgres.url()) as log:
+        await admin.execute(REFUSE.format(code=code))
+        async with log.run(topic) as run:
+            appending = asyncio.create_task(run.append("a"))
+            await _until(lambda: "refused" in str(log.statistics().error))
+            await admin.execute(ALLOW)
+            await appending
+        assert [event.data async for event in log.follow(topic)] == ["a", "done"]
+
+
+@pytest.mark.parametrize("code", ["42501", "42P01", "42601", "22021"])
+async def test_postgres_mistake_is_said_at_once(
+    own_postgres: Server, admin: asyncpg.Connection, topic: str, code: str
+) -> None:
+    async with PostgresLog(own_postgres.url()) as log:
+        await admin.execute(REFUSE.format(code=code))
+        with pytest.raises(StoreError, match="refused") as raised:
+            await log.append(topic, "a")
+        assert not isinstance(raised.value, StoreDownError)
+
+
+async def test_postgres_start_without_privileges_says_what_to_grant(
+    own_postgres: Server, admin: asyncpg.Connection
+) -> None:
+    await admin.execute("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'secret'")
+    log = PostgresLog(own_postgres.url().replace("bus:", "reader:"))
+    with pytest.raises(PurgatoryError, match=r"permission denied.*grant SELECT, INSERT, UPDATE and DELETE"):
+        await log.start()
+
+
+async def test_postgres_sweep_survives_a_mistake_and_says_so_once(
+    own_postgres: Server,
+    admin: asyncpg.Connection,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(postgres, "_SWEEP", 0.05)
+    caplog.set_level(logging.WARNING, "aiopurgatory")
+    async with PostgresLog(own_postgres.url(), keep_seconds=1.0) as log:
+        await log.append(topic, "a")
+        await admin.execute('ALTER TABLE "events_topics" RENAME TO elsewhere')
+        await asyncio.sleep(0.5)
+        await admin.execute('ALTER TABLE elsewhere RENAME TO "events_topics"')
+        await asyncio.sleep(2.0)
+        assert not await admin.fetchval('SELECT count(*) FROM "events_topics" WHERE topic = $1', topic)
+    assert sum("old topics could not be deleted" in record.getMessage() for record in caplog.records) == 1
+
+
+async def _busy(client: Client) -> asyncio.Future[object]:
+    """Make the server busy. Returns: the script that does."""
+    await client.config_set("busy-reply-threshold", 200)
+    script: asyncio.Future[object] = asyncio.ensure_future(client.eval(BUSY, 0))
+    await asyncio.sleep(0.5)
+    return script
+
+
+async def test_redis_that_is_busy_is_an_outage(own_redis: Server, topic: str) -> None:
+    async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
+        script = await _busy(client)
+        async with log.run(topic) as run:
+            await run.append("a")
+        await script
+        assert [event.data async for event in log.follow(topic)] == ["a", "done"]
+
+
+async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: Server, topic: str) -> None:
+    """A refused INFO once told that the data has another life; logs of different processes then began generations."""
+    url = own_redis.url()
+    async with RedisLog(url, name="lives") as one, RedisLog(url, name="lives") as other, Client.from_url(url) as client:
+        mark = await one.append(topic, "mark")
+        script = await _busy(client)
+        await other.append(topic, "0")  # it connects now
+        await script
+        for number in range(1, 40):
+            await (one, other)[number % 2].append(topic, str(number))
+        await one.end(topic)
+        assert [event.data async for event in one.follow(topic, mark)] == [*map(str, range(40)), "done"]
+
+
+async def test_redis_out_of_memory_in_a_script_is_an_outage(own_redis: Server, topic: str) -> None:
+    async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
+        await log.append(topic, "a")  # a script's first call is not refused
+        await client.config_set("maxmemory", "1")
+        appending = asyncio.create_task(log.append(topic, "b"))
+        await _until(lambda: "OOM" in str(log.statistics().error))
+        await client.config_set("maxmemory", "0")
+        assert await appending
+
+
+@pytest.mark.parametrize("command", ["-eval -evalsha", "-xadd"])
+async def test_redis_forbidden_command_is_said_at_once_and_nothing_is_appended(
+    own_redis: Server, topic: str, command: str
+) -> None:
+    """A script that fails is not rolled back: a new version without its event would be an event that is lost."""
+    async with Client.from_url(own_redis.url()) as client, RedisLog(own_redis.url()) as permitted:
+        await permitted.append(topic, "a")
+        await client.acl_setuser(
+            "limited",
+            reset=True,
+            enabled=True,
+            passwords=["+secret"],
+            keys="*",
+            channels="*",
+            commands=["+@all", *command.split()],
+        )
+        async with RedisLog(own_redis.url().replace("bus:", "limited:")) as log:
+            for _ in range(2):
+                with pytest.raises(StoreError, match=r"NOPERM|can't run this command") as raised:
+                    await log.append(topic, "b")
+                assert not isinstance(raised.value, StoreDownError)
+        await permitted.append(topic, "c")
+        await permitted.end(topic)
+        assert [event.data async for event in permitted.follow(topic)] == ["a", "c", "done"]
+
+
+async def test_redis_key_of_another_type_is_a_mistake(own_redis: Server, topic: str) -> None:
+    async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
+        await client.set(f"events:{{{topic}}}:state", "of another program")
+        with pytest.raises(StoreError, match="WRONGTYPE") as raised:
+            await log.append(topic, "a")
+        assert not isinstance(raised.value, StoreDownError)
