@@ -38,9 +38,13 @@ class SimulatedServer(MemoryStore):
         """Copy the data of a replica."""
         return deepcopy((self._topics, self.truth))
 
+    def lose(self, snapshot: Any) -> None:
+        """Lose what was committed since *snapshot*, and tell nobody, as PostgreSQL does without synchronous_commit."""
+        self._topics, self.truth = deepcopy(snapshot)
+
     def fail_over(self, snapshot: Any) -> None:
         """The replica is the server now."""
-        self._topics, self.truth = deepcopy(snapshot)
+        self.lose(snapshot)
         self._lives += 1
         self._server = f"life {self._lives}"
 

@@ -288,6 +288,44 @@ async def test_topic_that_comes_again_is_another(world: World) -> None:
 # broken
 
 
+@pytest.mark.parametrize("is_run", [True, False])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_lost_commits_are_told_by_the_writer_that_knew_them(is_told: bool, is_run: bool) -> None:
+    """The server need not tell of its loss: the writer reads back fewer events than were acknowledged to it."""
+
+    @in_virtual_time()
+    async def test(world: World) -> None:
+        listening = world.another()
+
+        async def written(numbers: range, append: Callable[[str], Coroutine[Any, Any, str]]) -> list[str]:
+            return [await append(str(number)) for number in numbers]
+
+        async def play(append: Callable[[str], Coroutine[Any, Any, str]]) -> list[str]:
+            await written(range(3), append)
+            snapshot = world.server.snapshot()
+            stays = listening.follow("x")
+            lost = await written(range(3, 6), append)
+            assert [(await anext(stays)).data for _ in range(6)] == list("012345")
+            (world.server.fail_over if is_told else world.server.lose)(snapshot)
+            await written(range(6, 12), append)
+            with pytest.raises(GoneError):
+                await anext(stays)
+            return lost
+
+        if is_run:
+            async with world.log.run("x", lease=LEASE) as run:
+                lost = await play(run.append)
+        else:
+            lost = await play(lambda data: world.log.append("x", data))
+            await world.log.end("x")
+        for seen in lost:
+            with pytest.raises(GoneError) as gone:
+                await data_of(listening, "x", seen)
+            assert await data_of(listening, "x", gone.value.after) == [*"012", *map(str, range(6, 12)), "done"]
+
+    test()
+
+
 @pytest.fixture
 def quiet(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.CRITICAL + 1, "aiopurgatory")

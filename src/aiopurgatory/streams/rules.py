@@ -3,7 +3,9 @@
 S1 The events of a topic are numbered without gaps, in the order of their commits. An id is ``epoch-number``. The epoch
    is random, so a topic that the server has lost, and that began anew, is noticed. When the server's data has another
    life (a restart, a failover), a generation begins: the id is ``epoch.generation-number``, and the topic keeps the
-   number at which it began. So an id of an event that the server has lost is noticed, too.
+   number at which it began. So an id of an event that the server has lost is noticed, too. A server may lose commits
+   and not tell (a crash of PostgreSQL without synchronous_commit): a writer that reads back fewer events than it knew
+   begins a generation, too.
 S2 A reader gives the number of its last event. If the next one is not there, it is gone, and the reader is told.
 S3 A writer counts its events, so an append that is repeated after a lost reply adds nothing. Of a run,
    its only producer does so; of a topic that many write to, each process. Callers may give an id in addition.
@@ -25,7 +27,7 @@ import re
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from ..errors import GoneError
 from .event import Event
@@ -155,6 +157,20 @@ def state_of(page: Page) -> State | None:
     if "writers" in fields:
         fields["writers"] = tuple(Stamped(*each) for each in fields["writers"])
     return State(**fields)
+
+
+#: In place of a life of the server's data: it has lost events.
+LOST: Final = "lost"
+
+
+def has_lost(state: State | None, highest: State | None) -> TypeGuard[State]:
+    """Whether *state* has fewer events than its topic had at *highest* (S1). A new generation has told of the loss."""
+    return (
+        state is not None
+        and highest is not None
+        and (state.epoch, state.generations[-1]) == (highest.epoch, highest.generations[-1])
+        and state.last < highest.last
+    )
 
 
 def place(state: State, after: str | None) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, final
 
 from ..clock import running_loop
 from ..errors import PurgatoryError
 from .event import StoreDownError, StoreError
-from .rules import PAUSE, State, state_of
+from .rules import LOST, PAUSE, State, has_lost, state_of
 from .store import NEWEST, Commit, Page, Store, asked
 from .writes import Decide, Stamp, Write
 
@@ -41,6 +42,8 @@ class Writer:
         self._page: Page | None = None
         self._state: State | None = None
         self._at = 0.0
+        #: The state with the highest number that the server has acknowledged, or returned, in the newest generation.
+        self._highest: State | None = None
         self._turn: Final = asyncio.Lock()
         self._name: Final = secrets.token_hex(4)
         self._serial = 0
@@ -127,7 +130,12 @@ class Writer:
         """Args: write: the change that was tried."""
         self._page, self._at, self._down = page, asyncio.get_running_loop().time(), None
         is_made = write is not None and write.commit is not None and write.commit.version == page.version
-        self._state = write.state if is_made and write is not None else state_of(page)
+        state = write.state if is_made and write is not None else state_of(page)
+        if has_lost(state, self._highest):
+            state = replace(state, server=LOST)
+        else:
+            self._highest = state
+        self._state = state
 
 
 def _is_stale(commit: Commit, page: Page) -> bool:
