@@ -80,6 +80,7 @@ class SimulatedStore:
     def __init__(self, server: SimulatedServer, random: Random) -> None:
         self._server, self._random = server, random
         self._notify: Notify | None = None
+        self.error: str | None = None
         server.stores.append(self)
         #: The faults of the next commits, in order.
         self.faults: list[str] = []

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 from private_servers import Postgres, Redis, Server
 
 pytest.importorskip("redis")
+pytest.importorskip("prometheus_client")
 pytest.importorskip("asyncpg")
 
 import asyncpg
+from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis as Client
 
 from aiopurgatory import PurgatoryError
-from aiopurgatory.streams import StoreDownError, StoreError, postgres
+from aiopurgatory.bus.postgres import PostgresBus
+from aiopurgatory.bus.redis import RedisBus
+from aiopurgatory.metrics import Metrics
+from aiopurgatory.streams import EventLog, StoreDownError, StoreError, postgres
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql
 from aiopurgatory.streams.redis import RedisLog
 
@@ -209,3 +216,38 @@ async def test_redis_key_of_another_type_is_a_mistake(own_redis: Server, topic: 
         with pytest.raises(StoreError, match="WRONGTYPE") as raised:
             await log.append(topic, "a")
         assert not isinstance(raised.value, StoreDownError)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("kind", [Redis, Postgres])
+async def test_dead_server_is_an_outage_for_a_log_that_only_listens(kind: type[Server], is_shared: bool) -> None:
+    """Nothing is read or written: only the bus of the log notices."""
+    registry = CollectorRegistry()
+    with contextmanager(_started)(kind) as server:
+        bus: RedisBus | PostgresBus | None = None
+        options: dict[str, Any] = {"heartbeat": 0.3, "timeout": 0.3}
+        if is_shared:
+            bus = (RedisBus if kind is Redis else PostgresBus)(server.url(), [], **options)
+        if kind is Postgres:
+            connection = await asyncpg.connect(server.url())
+            await connection.execute(tables_sql())
+            await connection.close()
+        new = RedisLog if kind is Redis else PostgresLog
+        log: EventLog = new(server.url(), bus=bus, observers=[Metrics(registry)], **options)  # type: ignore[arg-type]
+        async with log, bus or nullcontext():
+            listening = asyncio.ensure_future(anext(log.follow("x")))
+            await asyncio.sleep(0.5)
+
+            def scraped(name: str) -> float | None:
+                labels = {"log": "events"} if name.startswith("log") else {"bus": "aiopurgatory.events"}
+                return registry.get_sample_value(f"aiopurgatory_{name}", labels)
+
+            assert (log.statistics().error, scraped("log_store_down")) == (None, 0)
+            server.kill()
+            await _until(lambda: log.statistics().error is not None)
+            assert scraped("log_store_down") == 1
+            assert scraped("bus_connected") == (None if is_shared else 0)
+            server.start()
+            await _until(lambda: log.statistics().error is None)
+            await log.append("x", "back")
+            assert (await listening).data == "back"

@@ -208,6 +208,8 @@ async def streams(store: Store) -> None:
 class EmptyStore:
     """A store, by its shape."""
 
+    error = None
+
     async def open(self, notify: Callable[[str, Change | None], object], notify_all: Callable[[], object]) -> None: ...
 
     async def aclose(self) -> None: ...

@@ -59,7 +59,8 @@ class LogStatistics:
         reads: reads of the store.
         appended: events appended here.
         abandoned: runs that this process has ended as abandoned.
-        error: why the server could not be used last; None: it could, or it is back since.
+        error: why the server could not be used last, or why commits of other processes are not heard of now; None:
+            neither, or it is back since.
     """
 
     name: str

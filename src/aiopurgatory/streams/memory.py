@@ -38,6 +38,8 @@ class _Topic:
 class MemoryStore:
     """A store in memory. Args: clock: returns seconds."""
 
+    error: str | None = None
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._server = secrets.token_hex(4)

@@ -56,7 +56,8 @@ class PostgresLog(EventLog):
     ) -> None:
         require_int("connections", connections, 1)
         name, keep = options.get("name", "events"), options.get("keep_seconds", 86_400.0)
-        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout)
+        observers = options["observers"] = tuple(options.get("observers", ()))
+        log_bus = LogBus(name, PostgresBus, dsn, bus, heartbeat, timeout, observers)
         super().__init__(PostgresStore(dsn, name, log_bus, timeout, connections, keep), **options)
 
 
@@ -174,6 +175,10 @@ class PostgresStore(Store):
         await self._bus.aclose()
         if pool is not None:
             pool.terminate()
+
+    @property
+    def error(self) -> str | None:
+        return self._bus.error
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         ((version, state, idle, now, life, numbers, texts),) = await self._fetch(self._read, topic, after, rows, size)

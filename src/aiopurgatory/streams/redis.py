@@ -46,7 +46,8 @@ class RedisLog(EventLog):
         **options: Unpack[LogOptions],
     ) -> None:
         name = options.get("name", "events")
-        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout)
+        observers = options["observers"] = tuple(options.get("observers", ()))
+        log_bus = LogBus(name, RedisBus, url, bus, heartbeat, timeout, observers)
         if bus is not None and bus.replays:  # the commits' scripts publish without keeping: gaps must check everything
             raise ValueError("bus must not have replay=, got one that has; leave it out, and the log makes its own")
         super().__init__(RedisStore(url, name, log_bus, timeout), **options)
@@ -121,6 +122,10 @@ class RedisStore(Store):
         await self._bus.aclose()
         if commands is not None:
             await commands.aclose()
+
+    @property
+    def error(self) -> str | None:
+        return self._bus.error
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
         life, answer = await self._evaluate(None, _READ, topic, after, rows, size)

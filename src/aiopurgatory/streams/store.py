@@ -104,6 +104,11 @@ class Store(Protocol):
         """Disconnect."""
         ...
 
+    @property
+    def error(self) -> str | None:
+        """Why commits of other processes are not heard of now; None: they are."""
+        return None
+
     def read(self, topic: str, after: int, rows: int, size: int, /) -> Coroutine[Any, Any, Page]:
         """A coroutine: return *topic* as it is now, with the events above the number *after*.
 

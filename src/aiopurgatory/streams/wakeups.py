@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, final
 
@@ -10,6 +10,7 @@ from ..arguments import require_seconds
 from ..bus import Bus, BusConnectError
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
 from ..bus.targets import DataTarget
+from ..core.kit import Observer
 from .event import StoreDownError, require_name
 from .store import Change, Commit, Notify
 
@@ -80,20 +81,36 @@ class LogBus:
         address: of the server, for a bus of its own.
         shared: None: it makes its own.
         heartbeat, timeout: seconds, for a bus of its own.
+        observers: of the log; a bus of its own has them, too.
 
     Raises: TypeError, ValueError: an argument is invalid.
     """
 
-    def __init__(self, name: str, kind: type[Any], address: str, shared: Any, heartbeat: float, timeout: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: type[Any],
+        address: str,
+        shared: Any,
+        heartbeat: float,
+        timeout: float,
+        observers: Iterable[Observer] = (),
+    ) -> None:
         require_name(name)
         require_seconds("heartbeat", heartbeat, 0.01, 3600.0)
         require_seconds("timeout", timeout, 0.01, 3600.0)
         if shared is not None and not isinstance(shared, kind):
             raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
         self._name, self._is_shared = name, shared is not None
-        options = {"name": f"aiopurgatory.{name}", "heartbeat": heartbeat, "timeout": timeout}
+        options: dict[str, Any] = {"name": f"aiopurgatory.{name}", "heartbeat": heartbeat, "timeout": timeout}
+        options["observers"] = observers
         self._bus: Final[Bus] = shared or kind(address, [], **options)
         self._wake_ups: WakeUps | None = None
+
+    @property
+    def error(self) -> str | None:
+        """Why it hears nothing now; None: it does."""
+        return self._bus.statistics().error
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         """Start the bus, and hear messages from then on. Raises: StoreDownError: it cannot connect."""

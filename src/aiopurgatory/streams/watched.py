@@ -16,13 +16,18 @@ class WatchedStore(Store):
     def __init__(self, store: Store) -> None:
         self._store = store
         #: Why the server could not be read, or written to, last; None: it could, or it is back since.
-        self.error: str | None = None
+        self._error: str | None = None
+
+    @property
+    def error(self) -> str | None:
+        """Why the server cannot be used: by the last read or write, or because commits are not heard of."""
+        return self._error or self._store.error
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        self.error = None
+        self._error = None
 
         def back() -> None:
-            self.error = None
+            self._error = None
             notify_all()
 
         await self._store.open(notify, back)
@@ -40,7 +45,7 @@ class WatchedStore(Store):
         try:
             page = await answer
         except StoreDownError as exc:
-            self.error = str(exc)
+            self._error = str(exc)
             raise
-        self.error = None
+        self._error = None
         return page
