@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from private_proxy import Proxy
 from private_servers import Postgres, Redis, Server
 
 pytest.importorskip("redis")
@@ -26,6 +27,8 @@ from aiopurgatory.metrics import Metrics
 from aiopurgatory.streams import EventLog, StoreDownError, StoreError, postgres
 from aiopurgatory.streams.postgres import PostgresLog, tables_sql
 from aiopurgatory.streams.redis import RedisLog
+
+S = TypeVar("S", bound=Server)
 
 #: Refuses each commit with an SQLSTATE.
 REFUSE = """
@@ -46,12 +49,12 @@ until (now[1] - begun[1]) + (now[2] - begun[2]) / 1000000 > 1.5
 
 
 @pytest.fixture(scope="module")
-def own_postgres() -> Iterator[Server]:
+def own_postgres() -> Iterator[Postgres]:
     yield from _started(Postgres)
 
 
 @pytest.fixture(scope="module")
-def own_redis() -> Iterator[Server]:
+def own_redis() -> Iterator[Redis]:
     yield from _started(Redis)
 
 
@@ -61,7 +64,7 @@ async def _until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def _started(kind: type[Server]) -> Iterator[Server]:
+def _started(kind: type[S]) -> Iterator[S]:
     try:
         server = kind()
     except FileNotFoundError as exc:
@@ -71,7 +74,7 @@ def _started(kind: type[Server]) -> Iterator[Server]:
 
 
 @pytest.fixture
-async def admin(own_postgres: Server) -> AsyncIterator[asyncpg.Connection]:
+async def admin(own_postgres: Postgres) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(own_postgres.url())
     await connection.execute(tables_sql())
     yield connection
@@ -92,7 +95,7 @@ async def admin(own_postgres: Server) -> AsyncIterator[asyncpg.Connection]:
     ],
 )
 async def test_postgres_refusal_that_passes_is_waited_for(
-    own_postgres: Server, admin: asyncpg.Connection, topic: str, code: str, what: str
+    own_postgres: Postgres, admin: asyncpg.Connection, topic: str, code: str, what: str
 ) -> None:
     async with PostgresLog(own_postgres.url()) as log:
         await admin.execute(REFUSE.format(code=code))
@@ -106,7 +109,7 @@ async def test_postgres_refusal_that_passes_is_waited_for(
 
 @pytest.mark.parametrize("code", ["42501", "42P01", "42601", "22021"])
 async def test_postgres_mistake_is_said_at_once(
-    own_postgres: Server, admin: asyncpg.Connection, topic: str, code: str
+    own_postgres: Postgres, admin: asyncpg.Connection, topic: str, code: str
 ) -> None:
     async with PostgresLog(own_postgres.url()) as log:
         await admin.execute(REFUSE.format(code=code))
@@ -116,7 +119,7 @@ async def test_postgres_mistake_is_said_at_once(
 
 
 async def test_postgres_start_without_privileges_says_what_to_grant(
-    own_postgres: Server, admin: asyncpg.Connection
+    own_postgres: Postgres, admin: asyncpg.Connection
 ) -> None:
     await admin.execute("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'secret'")
     log = PostgresLog(own_postgres.url().replace("bus:", "reader:"))
@@ -125,7 +128,7 @@ async def test_postgres_start_without_privileges_says_what_to_grant(
 
 
 async def test_postgres_sweep_survives_a_mistake_and_says_so_once(
-    own_postgres: Server,
+    own_postgres: Postgres,
     admin: asyncpg.Connection,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -151,7 +154,7 @@ async def _busy(client: Client) -> asyncio.Future[object]:
     return script
 
 
-async def test_redis_that_is_busy_is_an_outage(own_redis: Server, topic: str) -> None:
+async def test_redis_that_is_busy_is_an_outage(own_redis: Redis, topic: str) -> None:
     async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
         script = await _busy(client)
         async with log.run(topic) as run:
@@ -160,7 +163,7 @@ async def test_redis_that_is_busy_is_an_outage(own_redis: Server, topic: str) ->
         assert [event.data async for event in log.follow(topic)] == ["a", "done"]
 
 
-async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: Server, topic: str) -> None:
+async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: Redis, topic: str) -> None:
     """A refused INFO once told that the data has another life; logs of different processes then began generations."""
     url = own_redis.url()
     async with RedisLog(url, name="lives") as one, RedisLog(url, name="lives") as other, Client.from_url(url) as client:
@@ -174,7 +177,7 @@ async def test_redis_that_is_busy_while_a_log_connects_keeps_its_ids(own_redis: 
         assert [event.data async for event in one.follow(topic, mark)] == [*map(str, range(40)), "done"]
 
 
-async def test_redis_out_of_memory_in_a_script_is_an_outage(own_redis: Server, topic: str) -> None:
+async def test_redis_out_of_memory_in_a_script_is_an_outage(own_redis: Redis, topic: str) -> None:
     async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
         await log.append(topic, "a")  # a script's first call is not refused
         await client.config_set("maxmemory", "1")
@@ -186,7 +189,7 @@ async def test_redis_out_of_memory_in_a_script_is_an_outage(own_redis: Server, t
 
 @pytest.mark.parametrize("command", ["-eval -evalsha", "-xadd"])
 async def test_redis_forbidden_command_is_said_at_once_and_nothing_is_appended(
-    own_redis: Server, topic: str, command: str
+    own_redis: Redis, topic: str, command: str
 ) -> None:
     """A script that fails is not rolled back: a new version without its event would be an event that is lost."""
     async with Client.from_url(own_redis.url()) as client, RedisLog(own_redis.url()) as permitted:
@@ -210,12 +213,38 @@ async def test_redis_forbidden_command_is_said_at_once_and_nothing_is_appended(
         assert [event.data async for event in permitted.follow(topic)] == ["a", "c", "done"]
 
 
-async def test_redis_key_of_another_type_is_a_mistake(own_redis: Server, topic: str) -> None:
+async def test_redis_key_of_another_type_is_a_mistake(own_redis: Redis, topic: str) -> None:
     async with RedisLog(own_redis.url()) as log, Client.from_url(own_redis.url()) as client:
         await client.set(f"events:{{{topic}}}:state", "of another program")
         with pytest.raises(StoreError, match="WRONGTYPE") as raised:
             await log.append(topic, "a")
         assert not isinstance(raised.value, StoreDownError)
+
+
+async def test_redis_master_that_is_demoted_is_read_no_more(own_redis: Redis, topic: str) -> None:
+    """Its address leads to the new master. The old one keeps its connections, and has none of the new events."""
+    other = Redis()
+    try:
+        await other.replicate(own_redis)
+        async with (
+            Proxy(own_redis.port) as address,
+            RedisLog(own_redis.url()) as before,
+            RedisLog(own_redis.url(address.port), heartbeat=0.3, timeout=0.5) as log,
+        ):
+            await before.append(topic, "a")
+            listening = log.follow(topic)
+            assert (await anext(listening)).data == "a"
+            await other.asked("REPLICAOF NO ONE")
+            await own_redis.asked("REPLICAOF 127.0.0.1 1")
+            address.target = other.port
+            async with RedisLog(other.url()) as after:
+                await after.append(topic, "b" * 2_000)  # too long for its wake-up
+                async with asyncio.timeout(10.0):
+                    assert (await anext(listening)).data == "b" * 2_000
+            await listening.aclose()
+    finally:
+        await own_redis.asked("REPLICAOF NO ONE")
+        other.remove()
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

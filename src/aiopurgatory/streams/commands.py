@@ -64,6 +64,11 @@ class Commands:
                 self._connecting = Context().run(begin)
         return answer
 
+    def renew(self) -> None:
+        """Connect anew for the next command. Those under way fail with StoreDownError."""
+        if self._wire is not None:
+            self._break(ConnectionError("another server may be the master now"))
+
     async def aclose(self) -> None:
         """Disconnect. Commands that wait fail with StoreDownError."""
         closed = ConnectionError("the log was closed")

@@ -114,8 +114,13 @@ class RedisStore(Store):
         self._commands: Commands | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
-        await self._bus.open(notify, notify_all)
-        self._commands = Commands(self._server, self._timeout)
+        commands = self._commands = Commands(self._server, self._timeout)
+
+        def back() -> None:
+            commands.renew()  # the bus may have left a master that was demoted
+            notify_all()
+
+        await self._bus.open(notify, back)
 
     async def aclose(self) -> None:
         commands, self._commands = self._commands, None
