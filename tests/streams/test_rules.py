@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import ceil, inf
 from typing import Any
@@ -112,6 +113,17 @@ def test_ids_are_numbered_without_gaps() -> None:
 
 def test_epochs_of_two_topics_differ() -> None:
     assert many(1).state.epoch != many(1).state.epoch
+
+
+def test_fields_of_a_newer_version_are_kept_for_it() -> None:
+    topic = Topic()
+    topic.append("a")
+    newer = {"priority": 7, "labels": ["x", {"y": None}]}
+    topic.page = replace(topic.page, state=json.dumps(json.loads(topic.page.state) | newer))
+    topic.append("b")
+    stored = json.loads(topic.page.state)
+    assert {name: stored[name] for name in newer} == newer
+    assert topic.state.last == 2
 
 
 def test_events_after_a_restart_have_a_generation() -> None:

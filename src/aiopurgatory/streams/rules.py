@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from json.encoder import encode_basestring_ascii
 from math import inf
 from typing import Final, NamedTuple, TypeGuard
@@ -89,6 +89,7 @@ class State:
         end: the reason, once the last event is the end.
         writer_ids: ids given by writers, and the numbers of their events.
         writers: the last event of each writer that gave no id, the newest event last.
+        rest: JSON of fields that a newer version has added: kept for it.
     """
 
     epoch: str
@@ -102,6 +103,7 @@ class State:
     end: str | None = None
     writer_ids: tuple[tuple[str, int], ...] = ()
     writers: tuple[Stamped, ...] = ()
+    rest: str = ""
 
     @property
     def first(self) -> int:
@@ -137,9 +139,12 @@ class State:
         if self.writers:
             writers = ",".join([f'["{writer}",{serial},{number}]' for writer, serial, number in self.writers])
             parts.append(f'"writers":[{writers}]')
+        if self.rest:
+            parts.append(self.rest)
         return ",".join(parts) + "}"
 
 
+_FIELDS: Final = {field.name for field in fields(State)} - {"rest"}
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -147,16 +152,17 @@ def state_of(page: Page) -> State | None:
     """Return the state on *page*; None: there is no such topic."""
     if not page.version:
         return None
-    fields = json.loads(page.state)
-    if "generations" in fields:
-        fields["generations"] = tuple(IdGeneration(*each) for each in fields["generations"])
-    if "blocks" in fields:
-        fields["blocks"] = tuple(Block(*each) for each in fields["blocks"])
-    if "writer_ids" in fields:
-        fields["writer_ids"] = tuple((each, number) for each, number in fields["writer_ids"])
-    if "writers" in fields:
-        fields["writers"] = tuple(Stamped(*each) for each in fields["writers"])
-    return State(**fields)
+    known = json.loads(page.state)
+    if "generations" in known:
+        known["generations"] = tuple(IdGeneration(*each) for each in known["generations"])
+    if "blocks" in known:
+        known["blocks"] = tuple(Block(*each) for each in known["blocks"])
+    if "writer_ids" in known:
+        known["writer_ids"] = tuple((each, number) for each, number in known["writer_ids"])
+    if "writers" in known:
+        known["writers"] = tuple(Stamped(*each) for each in known["writers"])
+    rest = {name: known.pop(name) for name in known.keys() - _FIELDS}
+    return State(**known, rest=_ENCODER.encode(rest)[1:-1])
 
 
 #: In place of a life of the server's data: it has lost events.
@@ -256,4 +262,5 @@ def changed(state: State, change: Change) -> State:
         data if name == END else None,
         state.writer_ids,
         state.writers,
+        state.rest,
     )

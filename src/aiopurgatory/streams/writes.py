@@ -121,6 +121,7 @@ class Appending:
             self.data if self.is_end else None,
             writer_ids,
             writers,
+            state.rest,
         )
 
 
