@@ -58,6 +58,12 @@ def own_redis() -> Iterator[Redis]:
     yield from _started(Redis)
 
 
+async def _make_tables(server: Server) -> None:
+    connection = await asyncpg.connect(server.url())
+    await connection.execute(tables_sql())
+    await connection.close()
+
+
 async def _until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(5.0):
         while not holds():  # noqa: ASYNC110 nothing reports it
@@ -221,8 +227,38 @@ async def test_redis_key_of_another_type_is_a_mistake(own_redis: Redis, topic: s
         assert not isinstance(raised.value, StoreDownError)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("kind", [Redis, Postgres])
+async def test_log_is_one_whether_its_processes_share_a_bus_or_not(kind: type[Server], is_late: bool) -> None:
+    """As while a deploy adds ``bus=`` to one process after the other.
+
+    Args: is_late: the bus is open before the log is made.
+    """
+    with contextmanager(_started)(kind) as server:
+        if kind is Postgres:
+            await _make_tables(server)
+        new: Any = RedisLog if kind is Redis else PostgresLog
+        bus = (RedisBus if kind is Redis else PostgresBus)(server.url(), [])
+        if is_late:
+            await bus.start()
+        sharing = new(server.url(), bus=bus)
+        async with bus, sharing as one, new(server.url()) as other:
+            for writer, reader in ((one, other), (other, one)):
+                listening = reader.follow("x")
+                for number in range(5):
+                    text = str(number) * (2_000 if number % 2 else 1)  # with its event in the wake-up, and without
+                    await writer.append("x", text)
+                    async with asyncio.timeout(2.0):
+                        while (await anext(listening)).data != text:
+                            pass
+                await listening.aclose()
+            found = bus.statistics()
+            assert (found.malformed, found.gaps) == (0, int(is_late))
+
+
 async def test_redis_master_that_is_demoted_is_read_no_more(own_redis: Redis, topic: str) -> None:
     """Its address leads to the new master. The old one keeps its connections, and has none of the new events."""
+    topic = topic.replace(" ", "-")
     other = Redis()
     try:
         await other.replicate(own_redis)
@@ -234,6 +270,8 @@ async def test_redis_master_that_is_demoted_is_read_no_more(own_redis: Redis, to
             await before.append(topic, "a")
             listening = log.follow(topic)
             assert (await anext(listening)).data == "a"
+            while ":1" not in await other.asked(f"EXISTS events:{{{topic}}}:state"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
             await other.asked("REPLICAOF NO ONE")
             await own_redis.asked("REPLICAOF 127.0.0.1 1")
             address.target = other.port
@@ -258,9 +296,7 @@ async def test_dead_server_is_an_outage_for_a_log_that_only_listens(kind: type[S
         if is_shared:
             bus = (RedisBus if kind is Redis else PostgresBus)(server.url(), [], **options)
         if kind is Postgres:
-            connection = await asyncpg.connect(server.url())
-            await connection.execute(tables_sql())
-            await connection.close()
+            await _make_tables(server)
         new = RedisLog if kind is Redis else PostgresLog
         log: EventLog = new(server.url(), bus=bus, observers=[Metrics(registry)], **options)  # type: ignore[arg-type]
         async with log, bus or nullcontext():

@@ -115,6 +115,12 @@ class Engine(Protocol):
         ...
 
 
+class DataEngine(Engine, Protocol):
+    """An engine whose links hear the messages with data (``keys.DATA``) of other channels, too."""
+
+    data_channels: list[str]
+
+
 def require_channel(channel: object, parameter: str = "channel") -> str:
     """Return *channel*. Raises: TypeError, ValueError: some engine would refuse it as the name of a channel."""
     if not isinstance(channel, str):

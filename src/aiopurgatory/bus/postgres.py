@@ -16,7 +16,7 @@ except ImportError as exc:
 from ..arguments import require_seconds
 from .addresses import HostNames, NamesLoop, parse
 from .engine import CHANNEL, Hear, Lost, explained, require_channel
-from .keys import MAX_MESSAGE
+from .keys import DATA, MAX_MESSAGE
 from .server import BusOptions, ServerBus
 from .targets import Target
 
@@ -33,7 +33,7 @@ unnest($2::text[]) WITH ORDINALITY AS sent (message, place) ORDER BY place"""
 #: pg_notification_queue_usage() also drops notifications that every listener has read. Otherwise, if no session
 #: listens, LISTEN reads them, too. This session sends nothing more, so idle_session_timeout would cause gaps.
 _LISTEN: Final = """SET LOCAL lock_timeout = {milliseconds}; SELECT pg_advisory_xact_lock({lock});
-SELECT pg_notification_queue_usage(); LISTEN {channel};
+SELECT pg_notification_queue_usage(); {listen};
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"""
 _LISTEN_LOCK: Final = int.from_bytes(b"aiopurg")
 #: The abandoned sessions that still run a statement. An idle one was cut off, and the server does not know it.
@@ -102,6 +102,7 @@ class PostgresEngine:
         self._dsn, self._channel, self._where = dsn, channel, f"PostgreSQL at {where}"
         self._listens = listens
         self._names = HostNames()
+        self.data_channels: list[str] = []
         #: The backends of the last attempt, or earlier ones that still run.
         self._left: list[int] = []
         #: Less than the bus's own timeout, so that the server's error arrives first and names the cause.
@@ -124,8 +125,10 @@ class PostgresEngine:
             ]
             link = _PostgresLink(listener, publisher, statements, self._channel, hear)
             if listener is not None:
-                await self._listen(listener, publisher)
-                await listener.add_listener(self._channel, link.hear)
+                channels = [self._channel, *self.data_channels]
+                await self._listen(listener, publisher, channels)
+                for channel in channels:
+                    await listener.add_listener(channel, link.hear)
         except BaseException:
             for connection in connections:
                 connection.terminate()
@@ -138,9 +141,9 @@ class PostgresEngine:
         connection.add_termination_listener(lambda _: lost(ConnectionResetError("PostgreSQL hung up")))
         return connection
 
-    async def _listen(self, listener: Any, publisher: Any) -> None:
-        channel = _identifier("channel", self._channel)
-        sql = _LISTEN.format(milliseconds=self._milliseconds // 2 + 1, lock=_LISTEN_LOCK, channel=channel)
+    async def _listen(self, listener: Any, publisher: Any, channels: list[str]) -> None:
+        listen = "; ".join([f"LISTEN {_identifier('channel', channel)}" for channel in channels])
+        sql = _LISTEN.format(milliseconds=self._milliseconds // 2 + 1, lock=_LISTEN_LOCK, listen=listen)
         try:
             await listener.execute(sql)
         except asyncpg.LockNotAvailableError:
@@ -198,7 +201,8 @@ class _PostgresLink:
         self._notify, self._notify_all = (statement.fetch for statement in statements)
 
     def hear(self, connection: Any, pid: int, channel: str, message: str) -> None:
-        self._hear(message)
+        if channel == self._channel or message.startswith(DATA):
+            self._hear(message)
 
     async def send(self, messages: list[str]) -> None:
         if len(messages) > 1:

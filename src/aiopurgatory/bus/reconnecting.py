@@ -82,6 +82,11 @@ class Reconnecting:
         if self._drive is not None:
             self._drive.wake()
 
+    def renew(self, why: str) -> None:
+        """Open a new link."""
+        if self._drive is not None:
+            self._drive.lose(ConnectionError(why))
+
     def stop(self) -> None:
         """Drop the connections now, and fail every waiting flush() and start(). Idempotent."""
         self._is_stopped = True

@@ -16,7 +16,7 @@ except ImportError as exc:
 
 from ..arguments import require_int
 from .engine import CHANNEL, Hear, Lost, explained
-from .keys import EVERY_KEY, milliseconds
+from .keys import DATA, EVERY_KEY, milliseconds
 from .redis_server import HELLO, RedisServer, ReplicaError, require_master, run_id
 from .redis_wire import Wire
 from .server import BusOptions, ServerBus
@@ -94,6 +94,7 @@ class RedisEngine:
         # All databases of a server share its channels. They must share the stream, too.
         self._redis = RedisServer(url, is_in_first=bool(replay))
         self.replays: Final = bool(replay)
+        self.data_channels: list[str] = []
         #: The server that acknowledged the last message, and None if there was none; and the time.
         self.last_server: object = None
         self.acknowledged_at = 0.0
@@ -119,7 +120,7 @@ class RedisEngine:
                 await publisher.read_response(timeout=inf)
             subscription: _Subscription | None = None
             if listener is not None:
-                subscription = _Subscription(listener, self._channel, hear, lost)
+                subscription = _Subscription(listener, self._channel, self.data_channels, hear, lost)
                 await subscription.confirmed
         except BaseException:
             for connection in connections:
@@ -167,15 +168,16 @@ class RedisEngine:
 
 
 class _Subscription:
-    """Listens to *channel* on *connection*, which is open."""
+    """Listens to *channel* on *connection*, which is open, and to messages with data on *data_channels*."""
 
-    def __init__(self, connection: Any, channel: str, hear: Hear, lost: Lost) -> None:
-        self._hear, self._lost = hear, lost
+    def __init__(self, connection: Any, channel: str, data_channels: list[str], hear: Hear, lost: Lost) -> None:
+        self._hear, self._lost, self._channel = hear, lost, channel.encode()
+        self._unconfirmed = 1 + len(data_channels)
         #: Messages until begin(); then None. They may come with the confirmation.
         self._early: list[str] | None = []
         self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wire = Wire(connection, self._heard, self._broken)
-        self._wire.send([("SUBSCRIBE", channel)])
+        self._wire.send([("SUBSCRIBE", channel, *data_channels)])
 
     def begin(self) -> None:
         """Pass on the messages: from now on, the rules know that the subscription is confirmed (R1)."""
@@ -190,14 +192,18 @@ class _Subscription:
         if isinstance(answer, exceptions.ResponseError):
             is_forbidden = str(answer).startswith("NOPERM")
             raise exceptions.NoPermissionError(*answer.args) if is_forbidden else answer
-        kind, _, data = answer
+        kind, channel, data = answer
         if kind == b"message":
             message = data.decode(errors="replace")
+            if channel != self._channel and not message.startswith(DATA):
+                return
             if self._early is None:
                 self._hear(message)
             else:
                 self._early.append(message)
-        elif not self.confirmed.done():
+            return
+        self._unconfirmed -= 1
+        if self._unconfirmed == 0 and not self.confirmed.done():
             self.confirmed.set_result(None)
 
     def _broken(self, why: Exception) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Hashable, Iterable
 from contextvars import Context
 from functools import partial
 from math import inf
-from typing import Final, TypedDict
+from typing import Final, TypedDict, cast
 
 from ..arguments import require_seconds
 from ..clock import running_loop
 from ..core.kit import Observer
 from .bus import Bus, BusStatistics
-from .engine import CHANNEL, BusClosedError, BusConnectError, Engine
+from .engine import CHANNEL, BusClosedError, BusConnectError, DataEngine, Engine
 from .keys import encode
 from .outbox import Outbox
 from .reconnecting import Reconnecting
@@ -157,6 +157,15 @@ class ServerBus(Bus):
         assert self._loop is not None and self._reconnecting is not None  # noqa: PT018 both are set by start()
         self._rules.publish(key, encode(key), self._loop.time())
         self._reconnecting.wake()
+
+    def hear_data(self, channel: str) -> None:
+        """Hear messages with data on *channel*, too. If the bus is open, it connects anew, which is a gap."""
+        channels = cast(DataEngine, self._engine).data_channels
+        if channel not in channels:
+            channels.append(channel)
+            if self._is_open and self._loop is not None and self._reconnecting is not None:
+                why = f"it subscribes to {channel}, too"
+                self._loop.call_soon_threadsafe(self._reconnecting.renew, why)  # logs are made anywhere
 
     async def flush(self) -> None:
         """Wait until the server has acknowledged every key published so far.

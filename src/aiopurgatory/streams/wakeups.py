@@ -102,9 +102,13 @@ class LogBus:
         if shared is not None and not isinstance(shared, kind):
             raise TypeError(f"bus must be a {kind.__name__} or None, got {shared!r}")
         self._name, self._is_shared = name, shared is not None
-        options: dict[str, Any] = {"name": f"aiopurgatory.{name}", "heartbeat": heartbeat, "timeout": timeout}
+        #: One for all processes, whether they share a bus or not.
+        self._channel: Final = f"aiopurgatory.{name}"
+        options: dict[str, Any] = {"name": self._channel, "heartbeat": heartbeat, "timeout": timeout}
         options["observers"] = observers
         self._bus: Final[Bus] = shared or kind(address, [], **options)
+        if shared is not None:
+            shared.hear_data(self._channel)
         self._wake_ups: WakeUps | None = None
 
     @property
@@ -129,7 +133,7 @@ class LogBus:
 
     def wake_up(self, topic: str, commit: Commit) -> tuple[str, str]:
         """Return the channel and the message of *commit*."""
-        return self._bus.name, wake_up(self._name, topic, commit)
+        return self._channel, wake_up(self._name, topic, commit)
 
     def _forget(self) -> None:
         if self._wake_ups is not None:
