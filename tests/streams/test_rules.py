@@ -398,6 +398,15 @@ def test_suspicion_ends_a_run_after_a_pause() -> None:
     assert suspicion.look(expired, topic.state, 10.0 + 15.0 * PAUSE) == 0.0
 
 
+def test_suspicion_counts_by_its_own_clock_if_that_of_the_server_stepped_back() -> None:
+    topic, suspicion = run(), Suspicion()
+    stepped_back = replace(topic.page, idle=0.0)  # and the producer is dead: no other version comes
+    assert suspicion.look(stepped_back, topic.state, 0.0) == 15.0
+    assert suspicion.look(stepped_back, topic.state, 14.0) == pytest.approx(1.0)
+    assert suspicion.look(stepped_back, topic.state, 15.0) > 0
+    assert suspicion.look(stepped_back, topic.state, 15.0 + 15.0 * PAUSE) == 0.0
+
+
 def test_suspicion_begins_anew_after_a_commit() -> None:
     topic, suspicion = run(), Suspicion()
     suspicion.look(replace(topic.page, idle=15.0), topic.state, 0.0)

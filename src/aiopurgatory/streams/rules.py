@@ -216,8 +216,11 @@ class Suspicion:
     """Watches the lease of a run (S6)."""
 
     def __init__(self) -> None:
+        #: The newest commit, and since when this process knows it.
         self._seen = "", ""
-        self._since = 0.0
+        self._seen_at = 0.0
+        #: Since when the lease is known to be expired.
+        self._expired_at: float | None = None
 
     def look(self, page: Page, state: State, now: float) -> float:
         """Look at the lease.
@@ -227,18 +230,22 @@ class Suspicion:
         """
         if not state.producer or state.end is not None:
             return inf
-        if page.idle < state.lease:
-            self.forget()
-            return state.lease - page.idle
         seen = page.server, page.version
         if self._seen != seen:
-            self._seen, self._since = seen, now
+            self._seen, self._seen_at, self._expired_at = seen, now, None
+        # The server's clock may step back, or a failover lead to a slower one: the lease would hardly end by that alone.
+        idle = max(page.idle, now - self._seen_at)
+        if idle < state.lease:
+            self._expired_at = None
+            return state.lease - idle
+        if self._expired_at is None:
+            self._expired_at = now
         pause = state.lease * PAUSE
-        return max(0.0, min(self._since + pause - now, pause / LOOKS))
+        return max(0.0, min(self._expired_at + pause - now, pause / LOOKS))
 
     def forget(self) -> None:
         """The server was down: the pause begins anew."""
-        self._seen = "", ""
+        self._expired_at = None
 
 
 def changed(state: State, change: Change) -> State:
