@@ -96,7 +96,7 @@ FLOORS = [
     {"endings", "watchers", "unawaited"},
     {"awaiter", "deadlines", "observer", "purging"},
     {"checks"},
-    {"core", "follower"},
+    {"core", "standing"},
     {"timeouts"},
     {"entry_points"},
     {"kit"},

@@ -20,6 +20,9 @@ length neither recurse nor lose a link. A mark asks for a check on the next iter
 merged. Checks and marks are numbered in their order. A read that began after a check with some number sees the change
 that caused it, so all awaited conditions that this check wakes may share one read.
 
+**Standing waits** (standing). What has to be awaited is read by a task. Its operation stays parked meanwhile: a check
+does not end it, but calls for a read. Awaited conditions, follow(), event streams and listeners of logs wait so.
+
 **Due and last read.** An operation whose time is up is DUE, and is tried once more: what came in with the deadline
 wins. If that try ends nothing, it expires. An awaited condition answers that try with LAST_READ, and stays pending,
 out of the timer, until a last read is done. reschedule() takes both back. A completion at the deadline that no check

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable
-from math import inf
 from typing import cast
 
 from mypy_extensions import u8
 
-from ..timer.ring import deadline_of, set_deadline
 from .faults import COROUTINE, Failure, as_failure, require_plain
-from .nanoseconds import ceil_ns
 from .operation import (
     CANCELLED,
-    COMPLETED,
     DUE,
     EXPIRED,
     FAILED,
-    LAST_READ,
-    NOT_DUE,
     OUTCOMES,
     PENDING,
     UNPARKED,
@@ -199,33 +193,6 @@ def expire(op: Operation) -> bool:
             return False
         complete(op, EXPIRED)
     return True
-
-
-def begin_last_read(op: Operation) -> bool:
-    """Called by the try_complete() of an awaited *op*. In its last try, it stays pending until a last read is done.
-
-    Returns: whether this is its last try.
-    """
-    if op._op_due != DUE:
-        return False
-    op._op_due = LAST_READ
-    return True
-
-
-def complete_read(op: Operation, is_checked: bool) -> None:
-    """Complete the awaited *op*, if it is pending. *is_checked*: a check led to that, not its deadline."""
-    if op._op_state == PENDING:
-        if is_checked:
-            op._op_due = NOT_DUE
-        complete(op, COMPLETED)
-
-
-def expire_read(op: Operation, began: float) -> None:
-    """End the pending *op* as EXPIRED after its last read, which *began* at its deadline and found nothing."""
-    owner = op._op_owner
-    if owner is not None and op._op_timeout != inf:  # the time of that read is no lateness of ours
-        set_deadline(op, deadline_of(op) + ceil_ns(max(owner.loop.time() - began, 0.0)))
-    complete(op, EXPIRED)
 
 
 def check_thread(op: Operation) -> None:
