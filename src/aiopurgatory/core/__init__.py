@@ -34,7 +34,7 @@ I1, I9    nanoseconds rounds deadlines up and the clock down, once; the timer ne
 I2        deadlines lets the loop read after a stall, before anything expires
 I3, I4    ClockAlarm has the one armed call; the sleep follows from the timer alone
 I5        unlink() is the only way out of PENDING; counters move in publish()
-I6        detach() takes an operation from all lists in O(1) per key (with deferred purging, a sweep takes the rest)
+I6        detach() takes an operation from all lists in O(1) per key (purging has Kafka's other way)
 I7        two-step ends; nested checks are queued
 I8        Core.work() shares turn_budget among expiry, checks and purging; each stops in the middle and goes on
 I10       expire() tries before it ends

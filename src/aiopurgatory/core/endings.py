@@ -27,15 +27,12 @@ from .operation import (
 )
 
 
-def unlink(op: Operation, outcome: u8, every_key: bool) -> None:
-    """Mark the pending *op* as ended, and take it out of the timer and of its keys.
-
-    Args: every_key: leave all keys now; otherwise deferred purging may keep entries for a later sweep.
-    """
+def unlink(op: Operation, outcome: u8) -> None:
+    """Mark the pending *op* as ended, and take it out of the timer and of its keys."""
     op._op_state = outcome  # I5: from here on, every other ending finds it ended
     owner = op._op_owner
     if owner is not None and op._op_watched_at != UNPARKED:
-        owner.detach(op, every_key)
+        owner.detach(op)
 
 
 def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
@@ -114,7 +111,7 @@ def tell_end(op: Operation) -> None:
 
 def complete(op: Operation, outcome: u8) -> None:
     """End the pending *op* as COMPLETED or EXPIRED."""
-    unlink(op, outcome, False)
+    unlink(op, outcome)
     publish_completed(op, outcome)
 
 
@@ -155,7 +152,7 @@ def publish_completed(op: Operation, outcome: u8) -> None:
 
 def fail(op: Operation, exc: BaseException) -> None:
     """End the pending *op* as FAILED."""
-    unlink(op, FAILED, False)
+    unlink(op, FAILED)
     publish_failure(op, exc)
 
 
@@ -207,15 +204,15 @@ def cancel(op: Operation, msg: object) -> bool:
     if op._op_state != PENDING:
         return False
     check_thread(op)
-    unlink(op, CANCELLED, True)
+    unlink(op, CANCELLED)
     publish_cancelled(op, msg)
     return True
 
 
-def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], bool]) -> list[Operation]:
+def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], object]) -> list[Operation]:
     """Call *step* with each of *ops*. A BaseException is raised after the last, so that none is skipped.
 
-    Returns: the operations for which it returned True.
+    Returns: the operations for which it returned something true.
     """
     found = []
     interrupt: BaseException | None = None

@@ -116,7 +116,7 @@ class StandingWait(AwaitableOperation):
             else:
                 end_step(self)
         elif self._has_news is None or self._has_news():
-            call(self, self._core.call_for_read(self))
+            call(self, self._core.checks.call_for_read(self))
         return False
 
     # its task
@@ -179,7 +179,9 @@ class StandingWait(AwaitableOperation):
         """Count the read under way, if only checks called for it."""
         if self.check != NO_CHECK:
             self.check = NO_CHECK
-            self._core.count_read(is_found)
+            self._core.reads += 1
+            if not is_found:
+                self._core.reads_in_vain += 1
 
     def wait(self, pause: float = inf) -> Any:
         """Return a future to await: done at the next call for a read, and when this ends.
