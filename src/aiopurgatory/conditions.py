@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from asyncio import isfuture
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, TypeVar, final
 
 from .arguments import described
-from .core.core import owner_of
+from .core.core import Core, owner_of
 from .core.endings import report
-from .core.kit import mark_retrieved, watched_at
+from .core.kit import watched_at
 from .core.operation import UNPARKED
+from .core.standing import StandingWait
 from .errors import DeadlineError
 from .operation import DelayedOperation
-from .waits import Rereads, Retries
+from .waits import Retries
 
 R = TypeVar("R")
 
@@ -48,7 +48,7 @@ def at_deadline(default: Any, when: str, value: object, retries: Retries | None)
     raise DeadlineError(f"the condition was {when}{hint}") from (None if retries is None else retries.error)
 
 
-class ConditionWait(DelayedOperation[R]):
+class ConditionWait(StandingWait, DelayedOperation[R]):
     """Waits until *condition* returns a value. It is called on each check.
 
     If its first call returns an awaitable, the waiting task reads instead: it awaits that, and then calls and awaits
@@ -60,10 +60,9 @@ class ConditionWait(DelayedOperation[R]):
     __slots__ = ("_condition", "_put_back", "_value", "reads")
 
     def __init__(
-        self, condition: Callable[[], Any], timeout: float | None, put_back: Callable[[Any], object] | None
+        self, core: Core, condition: Callable[[], Any], timeout: float | None, put_back: Callable[[Any], object] | None
     ) -> None:
-        super().__init__(timeout)
-        #: What a try calls: the condition, or tell() of its reads.
+        super().__init__(core, timeout, is_single=True)
         self._condition = condition
         self._put_back = put_back
         #: The result; at the deadline, the last data that counted as false.
@@ -72,6 +71,8 @@ class ConditionWait(DelayedOperation[R]):
         self.reads: ConditionReads | None = None
 
     def try_complete(self) -> bool:
+        if self.reads is not None:
+            return super().try_complete()
         value = self._condition()
         if value is None or value is False:
             return False
@@ -87,6 +88,8 @@ class ConditionWait(DelayedOperation[R]):
         return False
 
     def on_complete(self) -> R:
+        if self.reads is not None:
+            super().on_complete()
         value: R = self._value
         return value
 
@@ -96,14 +99,11 @@ class ConditionWait(DelayedOperation[R]):
 
     def begin_reads(self, first: Any = None) -> None:
         """From now on, a try tells the task to read. Args: first: what the condition's first call returned."""
-        self.reads = reads = ConditionReads(self._condition, first, self._put_back is not None)
-        self._condition = partial(reads.rereads.tell, self)
-        mark_retrieved(self)  # read_until() raises its failure; during a read, nothing awaits it
+        self.reads = ConditionReads(self._condition, first, self._put_back is not None)
 
     def end_reads(self, reads: ConditionReads) -> None:
         """The task has left. Put back what it did not receive, if a read has found a value after the end of this."""
         self.cancel()
-        self._condition = _nothing  # it refers to this: cut the cycle
         reads.close()
         value = reads.undelivered
         if self._put_back is None or value is None:
@@ -129,10 +129,6 @@ class ConditionWait(DelayedOperation[R]):
         )
 
 
-def _nothing() -> None:
-    pass
-
-
 @final
 class ConditionReads:
     """The reads of an awaited condition.
@@ -140,19 +136,19 @@ class ConditionReads:
     Args: first: what its first call returned; None: it was not called yet. hands_out: see is_found().
     """
 
-    __slots__ = ("_condition", "_first", "_hands_out", "rereads", "undelivered", "value")
+    __slots__ = ("_condition", "_first", "_hands_out", "undelivered", "value")
 
     def __init__(self, condition: Callable[[], Any], first: Any, hands_out: bool) -> None:
         self._condition = condition
         self._first = first
         self._hands_out = hands_out
-        self.rereads = Rereads()
         #: What the last read returned; and the value that it found, until the task receives it.
         self.value: Any = None
         self.undelivered: Any = None
 
-    async def read(self) -> Any:
+    async def read(self, _: StandingWait) -> Any:
         """Call the condition, and await what it returns. Returns: the value that is waited for, or None."""
+        del _  # an exception keeps this frame
         self.value = None
         value, self._first = self._first, None
         if value is None:

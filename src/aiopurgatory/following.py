@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, final
 from .arguments import described
 from .core.awaiter import take
 from .core.entry_points import EntryPoints, core_of
-from .core.follower import Follower
+from .core.standing import StandingWait
 from .errors import PurgatoryClosedError
 from .lifecycle import Closing
 from .waits import Retries
@@ -31,7 +31,18 @@ class Following(Closing, Generic[R]):
     be iterated further, from the last value on: nothing is lost.
     """
 
-    __slots__ = ("__weakref__", "_follower", "_idle", "_is_over", "_keys", "_purgatory", "_read", "_retries", "_since")
+    __slots__ = (
+        "__weakref__",
+        "_idle",
+        "_is_busy",
+        "_is_over",
+        "_keys",
+        "_op",
+        "_purgatory",
+        "_read",
+        "_retries",
+        "_since",
+    )
 
     def __init__(
         self,
@@ -46,30 +57,32 @@ class Following(Closing, Generic[R]):
         self._read, self._since = read, since
         self._idle = inf if idle is None else idle
         self._retries = retries
-        self._is_over = False
+        self._is_over = self._is_busy = False
         #: Never the other way round: the purgatory keeps the operation, and would keep this alive.
-        self._follower: Follower | None = None
+        self._op: StandingWait | None = None
 
     def __repr__(self) -> str:
-        state = "over" if self._is_over else "new" if self._follower is None else "parked"
+        state = "over" if self._is_over else "new" if self._op is None else "parked"
         return f"<Following {described(self._keys)} {state}>"
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> R:
-        follower = self._follower
-        if follower is None:
-            follower = self._park()
-        is_called = follower.enter()
+        op = self._op
+        if op is None:
+            op = self._park()
+        if self._is_busy:
+            raise RuntimeError("another task waits for the next value; call follow() once for each task")
+        self._is_busy = True
         try:
             while True:
-                if is_called:
+                if op.begin():
                     found = reading = None
                     try:
                         reading = self._read(self._since)
                         found = await reading
-                        follower.end(found is not None)
+                        op.end(found is not None)
                         if self._retries is not None:
                             self._retries.clear()
                         if found is not None:
@@ -77,7 +90,7 @@ class Following(Closing, Generic[R]):
                             self._since = since
                             return value
                     except BaseException as exc:
-                        error = self._failure(follower, exc, reading, found)
+                        error = self._failure(op, exc, reading, found)
                         try:
                             if error is exc:
                                 raise
@@ -85,84 +98,85 @@ class Following(Closing, Generic[R]):
                                 raise error from None
                         finally:
                             del error  # it keeps this frame
-                    if follower.take_idle():
+                    if op.take_idle():
                         return None  # type: ignore[return-value]  # follow() says so
                 else:
-                    woken = follower.wait() if self._retries is None else follower.wait(self._retries.seconds)
+                    woken = op.wait() if self._retries is None else op.wait(self._retries.seconds)
                     if woken is None:
-                        self._end(follower)
+                        self._end(op)
                     try:
                         await woken
                     except BaseException:
-                        self._leave(follower)
+                        self._leave(op)
                         raise
-                is_called = follower.begin()
         finally:
-            del follower  # the exception keeps this frame, and the operation keeps the exception
+            self._is_busy = False
+            del op  # the exception keeps this frame, and the operation keeps the exception
 
     async def aclose(self) -> None:
         """End the operation, and the iteration. A second call does nothing."""
         self._is_over = True
-        if self._follower is not None:
-            self._follower.cancel()
-            self._follower = None
+        if self._op is not None:
+            self._op.cancel()
+            self._op = None
 
     def __del__(self) -> None:
-        follower = getattr(self, "_follower", None)
-        if follower is not None and not follower.done():
-            _cancel_soon(follower)
+        op = getattr(self, "_op", None)
+        if op is not None and not op.done():
+            _cancel_soon(op)
 
-    def _park(self) -> Follower:
+    def _park(self) -> StandingWait:
         if self._is_over:
             raise StopAsyncIteration
-        self._follower = self._purgatory.watch(Follower(core_of(self._purgatory), self._idle), self._keys)
-        return self._follower
+        self._op = self._purgatory.watch(StandingWait(core_of(self._purgatory), idle=self._idle), self._keys)
+        return self._op
 
-    def _failure(self, follower: Follower, exc: BaseException, reading: object, found: object) -> BaseException | None:
+    def _failure(self, op: StandingWait, exc: BaseException, reading: object, found: object) -> BaseException | None:
         """A read raised *exc*, or *found* no pair. Returns: the consumer's exception; None: the iteration goes on."""
-        if follower.was_interrupted():
-            follower.end(False)
+        if op.exit():
+            op.end(False)
             return None
         if not isinstance(exc, Exception):
-            self._leave(follower)
+            self._leave(op)
             return exc
         error = exc
         if found is not None:
             error = TypeError(f"read must return a pair (since, value), or None; it returned {described(found)}")
         elif self._retries is not None and self._retries.has_failed(exc):
-            follower.end(False)
+            op.end(False)
             return None
         elif isinstance(exc, TypeError) and reading is not None and not isinstance(reading, Awaitable):
             error = TypeError(f"read must be an async def, or return an awaitable; it returned {described(reading)}")
-        self._is_over, self._follower = True, None
-        follower.end(False)
-        follower.fail(error)
+        self._is_over, self._op = True, None
+        op.end(False)
+        op.fail(error)
         return error
 
-    def _end(self, follower: Follower) -> NoReturn:
-        """*follower* has ended. Raises: StopAsyncIteration, or its failure."""
-        is_left, self._is_over, self._follower = self._is_over, True, None
+    def _end(self, op: StandingWait) -> NoReturn:
+        """*op* has ended. Raises: StopAsyncIteration, or its failure."""
+        is_left, self._is_over, self._op = self._is_over, True, None
         try:
-            take(follower)
+            take(op)
         except PurgatoryClosedError:
             pass
         except CancelledError:
             if not is_left:
                 raise
         finally:
-            del follower  # as above
+            del op  # as above
         raise StopAsyncIteration
 
-    def _leave(self, follower: Follower) -> None:
+    def _leave(self, op: StandingWait) -> None:
         """Its task was cancelled, or is garbage."""
-        self._follower = None
+        self._op = None
         try:
-            follower.leave()
+            op.give_up()
+            op.cancel()
         except RuntimeError:  # the garbage collector runs in another thread
-            _cancel_soon(follower)
+            _cancel_soon(op)
 
 
-def _cancel_soon(follower: Follower) -> None:
-    """Cancel *follower* on the next loop iteration: the garbage collector may run in any thread and any statement."""
+def _cancel_soon(op: StandingWait) -> None:
+    """Cancel *op* on the next loop iteration: the garbage collector may run in any thread and any statement."""
     with suppress(RuntimeError):  # the loop is closed
-        follower.get_loop().call_soon_threadsafe(follower.cancel)
+        op.get_loop().call_soon_threadsafe(op.cancel)

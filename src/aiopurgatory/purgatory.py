@@ -308,7 +308,7 @@ class Purgatory(EntryPoints, Starting):
             if is_found(value, on_undelivered is not None):
                 return value
             return at_deadline(default, f"false, and there was no time to wait: {timeout} s", value, retries)
-        op: ConditionWait[Any] = ConditionWait(condition, timeout, on_undelivered)
+        op: ConditionWait[Any] = ConditionWait(self._core, condition, timeout, on_undelivered)
         if retries is not None:
             op.begin_reads()
         try:
@@ -318,7 +318,7 @@ class Purgatory(EntryPoints, Starting):
                 if not op.expired:
                     return value
             else:
-                found = await read_until(op, op.reads.rereads, op.reads.read, retries)
+                found = await read_until(op, op.reads.read, retries)
                 if found is not None:
                     op.reads.undelivered = None
                     return found

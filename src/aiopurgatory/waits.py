@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from math import inf
 from random import random
 from typing import Any, Final, TypeVar, final
 
 from .arguments import described
 from .core.awaiter import take
-from .core.checks import NO_CHECK
-from .core.core import owner_of
-from .core.endings import begin_last_read, complete_read, expire_read
-from .core.kit import is_due
+from .core.standing import StandingWait
 from .core.timeouts import Timeout
-from .operation import DelayedOperation
 
 R = TypeVar("R")
 
@@ -68,155 +63,70 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
     return errors
 
 
-class Rereads:
-    """Tells the task of an awaited condition that a check, or the deadline, calls for another read."""
-
-    __slots__ = (
-        "_check",
-        "_due_at",
-        "_is_deadline_unread",
-        "_woken",
-        "check",
-        "is_called",
-        "is_excused",
-        "is_unread",
-    )
-
-    def __init__(self) -> None:
-        #: A key has been checked since the last read began.
-        self.is_unread = False
-        #: A check called for the read that is under way; or no check was due: expire_all() came before the deadline.
-        self.is_called = self.is_excused = False
-        #: The deadline has come since the last read began.
-        self._is_deadline_unread = False
-        #: The number of the newest check since the last read began.
-        self._check = 0
-        #: The newest check that called for the read under way, or NO_CHECK if anything else did.
-        self.check = NO_CHECK
-        self._due_at = 0.0
-        self._woken: asyncio.Future[None] | None = None
-
-    def tell(self, op: DelayedOperation[Any]) -> None:
-        """Called by the try_complete() of *op*."""
-        owner = owner_of(op)
-        if begin_last_read(op):
-            self.is_excused = not owner.is_unchecked(op)
-            self._is_deadline_unread = True
-            self._due_at = owner.loop.time()
-        else:
-            self.is_unread = True
-            self._check = max(self._check, owner.call_for_read(op))
-        self._wake()
-
-    def begin(self) -> None:
-        """A read begins: from here on, a check calls for another one."""
-        self.is_called, self.is_unread = self.is_unread, False
-        self.check = NO_CHECK if self._is_deadline_unread else self._check or NO_CHECK
-        self._check, self._is_deadline_unread = 0, False
-
-    def is_through(self, op: DelayedOperation[Any]) -> bool:
-        """Was the read that is done begun after the deadline of *op*? reschedule() may have set another meanwhile."""
-        return is_due(op) and not self._is_deadline_unread
-
-    def end(self, op: DelayedOperation[Any], is_last: bool) -> None:
-        """Complete *op*: its read has found something. It missed a trigger if no check had called for that."""
-        complete_read(op, not is_last or self.is_called or self.is_unread or self.is_excused)
-
-    def expire(self, op: DelayedOperation[Any]) -> None:
-        """End *op* as EXPIRED: its last read has found nothing."""
-        expire_read(op, self._due_at)
-
-    async def wait(self, op: DelayedOperation[Any]) -> None:
-        """Wait until another read is called for, or *op* has ended."""
-        if not (self.is_unread or is_due(op) or op.done()):
-            self._woken = asyncio.get_running_loop().create_future()
-            op.add_done_callback(self._wake)
-            try:
-                await self._woken
-            finally:
-                op.remove_done_callback(self._wake)
-                self._woken = None
-
-    def _wake(self, _: object = None) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-
-
 async def read_until(
-    op: DelayedOperation[Any],
-    rereads: Rereads,
-    read: Callable[[], Awaitable[R | None]],
+    op: StandingWait,
+    read: Callable[[StandingWait], Awaitable[R | None]],
     retries: Retries | None = None,
-    *,
-    once: bool = False,
 ) -> R | None:
     """Call *read* until it does not return None: now, after each check, and once more at the deadline of *op*.
 
-    *op* stays pending until the last read is done. If it ends before that, as by close(), the read is cancelled.
+    *op*, which is single, stays pending until the last read is done. If it ends before that, as by close(), the read is
+    cancelled. *read* must not keep its argument in its frame.
 
-    Args: retries: for reads that fail. None: the first failure is raised. once: the first read is the last.
+    Args: retries: for reads that fail. None: the first failure is raised.
 
     Returns: the first value, after completing *op*; None if there was none in time.
     Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
     """
-    owner = owner_of(op)
     try:
         while True:
-            is_last = once or op.done() or is_due(op)
-            rereads.begin()
-            value = None
-            try:
-                # Completed from outside, by force_complete(): nothing is left to interrupt its last read.
-                value = await (read() if op.done() else until_ended(op, read()))
-                if retries is not None:
-                    retries.clear()
-            except Exception as exc:
-                if retries is None or op.done() or not retries.has_failed(exc):
-                    op.fail(exc)
-                    raise
-            finally:
-                if rereads.check != NO_CHECK:
-                    owner.count_read(value is not None)
-            if op.done():
-                take(op)  # raises if it failed or was cancelled; result() would keep it in its frame
-            elif value is not None:
-                rereads.end(op, is_last)
-            elif once or (is_last and rereads.is_through(op)):
-                rereads.expire(op)
-            if value is not None or (is_last and op.done()):
-                return value
-            if retries is None or retries.seconds == inf:
-                await rereads.wait(op)
+            if op.begin():
+                value = None
+                try:
+                    value = await read(op)
+                    if retries is not None:
+                        retries.clear()
+                except BaseException as exc:
+                    if not op.exit():
+                        if not isinstance(exc, Exception):
+                            op.give_up()
+                            raise
+                        if retries is None or op.done() or not retries.has_failed(exc):
+                            op.give_up()
+                            op.fail(exc)
+                            raise
+                op.end(value is not None)
+                if value is not None:
+                    take(op)  # raises if it has failed or was cancelled; result() would keep it in its frame
+                    return value
             else:
-                with suppress(TimeoutError):
-                    async with retries.timeout(retries.seconds):
-                        await rereads.wait(op)
-            if op.done():
-                take(op)
+                woken = op.wait()
+                if woken is None:
+                    take(op)
+                    return None
+                if retries is None or retries.seconds == inf:
+                    await woken
+                else:
+                    try:
+                        async with retries.timeout(retries.seconds):
+                            await woken
+                    except TimeoutError:
+                        op.call_for_read()
     finally:
-        del op, rereads  # the exception keeps this frame
+        del op  # the exception keeps this frame
 
 
-async def until_ended(op: DelayedOperation[Any], awaitable: Awaitable[R]) -> R | None:
+async def until_ended(op: StandingWait, awaitable: Awaitable[R]) -> R | None:
     """Await *awaitable*, and cancel that when *op* ends. Returns: its result, or None if *op* ended first."""
-    scope = asyncio.timeout(None)
-    scopes = [scope]
-
-    def interrupt(_: object) -> None:
-        for scope in scopes:
-            scope.reschedule(0.0)
-
+    op.enter()
+    if op.done():
+        op.get_loop().call_soon(op.interrupt)
     try:
-        async with scope:
-            op.add_done_callback(interrupt)
-            try:
-                return await awaitable
-            finally:
-                scopes.clear()
-                op.remove_done_callback(interrupt)
-    except TimeoutError:
-        if not scope.expired():
+        return await awaitable
+    except asyncio.CancelledError:
+        if not op.exit():
             raise
         return None
     finally:
-        del op, scope, interrupt  # the exception keeps this frame, too
+        op.exit()
+        del op  # the exception keeps this frame, too

@@ -150,7 +150,7 @@ def leave_a_key_empty(purgatory: Any, op: Any) -> None:
 def leave_an_ended_op_listed(purgatory: Any, op: Any) -> None:
     keys = op.keys
     op.cancel()
-    core_of(purgatory).watchers.add(op, keys)
+    core_of(purgatory).watchers.enter(op, keys)
 
 
 def miscount_the_entries(purgatory: Any, op: Any) -> None:

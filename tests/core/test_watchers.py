@@ -13,7 +13,7 @@ from .parts import Op
 
 def added(watchers: Watchers, *keys: Hashable) -> Op:
     op = Op()
-    watchers.add(op, keys)
+    watchers.enter(op, keys)
     return op
 
 
@@ -23,7 +23,7 @@ def test_add_keeps_the_order_of_arrival_under_each_key() -> None:
     assert watchers.waiting("a") == [first, third]
     assert watchers.waiting("b") == [first, second, third]
     assert (watchers.entries, watchers.pending) == (5, 3)
-    watchers.verify(stale_allowed=False)
+    watchers.verify()
 
 
 def test_remove_drops_keys_that_nothing_watches() -> None:

@@ -451,21 +451,27 @@ async def test_follow_of_too_many_is_refused(new_log: Open, topic: str) -> None:
     assert await data_of(log, topic) == ["1", "done"]
 
 
-@pytest.mark.parametrize("way", ["aclose", "purgatory.close", "purgatory.expire_all"])
+@pytest.mark.parametrize("way", ["aclose", "purgatory.close"])
 async def test_closing_ends_the_listeners(log: EventLog, topic: str, way: str) -> None:
     await log.append(topic, "a")
     listeners = [asyncio.create_task(data_of(log, each)) for each in (topic, topic, f"{topic} unknown")]
     await until_following(log, 3)
     if way == "aclose":
         await log.aclose()
-    elif way == "purgatory.close":
-        log.purgatory.close()
     else:
-        log.purgatory.expire_all()
+        log.purgatory.close()
     for listener in listeners:
         with pytest.raises(PurgatoryClosedError):
             await listener
     assert (log.statistics().listeners, log.statistics().topics) == (0, 0)
+
+
+async def test_expire_all_leaves_listeners_alone(log: EventLog, topic: str) -> None:
+    listener = asyncio.create_task(data_of(log, topic))
+    await until_following(log, 1)
+    assert log.purgatory.expire_all() == 0
+    await made(log, topic, 1)
+    assert await listener == ["1", "done"]
 
 
 async def test_fail_for_key_ends_the_listeners_of_a_topic(log: EventLog, topic: str) -> None:

@@ -11,8 +11,7 @@ from aiopurgatory import Purgatory
 from aiopurgatory.web import Answer, EventRoute, LongPolling
 
 from .eventsource import Client
-from .polls import settle
-from .test_longpoll_async import POLICY
+from .test_longpoll_async import POLICY, settle
 
 
 class Hasty:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from aiopurgatory import DelayedOperation, Purgatory
+from aiopurgatory import Purgatory
 from aiopurgatory.testing import ManualClock, check_invariants
-from aiopurgatory.waits import Rereads
 from aiopurgatory.web import Answer, EventRoute
+from aiopurgatory.web.states import StateReading
 
 from .eventsource import Client
 from .test_longpoll_async import Polls, settle
@@ -171,23 +171,20 @@ async def test_answers_are_never_older_than_the_notification(
 ) -> None:
     """Changes in every loop iteration, each with a notification. Clients poll again with their new versions."""
     chance = random.Random(seed)
-    tell, begin = Rereads.tell, Rereads.begin
+    tell, begin = StateReading.tell, StateReading.read
     #: The number when the poll was last told of a change, by client; and when its last read began.
     told: dict[Any, tuple[int, int]] = {}
-    client_of: dict[Rereads, int] = {}
 
-    def note(rereads: Rereads, op: DelayedOperation[Any]) -> None:
-        client = client_of[rereads] = op.client  # type: ignore[attr-defined]
-        told[client] = polls.database.numbers.get("n", 0), told.get(client, (0, 0))[1]
-        tell(rereads, op)
+    def note(reading: StateReading[Any], poll: Any) -> bool:
+        told[poll.client] = polls.database.numbers.get("n", 0), told.get(poll.client, (0, 0))[1]
+        return tell(reading, poll)
 
-    def note_begin(rereads: Rereads) -> None:
-        client = client_of[rereads]
-        told[client] = told[client][0], told[client][0]
-        begin(rereads)
+    def note_begin(reading: StateReading[Any], poll: Any) -> Any:
+        told[poll.client] = told[poll.client][0], told[poll.client][0]
+        return begin(reading, poll)
 
-    monkeypatch.setattr(Rereads, "tell", note)
-    monkeypatch.setattr(Rereads, "begin", note_begin)
+    monkeypatch.setattr(StateReading, "tell", note)
+    monkeypatch.setattr(StateReading, "read", note_begin)
     monkeypatch.setattr(polls.database, "gate", Jam(chance))
     is_over, answers = False, 0
 

@@ -20,6 +20,9 @@ length neither recurse nor lose a link. A mark asks for a check on the next iter
 merged. Checks and marks are numbered in their order. A read that began after a check with some number sees the change
 that caused it, so all awaited conditions that this check wakes may share one read.
 
+**Standing waits** (standing). What has to be awaited is read by a task. Its operation stays parked meanwhile: a check
+does not end it, but calls for a read. Awaited conditions, follow(), event streams and listeners of logs wait so.
+
 **Due and last read.** An operation whose time is up is DUE, and is tried once more: what came in with the deadline
 wins. If that try ends nothing, it expires. An awaited condition answers that try with LAST_READ, and stays pending,
 out of the timer, until a last read is done. reschedule() takes both back. A completion at the deadline that no check
@@ -31,7 +34,7 @@ I1, I9    nanoseconds rounds deadlines up and the clock down, once; the timer ne
 I2        deadlines lets the loop read after a stall, before anything expires
 I3, I4    ClockAlarm has the one armed call; the sleep follows from the timer alone
 I5        unlink() is the only way out of PENDING; counters move in publish()
-I6        detach() takes an operation from all lists in O(1) per key (with deferred purging, a sweep takes the rest)
+I6        detach() takes an operation from all lists in O(1) per key (purging has Kafka's other way)
 I7        two-step ends; nested checks are queued
 I8        Core.work() shares turn_budget among expiry, checks and purging; each stops in the middle and goes on
 I10       expire() tries before it ends

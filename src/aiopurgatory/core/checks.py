@@ -6,7 +6,7 @@ from asyncio.exceptions import CancelledError
 from collections import OrderedDict
 from collections.abc import Hashable
 from sys import maxsize
-from typing import Final, cast, final
+from typing import Final, cast
 
 from mypy_extensions import i64
 
@@ -27,19 +27,13 @@ NO_CHECK: Final = maxsize
 FIRST_SLICE: Final = 16
 
 
-@final
 class KeyChecks:
-    """
-    Args:
-        drops_stale: drop ended operations met by a check (deferred purging).
-        budget: seconds that nested checks without effect may take of one loop iteration.
-    """
+    """Args: budget: seconds that nested checks without effect may take of one loop iteration."""
 
     __slots__ = (
         "_alarm",
         "_budget",
         "_coming",
-        "_drops_stale",
         "_finder",
         "_loop",
         "_met",
@@ -64,14 +58,11 @@ class KeyChecks:
         "without_effect",
     )
 
-    def __init__(
-        self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, finder: Finder, drops_stale: bool, budget: float
-    ) -> None:
+    def __init__(self, loop: Loop, alarm: ClockAlarm, watchers: Watchers, finder: Finder, budget: float) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
         self._watchers: Final = watchers
         self._finder: Final = finder
-        self._drops_stale: Final = drops_stale
         self._budget: Final = budget
         #: Checks of a watched key, and those of them that neither ended nor woke anything.
         self.checks = 0
@@ -378,13 +369,8 @@ class KeyChecks:
                 return 0
             self._tried = op
             state = attempt(op)
-            ended = 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled
-        else:
-            state = op._op_state
-            ended = 0
-        if self._drops_stale and state != PENDING:
-            self._watchers.remove(op, (key,))
-        return ended
+            return 1 if state == COMPLETED or state == FAILED else 0  # noqa: SIM109 a tuple is slower, compiled
+        return 0
 
 
 def mark(marked: OrderedDict[Hashable, int], key: Hashable, limit: int) -> None:

@@ -6,7 +6,7 @@ Operations are tried, registered, given a timeout, tried again, refused and ende
 from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, cast, final
 
 from mypy_extensions import u8
@@ -14,7 +14,6 @@ from mypy_extensions import u8
 from ..arguments import described, require_error
 from ..errors import PurgatoryClosedError, PurgatoryFullError
 from ..statistics import Statistics
-from .checks import KeyChecks
 from .deadlines import AWAKE, ClockAlarm, Deadlines, TimedBlock
 from .endings import attempt, call_each_then_raise, publish_cancelled, publish_completed, publish_failure, unlink
 from .loop import Loop
@@ -36,7 +35,7 @@ from .operation import (
 )
 from .purging import Purging
 from .unawaited import Unawaited
-from .watchers import Watchers, checked_keys
+from .watchers import checked_keys
 
 # The states of a purgatory.
 NEW: Final = 0
@@ -94,13 +93,13 @@ class Core(Owner):
         loop = Loop(name)
         super().__init__(loop)
         self.alarm: Final = ClockAlarm()
-        self.watchers: Final = Watchers()
+        self.purging: Final = Purging(purge_interval, loop, self.alarm)
+        self.watchers: Final = self.purging.watchers
         self.observers: Final = Observers(loop, observers)
         self.deadlines: Final = Deadlines(tick_ns, wheel_size, loop, self.alarm, self.watchers)
-        self.purging: Final = Purging(purge_interval, loop, self.alarm, self.watchers)
         self.finder: Final = Finder() if finder is None else finder
         self.finder.attach(loop, self.watchers)
-        self.checks: Final = KeyChecks(loop, self.alarm, self.watchers, self.finder, purge_interval > 0, turn_budget)
+        self.checks: Final = self.purging.checks(self.finder, turn_budget)
         self._unawaited: Final = Unawaited(loop, turn_budget)
         self._max_pending: Final = max_pending
         self.turn_budget: Final = turn_budget
@@ -133,8 +132,8 @@ class Core(Owner):
         self.loop.leave()
         pending = self.watchers.all_pending()
         for op in pending:  # atomic: no await. Unlink all before publishing one
-            unlink(op, FAILED, True)
-        self.watchers.clear()  # stale entries, if purging is deferred
+            unlink(op, FAILED)
+        self.watchers.clear()  # of entries that could not be dropped
         self.purging.clear()
         self.checks.clear()
         self.deadlines.close_blocks()
@@ -198,13 +197,11 @@ class Core(Owner):
         now = self.loop.time()
         # atomic: no await
         try:
-            self.watchers.add(op, watch_keys)
+            self.watchers.enter(op, watch_keys)
         except BaseException:
             leave_untouched(op)
             raise
         op._op_watched_at = now
-        if self.purging.interval > 0:
-            self.purging.count_watched()
         # Before the second try, not after it: even if the try fails, no operation is left waiting without its timeout.
         self.deadlines.arm(op, now)
         return attempt(op) != PENDING
@@ -257,53 +254,38 @@ class Core(Owner):
 
     def complete_for_key(self, key: Hashable) -> list[Operation]:
         """Complete every operation waiting under *key*. Returns: those operations, in the order of watch()."""
-        ops = self._unlink_for_key(key, COMPLETED, False)
-        call_each_then_raise(ops, publish_completed_now)
-        return ops
+        return self._end_for_key(key, COMPLETED, lambda op: publish_completed(op, COMPLETED))
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
         """Cancel every operation waiting under *key*. Returns: those operations, in the order of watch()."""
-        ops = self._unlink_for_key(key, CANCELLED, True)
-        call_each_then_raise(ops, publish_cancelled_unsaid)
-        return ops
+        return self._end_for_key(key, CANCELLED, lambda op: publish_cancelled(op, None))
 
     def fail_for_key(self, key: Hashable, exc: Exception) -> list[Operation]:
         """Fail every operation waiting under *key*. Returns: those operations, in the order of watch()."""
         require_error(exc)
+        return self._end_for_key(key, FAILED, lambda op: publish_failure(op, exc))
 
-        def publish_it(op: Operation) -> bool:
-            publish_failure(op, exc)
-            return True
-
-        ops = self._unlink_for_key(key, FAILED, True)
-        call_each_then_raise(ops, publish_it)
-        return ops
-
-    def _unlink_for_key(self, key: Hashable, outcome: u8, every_key: bool) -> list[Operation]:
+    def _end_for_key(self, key: Hashable, outcome: u8, publish_it: Callable[[Operation], object]) -> list[Operation]:
         self.loop.check_thread()
         ops = self.waiting(key)
         for op in ops:  # atomic: no await. Unlink all first: a hook that calls this again finds none
-            unlink(op, outcome, every_key)
+            unlink(op, outcome)
+        call_each_then_raise(ops, publish_it)
         return ops
 
-    def _publish_closed(self, op: Operation) -> bool:
+    def _publish_closed(self, op: Operation) -> None:
         op._op_retrieved = True  # the caller of close() knows: do not report each to the loop's exception handler
         publish_failure(op, PurgatoryClosedError(f"purgatory {self.loop.name!r} was closed"))
-        return True
 
     # called by operations
 
-    def detach(self, op: Operation, every_key: bool) -> None:
+    def detach(self, op: Operation) -> None:
         # atomic: no await
         self.deadlines.disarm(op)
-        self.watchers.count_ended()
-        if every_key or self.purging.interval == 0:
-            raised = self.watchers.remove(op, op._op_keys)
-            if raised is not None:  # the operation ends even so; a sweep finds the entry by its stored key
-                self.purging.schedule()
-                self.loop.report(op, raised, "a key cannot be compared")
-        if self.purging.interval > 0:
-            self.purging.schedule_if_due()
+        raised = self.watchers.leave(op)
+        if raised is not None:  # the operation ends even so; a sweep finds the entry by its stored key
+            self.purging.schedule()
+            self.loop.report(op, raised, "a key cannot be compared")
 
     def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:
         if outcome == COMPLETED:
@@ -331,8 +313,6 @@ class Core(Owner):
     def undelivered(self) -> None:
         self.undelivered_results += 1
 
-    # called by awaited operations
-
     def is_unchecked(self, op: Operation) -> bool:
         """Return True if the time of *op* is up and no check of its keys is on its way."""
         if self.deadlines.is_expiring_all:
@@ -342,19 +322,6 @@ class Core(Owner):
         except (Exception, CancelledError) as exc:
             self.loop.report(op, exc, "a key cannot be compared")
             return False
-
-    def call_for_read(self, op: Operation) -> int:
-        """Called by the try_complete() of *op*, which wakes its task.
-
-        Returns: the number of the check that tries it, see KeyChecks.call_for_read(); NO_CHECK if none does.
-        """
-        return self.checks.call_for_read(op)
-
-    def count_read(self, found: bool) -> None:
-        """Count a read that a check called for. *found*: it has found something."""
-        self.reads += 1
-        if not found:
-            self.reads_in_vain += 1
 
     # to inspect
 
@@ -381,7 +348,7 @@ class Core(Owner):
             wakeups=self.alarm.wakeups,
             purges=purging.purges,
             purged=purging.purged,
-            estimated_total=purging.estimated if purging.interval > 0 else self.watchers.pending,
+            estimated_total=purging.estimated_total(),
             levels=timer.levels,
             buckets=len(timer.occupied()),
             pending_by_level=timer.pending_by_level(),
@@ -393,7 +360,7 @@ class Core(Owner):
         """Check every structure against every other. Raises: AssertionError: names the broken invariant."""
         entries_timed = self.deadlines.timer.verify()
         timed = {id(entry) for entry in entries_timed if not isinstance(entry, TimedBlock)}
-        pending, entries = self.watchers.verify(self.purging.interval > 0)
+        pending, entries = self.watchers.verify()
         for op in pending.values():
             assert op._op_watched_at != UNPARKED, f"I5: {op!r} is listed but not parked"
             assert op._op_owner is self, f"I5: {op!r} is listed but waits elsewhere"
@@ -419,16 +386,6 @@ def leave_untouched(op: Operation) -> None:
     op._op_owner = None
     op._op_keys = ()
     op._op_number = None
-
-
-def publish_completed_now(op: Operation) -> bool:
-    publish_completed(op, COMPLETED)
-    return True
-
-
-def publish_cancelled_unsaid(op: Operation) -> bool:
-    publish_cancelled(op, None)
-    return True
 
 
 def owner_of(op: Operation) -> Core:

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable
-from math import inf
 from typing import cast
 
 from mypy_extensions import u8
 
-from ..timer.ring import deadline_of, set_deadline
 from .faults import COROUTINE, Failure, as_failure, require_plain
-from .nanoseconds import ceil_ns
 from .operation import (
     CANCELLED,
-    COMPLETED,
     DUE,
     EXPIRED,
     FAILED,
-    LAST_READ,
-    NOT_DUE,
     OUTCOMES,
     PENDING,
     UNPARKED,
@@ -33,15 +27,12 @@ from .operation import (
 )
 
 
-def unlink(op: Operation, outcome: u8, every_key: bool) -> None:
-    """Mark the pending *op* as ended, and take it out of the timer and of its keys.
-
-    Args: every_key: leave all keys now; otherwise deferred purging may keep entries for a later sweep.
-    """
+def unlink(op: Operation, outcome: u8) -> None:
+    """Mark the pending *op* as ended, and take it out of the timer and of its keys."""
     op._op_state = outcome  # I5: from here on, every other ending finds it ended
     owner = op._op_owner
     if owner is not None and op._op_watched_at != UNPARKED:
-        owner.detach(op, every_key)
+        owner.detach(op)
 
 
 def publish(op: Operation, outcome: u8, result: object, raises: bool) -> None:
@@ -120,7 +111,7 @@ def tell_end(op: Operation) -> None:
 
 def complete(op: Operation, outcome: u8) -> None:
     """End the pending *op* as COMPLETED or EXPIRED."""
-    unlink(op, outcome, False)
+    unlink(op, outcome)
     publish_completed(op, outcome)
 
 
@@ -161,7 +152,7 @@ def publish_completed(op: Operation, outcome: u8) -> None:
 
 def fail(op: Operation, exc: BaseException) -> None:
     """End the pending *op* as FAILED."""
-    unlink(op, FAILED, False)
+    unlink(op, FAILED)
     publish_failure(op, exc)
 
 
@@ -201,33 +192,6 @@ def expire(op: Operation) -> bool:
     return True
 
 
-def begin_last_read(op: Operation) -> bool:
-    """Called by the try_complete() of an awaited *op*. In its last try, it stays pending until a last read is done.
-
-    Returns: whether this is its last try.
-    """
-    if op._op_due != DUE:
-        return False
-    op._op_due = LAST_READ
-    return True
-
-
-def complete_read(op: Operation, is_checked: bool) -> None:
-    """Complete the awaited *op*, if it is pending. *is_checked*: a check led to that, not its deadline."""
-    if op._op_state == PENDING:
-        if is_checked:
-            op._op_due = NOT_DUE
-        complete(op, COMPLETED)
-
-
-def expire_read(op: Operation, began: float) -> None:
-    """End the pending *op* as EXPIRED after its last read, which *began* at its deadline and found nothing."""
-    owner = op._op_owner
-    if owner is not None and op._op_timeout != inf:  # the time of that read is no lateness of ours
-        set_deadline(op, deadline_of(op) + ceil_ns(max(owner.loop.time() - began, 0.0)))
-    complete(op, EXPIRED)
-
-
 def check_thread(op: Operation) -> None:
     """Raise RuntimeError if called outside the thread of the loop of *op* (I15)."""
     owner = op._op_owner
@@ -240,15 +204,15 @@ def cancel(op: Operation, msg: object) -> bool:
     if op._op_state != PENDING:
         return False
     check_thread(op)
-    unlink(op, CANCELLED, True)
+    unlink(op, CANCELLED)
     publish_cancelled(op, msg)
     return True
 
 
-def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], bool]) -> list[Operation]:
+def call_each_then_raise(ops: list[Operation], step: Callable[[Operation], object]) -> list[Operation]:
     """Call *step* with each of *ops*. A BaseException is raised after the last, so that none is skipped.
 
-    Returns: the operations for which it returned True.
+    Returns: the operations for which it returned something true.
     """
     found = []
     interrupt: BaseException | None = None

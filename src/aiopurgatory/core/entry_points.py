@@ -254,7 +254,7 @@ class EntryPoints:
         """Expire every pending operation now, even before its deadline: the one exception to I1.
 
         Awaited conditions (an ``async def``, an awaited Source) stay pending until their last read is done, and are not
-        in the result. ``follow()`` goes on: with *idle*, it yields its value or None now.
+        in the result. ``follow()`` goes on: with *idle*, it yields its value or None now. So do listeners of a log.
 
         Returns: how many ended.
         Raises: RuntimeError: called from another thread.

@@ -18,6 +18,7 @@ from .nanoseconds import NS, RANGE, ceil_ns
 from .observer import Observer, checked_observers
 from .operation import EXPIRED, MISSED, NOT_DUE, PENDING, UNPARKED, Operation, deadline_seconds
 from .outcome import Outcome
+from .standing import StandingWait
 from .watchers import checked_keys
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Failure",
     "Observer",
     "Outcome",
+    "StandingWait",
     "ceil_ns",
     "checked_keys",
     "checked_limit",
@@ -42,7 +44,6 @@ __all__ = [
     "is_missed",
     "is_pending",
     "keys_of",
-    "mark_retrieved",
     "require_plain",
     "seconds_of",
     "watched_at",
@@ -80,11 +81,6 @@ def watched_at(op: Operation) -> float:
 def failure_of(op: Operation) -> BaseException | None:
     """The exception of the ended *op*, unless it was cancelled. Does not count as retrieving it."""
     return cast(Failure, op._op_result).exc if op._op_raises else None
-
-
-def mark_retrieved(op: Operation) -> None:
-    """Note that its failure need not be reported."""
-    op._op_retrieved = True
 
 
 def expire_only_try(op: Operation) -> bool:

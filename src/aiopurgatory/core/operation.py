@@ -71,8 +71,8 @@ class Owner:
         self.loop: Final = loop
 
     @abstractmethod
-    def detach(self, op: Operation, every_key: bool) -> None:
-        """Take the parked *op* out of the timer and of its keys; *every_key*: also where purging is deferred."""
+    def detach(self, op: Operation) -> None:
+        """Take the parked *op*, which has ended, out of the timer and of its keys."""
 
     @abstractmethod
     def ended(self, op: Operation, outcome: u8, head: Awaiters | None) -> None:

@@ -1,4 +1,8 @@
-"""Deferred purging, Kafka's way: ended operations stay under their other keys until a sweep drops them."""
+"""Deferred purging, Kafka's way: ended operations stay under their other keys until a sweep drops them.
+
+All of it is here. Without it, operations leave their keys when they end, and a sweep has something to do only after a
+key could not be compared.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,17 @@ from collections.abc import Hashable
 from math import inf
 from typing import Final, final
 
+from .checks import KeyChecks
 from .deadlines import ClockAlarm
 from .loop import Loop
-from .operation import PENDING, Operation
+from .observer import Finder
+from .operation import CANCELLED, PENDING, Operation
 from .watchers import Watchers
 
 
 @final
 class Purging:
-    """Args: interval: sweep when about this many operations have ended; 0: nothing is ever left to sweep."""
+    """Makes the watchers, and sweeps them. Args: interval: sweep when about this many have ended; 0: it is off."""
 
     __slots__ = (
         "_alarm",
@@ -23,19 +29,19 @@ class Purging:
         "_keys",
         "_loop",
         "_ops",
-        "_watchers",
         "estimated",
         "interval",
         "is_due",
         "purged",
         "purges",
+        "watchers",
     )
 
-    def __init__(self, interval: int, loop: Loop, alarm: ClockAlarm, watchers: Watchers) -> None:
+    def __init__(self, interval: int, loop: Loop, alarm: ClockAlarm) -> None:
         self._loop: Final = loop
         self._alarm: Final = alarm
-        self._watchers: Final = watchers
         self.interval: Final = interval
+        self.watchers: Final[Watchers] = StaleWatchers(self) if interval > 0 else Watchers()
         #: Kafka's estimate of pending and ended-but-listed operations; 0 without an interval.
         self.estimated = 0
         self.is_due = False
@@ -47,15 +53,19 @@ class Purging:
         self._key: Hashable = None
         self._ops: list[Operation] = []
 
-    def count_watched(self) -> None:
-        """Count an operation that was parked."""
-        self.estimated += 1
-        self.schedule_if_due()
+    def checks(self, finder: Finder, budget: float) -> KeyChecks:
+        """Return the checks of the watchers. Args: as for KeyChecks."""
+        kind = StaleChecks if self.interval > 0 else KeyChecks
+        return kind(self._loop, self._alarm, self.watchers, finder, budget)
+
+    def estimated_total(self) -> int:
+        """Return the number of operations that are pending, or ended but listed, as estimated."""
+        return self.estimated if self.interval > 0 else self.watchers.pending
 
     def schedule_if_due(self) -> None:
         """Schedule a sweep by Kafka's rule: by the estimate, more than *interval* operations ended since the last."""
-        if self.estimated - self._watchers.pending > self.interval:
-            self.estimated = self._watchers.pending
+        if self.estimated - self.watchers.pending > self.interval:
+            self.estimated = self.watchers.pending
             self.schedule()
 
     def schedule(self) -> None:
@@ -75,7 +85,7 @@ class Purging:
 
     def work(self, share: float) -> bool:
         """Sweep for *share* seconds. Returns: whether there is more to do."""
-        turn_time, watchers = self._loop.turn_time, self._watchers
+        turn_time, watchers = self._loop.turn_time, self.watchers
         stop = turn_time() + share
         while True:
             while self._ops:
@@ -107,8 +117,49 @@ class Purging:
         self._ops.clear()
 
     def _begin(self) -> None:
-        self.estimated = self._watchers.pending
+        self.estimated = self.watchers.pending
         self.is_due = False
         self.purges += 1
-        self._keys = list(self._watchers.by_key)
+        self._keys = list(self.watchers.by_key)
         self._ops = []
+
+
+@final
+class StaleWatchers(Watchers):
+    """Keeps operations that have ended under their keys. Only cancelled ones leave at once."""
+
+    __slots__ = ("_purging",)
+
+    def __init__(self, purging: Purging) -> None:
+        super().__init__()
+        self._purging: Final = purging
+
+    def enter(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
+        super().enter(op, keys)
+        self._purging.estimated += 1
+        self._purging.schedule_if_due()
+
+    def leave(self, op: Operation) -> BaseException | None:
+        raised: BaseException | None = None
+        if op._op_state == CANCELLED:
+            raised = super().leave(op)
+        else:
+            self.pending -= 1
+        self._purging.schedule_if_due()
+        return raised
+
+    def may_be_stale(self) -> bool:
+        return True
+
+
+@final
+class StaleChecks(KeyChecks):
+    """Drops operations that have ended where a check meets them."""
+
+    __slots__ = ()
+
+    def _try_one(self, key: Hashable, op: Operation) -> int:
+        ended = super()._try_one(key, op)
+        if op._op_state != PENDING:
+            self._watchers.remove(op, (key,))
+        return ended

@@ -5,13 +5,12 @@ from __future__ import annotations
 from asyncio.exceptions import CancelledError
 from collections.abc import Hashable, Iterable
 from itertools import islice
-from typing import cast, final
+from typing import cast
 
 from ..arguments import described, require_hashable, unhashable
 from .operation import PENDING, Operation
 
 
-@final
 class Watchers:
     """The operations under each watch key, in order of arrival (I12).
 
@@ -33,7 +32,7 @@ class Watchers:
         #: Operations that wait now.
         self.pending = 0
 
-    def add(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
+    def enter(self, op: Operation, keys: tuple[Hashable, ...]) -> None:
         """Append the pending *op* under each of *keys*, which are distinct. Cost: O(1) per key."""
         by_key = self.by_key
         added = 0
@@ -54,9 +53,10 @@ class Watchers:
         self.entries += added
         self.pending += 1
 
-    def count_ended(self) -> None:
-        """Count a pending operation as ended."""
+    def leave(self, op: Operation) -> BaseException | None:
+        """Drop *op*, which has ended, under its keys. Returns: as remove()."""
         self.pending -= 1
+        return self.remove(op, op._op_keys)
 
     def remove(self, op: Operation, keys: tuple[Hashable, ...]) -> BaseException | None:
         """Drop *op* under each of *keys*, and keys without watchers (I6). Cost: O(1) per key.
@@ -124,10 +124,13 @@ class Watchers:
                     found[id(op)] = op
         return list(found.values())
 
-    def verify(self, stale_allowed: bool) -> tuple[dict[int, Operation], set[tuple[Hashable, int]]]:
+    def may_be_stale(self) -> bool:
+        """May ended operations be listed? See purging."""
+        return False
+
+    def verify(self) -> tuple[dict[int, Operation], set[tuple[Hashable, int]]]:
         """Check that keys have watchers, that these are pending, and that the counts are right.
 
-        Args: stale_allowed: with deferred purging, ended operations may be listed.
         Returns: the pending operations by id, and (key, id) of all entries.
         Raises: AssertionError: names the invariant that does not hold.
         """
@@ -143,7 +146,7 @@ class Watchers:
                 if op._op_state == PENDING:
                     pending[id(op)] = op
                 else:
-                    assert stale_allowed, f"I6: {op!r} has ended and is listed under {key!r}"
+                    assert self.may_be_stale(), f"I6: {op!r} has ended and is listed under {key!r}"
         assert len(entries) == self.entries, f"I6: {len(entries)} watch entries, the gauge says {self.entries}"
         assert len(pending) == self.pending, f"I5: {len(pending)} pending, the gauge says {self.pending}"
         return pending, entries

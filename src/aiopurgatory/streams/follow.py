@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Self, final
 
-from ..core.kit import Core, core_of, mark_retrieved
+from ..core.kit import StandingWait, core_of
 from ..errors import PurgatoryClosedError
 from ..lifecycle import Closing
-from ..operation import DelayedOperation
 from ..purgatory import Purgatory
 from .event import Event
 from .position import Position
@@ -19,50 +18,10 @@ from .tails import Tails
 
 
 @final
-class Listener(DelayedOperation[None]):
-    """A listener, from its first event to its end. A check wakes its task if there is something to do."""
+class Listener(StandingWait):
+    """A listener, from its first event to its end. (The inspector shows the names of classes.)"""
 
-    __slots__ = ("_core", "_position", "_woken")
-
-    def __init__(self, core: Core, position: Position) -> None:
-        super().__init__(None)
-        mark_retrieved(self)  # its failure is raised by check()
-        self._core, self._position = core, position
-        self._woken: asyncio.Future[None] | None = None
-
-    def try_complete(self) -> bool:
-        if self._position.has_news():
-            self._core.call_for_read(self)
-            self._wake()
-        return False
-
-    def on_complete(self) -> None:
-        self._wake()
-
-    def on_cancel(self) -> None:
-        self._wake()
-
-    def on_failure(self, exc: BaseException) -> None:
-        self._wake()
-
-    async def wait(self) -> None:
-        """Wait for something to do, or for its end."""
-        while not self.done() and not self._position.has_news():
-            self._woken = asyncio.get_running_loop().create_future()
-            try:
-                await self._woken
-            finally:
-                self._woken = None
-
-    def check(self) -> None:
-        """Raises: PurgatoryClosedError: it has ended, as by ``log.purgatory.expire_all()``; its failure."""
-        if self.done():
-            self.result()
-            raise PurgatoryClosedError("the listener was ended")
-
-    def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+    __slots__ = ()
 
 
 @final
@@ -125,7 +84,10 @@ class Follow(Closing):
                 if self._is_over:
                     raise StopAsyncIteration
                 position, listener = await self._place()
-                listener.check()
+                if listener.done():
+                    listener.result()  # raises, if it was not completed from outside
+                    raise PurgatoryClosedError("the listener was ended")
+                listener.take_call()
                 events = await position.next()
                 if self._position is not position:
                     continue  # it was closed meanwhile
@@ -133,8 +95,8 @@ class Follow(Closing):
                 if position.is_over:
                     self._is_over = True
                     self._leave()
-                elif not events:
-                    await listener.wait()
+                elif not events and not position.has_news() and (woken := listener.wait()) is not None:
+                    await woken
         except asyncio.CancelledError:
             self._leave()
             raise
@@ -149,7 +111,7 @@ class Follow(Closing):
         if self._position is None or self._listener is None:
             purgatory, tails = await self._ready()
             position = Position(tails, self._topic, self._after)
-            listener = Listener(core_of(purgatory), position)
+            listener = Listener(core_of(purgatory), has_news=position.has_news)
             try:
                 purgatory.watch(listener, (self._topic,))
             except BaseException:

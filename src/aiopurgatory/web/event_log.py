@@ -55,7 +55,7 @@ class LogEvents(Content[Any]):
             is_over = False
             while (found := await self._read(position)) is None and not is_over and (left := waiting.left()) > 0.0:
                 place.leave()  # it had to wait again: the server was down
-                place.park(LongPoll(request, left, condition=waiting.try_to_end), request)
+                place.park(LongPoll(core_of(self.desk.purgatory), request, left, condition=waiting.try_to_end), request)
                 await place.poll
                 is_over = place.poll.expired  # by its deadline, or by expire_all()
             if found is None:
@@ -82,7 +82,7 @@ class LogEvents(Content[Any]):
     def open(self, request: PollRequest[Any]) -> EventStream[Any]:
         feed = LogFeed(self._log, request.resource, request.since)
         # An unknown topic is waited for, then there is a 404 to send.
-        return EventStream(request, feed, self.desk.purgatory, self.desk.policy, self._log.unknown_timeout)
+        return EventStream(core_of(self.desk.purgatory), request, feed, self.desk.policy, self._log.unknown_timeout)
 
 
 @final

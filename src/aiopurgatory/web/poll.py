@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from math import inf
 from typing import Any, Generic, final
 
+from ..core.kit import Core, StandingWait
 from ..operation import DelayedOperation
 from .answer import UnreadBodyError
 from .asgi import MAX_PARTS, Receive, listen
@@ -16,13 +18,23 @@ from .prefer import K, PollRequest
 LISTEN_AFTER = 0.05
 
 
-class ClientOperation(DelayedOperation[None], Generic[K]):
-    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect."""
+class ClientOperation(StandingWait, DelayedOperation[None], Generic[K]):
+    """The place of a client: a poll, or an event stream. It can listen for the client's disconnect.
+
+    Args: stall, has_news: of a stream, see StandingWait.
+    """
 
     __slots__ = ("_listener", "client", "group", "left", "resource")
 
-    def __init__(self, request: PollRequest[K], timeout: float | None) -> None:
-        super().__init__(timeout)
+    def __init__(
+        self,
+        core: Core,
+        request: PollRequest[K],
+        timeout: float | None,
+        stall: float = inf,
+        has_news: Callable[[], bool] | None = None,
+    ) -> None:
+        super().__init__(core, timeout, stall == inf, stall=stall, has_news=has_news)
         self.resource, self.client, self.group = request.resource, request.client, request.group
         #: Whether the client has disconnected.
         self.left = False
@@ -63,13 +75,14 @@ class LongPoll(ClientOperation[K]):
 
     def __init__(
         self,
+        core: Core,
         request: PollRequest[K],
         timeout: float | None,
         version: Callable[[K], str] | None = None,
         known: str = "",
         condition: Callable[[LongPoll[K]], bool] | None = None,
     ) -> None:
-        super().__init__(request, timeout)
+        super().__init__(core, request, timeout)
         self._version, self._known, self._condition = version, known, condition
 
     def try_complete(self) -> bool:

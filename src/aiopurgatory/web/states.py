@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Generic, final
 
-from ..core.kit import NO_CHECK, is_due, mark_retrieved
+from ..core.kit import NO_CHECK, StandingWait, core_of, is_due
 from ..errors import GoneError, NotFoundError
-from ..waits import Rereads, read_until
+from ..waits import read_until
 from .answer import NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag
 from .desk import Desk
 from .poll import LongPoll
@@ -37,7 +37,7 @@ class States(Content[K]):
             known = (version,)
             if wait > 0:
                 timeout = self.desk.policy.timeout(wait)
-                place.park(LongPoll(request, timeout, reader.peek, version), request)
+                place.park(LongPoll(core_of(self.desk.purgatory), request, timeout, reader.peek, version), request)
                 del request  # a parked poll keeps no more of it than it needs
                 await place.poll  # no variable: an exception keeps this frame
         return self._news(resource, known, nothing_new)
@@ -59,31 +59,26 @@ class States(Content[K]):
         reading = StateReading(self, request, is_late=wait <= 0)
         if wait > 0 or self.desk.purgatory.is_open:
             timeout = self.desk.policy.timeout(wait) if wait > 0 else None
-            poll = LongPoll(request, timeout, condition=reading.tell)
-            mark_retrieved(poll)  # read_until() raises its failure; during a read, nothing awaits it
-            place.park(poll, request)
-            del poll  # an exception keeps this frame
-            found = await read_until(place.poll, reading.rereads, reading.read, once=wait <= 0)
+            place.park(LongPoll(core_of(self.desk.purgatory), request, timeout, condition=reading.tell), request)
+            if wait <= 0:
+                place.poll.read_once()
+            found = await read_until(place.poll, reading.read)
         else:
-            found = await reading.read()
+            found = await reading.read(None)
         return found or Answer(_nothing_new(request), b"", _headers(reading.version))
 
     def open(self, request: PollRequest[K]) -> EventStream[K]:
         feed = StateFeed(self.reader, request.resource, request.since)
-        return EventStream(request, feed, self.desk.purgatory, self.desk.policy)
+        return EventStream(core_of(self.desk.purgatory), request, feed, self.desk.policy)
 
 
 @final
 class StateReading(Generic[K]):
-    """The reads of one poll of a source that is awaited. Args: is_late: the poll may not wait.
+    """The reads of one poll of a source that is awaited. Args: is_late: the poll may not wait."""
 
-    It does not know the poll: a failure of that has the frames of the read.
-    """
-
-    __slots__ = ("_asked", "_known", "_resource", "_states", "rereads", "version")
+    __slots__ = ("_asked", "_known", "_resource", "_states", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
-        self.rereads: Final = Rereads()
         self._states, self._resource = states, request.resource
         self._known = request.known("")
         self._asked = Asked(is_late)
@@ -94,20 +89,21 @@ class StateReading(Generic[K]):
         """The condition of *poll*: only a read can tell."""
         if is_due(poll):
             self._asked.hurry()
-        self.rereads.tell(poll)
-        return False
+        return StandingWait.try_complete(poll)
 
-    async def read(self) -> Answer | None:
-        """Read what is new. Returns: None: nothing is. Raises: one of REFUSALS."""
-        rereads = self.rereads
-        check = rereads.check if self.version else NO_CHECK  # before the first read, checks may have missed this
+    async def read(self, poll: StandingWait | None) -> Answer | None:
+        """Read what is new, for *poll* if it was parked. Returns: None: nothing is. Raises: one of REFUSALS."""
+        # Before the first read, checks may have missed this.
+        check = poll.check if poll is not None and self.version else NO_CHECK
         try:
             self.version = await self._states.reader.reads.version(self._resource, check, self._asked)
         except SourceBusyError:
             # The last read could not begin. It was only to find a change without a check.
-            if self.version and not (rereads.is_called or rereads.is_unread):
+            if self.version and poll is not None and not (poll.is_checked or poll.is_called):
                 return None
             raise
+        finally:
+            del poll  # an exception keeps this frame
         if self._known is ANY:
             self._known = (self.version,)
         return None if self.version in self._known else await self._read_body(check)
