@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from types import TracebackType
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from ..purgatory import Purgatory
@@ -143,14 +143,11 @@ class _Connected(EndedBlock):
         self.enter()
         self._left.add_done_callback(self._end)
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
         self._left.remove_done_callback(self._end)
-        self.leave(exc)
 
     def _end(self, _: object) -> None:
-        self.end(as_answered(DisconnectedError))
+        self.end(partial(as_answered, DisconnectedError))
 
 
 def _future_of_client(caller: str) -> asyncio.Future[None]:
