@@ -395,6 +395,16 @@ async def test_follow_an_unknown_topic_once(new_log: Open, topic: str) -> None:
         await collect(log, topic)
 
 
+async def test_follow_an_empty_topic_waits_for_its_first_event(new_log: Open, topic: str) -> None:
+    log = await new_log(unknown_timeout=None)
+    listener = asyncio.create_task(take(log, topic, 1))
+    await until_following(log, 1)
+    await asyncio.sleep(0.05)
+    assert not listener.done()
+    await log.append(topic, "a")
+    assert await listener == ["a"]
+
+
 # S8
 
 

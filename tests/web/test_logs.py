@@ -155,6 +155,17 @@ async def test_stream_of_a_late_topic_begins_however_short_the_stall() -> None:
         await left(client)
 
 
+async def test_stream_of_an_empty_topic_is_open_at_once() -> None:
+    async with MemoryLog(unknown_timeout=None) as log:
+        client = Client(EventRoute(log, policy=Policy(heartbeat=0.01)))
+        await until(lambda: client.comments)
+        assert client.status == 200
+        assert client.events == []
+        await log.append("n", "a")
+        assert [event.data for event in await got(client, 1)] == ["a"]
+        await left(client)
+
+
 async def test_stream_of_a_silent_server_is_503_after_its_bounds(
     monkeypatch: pytest.MonkeyPatch, log: EventLog, run: Run
 ) -> None:
@@ -398,6 +409,37 @@ async def test_poll_whose_wait_is_over_is_one_operation_which_expires() -> None:
         )
     assert ends.outcomes == [Outcome.EXPIRED]
     assert 0.1 <= ends.waits[0] < 0.5
+
+
+async def test_poll_of_an_empty_topic_is_an_empty_list_at_its_deadline() -> None:
+    async with MemoryLog(unknown_timeout=None) as log:
+        route = LongPollRoute(log)
+        assert await Poll(route, "wait=0").events() == []
+        assert await Poll(route, "wait=0.2").events() == []
+        waiting = Poll(route)
+        await asyncio.sleep(0.05)
+        first = await log.append("n", "a")
+        assert [event["id"] for event in await waiting.events()] == [first]
+
+
+@pytest.mark.parametrize("count", [1, 100])
+async def test_polls_of_unknown_topics_do_not_end_together(count: int) -> None:
+    loop = asyncio.get_running_loop()
+    seconds = []
+
+    async def poll(route: LongPollRoute, number: int) -> int:
+        began = loop.time()
+        poll = Poll(route, topic=f"n{number % count}")
+        await poll.task
+        seconds.append(loop.time() - began)
+        return poll.status
+
+    async with MemoryLog(unknown_timeout=1.6) as log:
+        route = LongPollRoute(log)
+        assert set(await asyncio.gather(*(poll(route, number) for number in range(100)))) == {404}
+    assert min(seconds) >= 1.6
+    assert max(seconds) - min(seconds) > 0.05
+    assert len({int(each * 50) for each in seconds}) >= 3
 
 
 async def test_poll_of_a_late_topic_is_one_operation() -> None:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, TypedDict
 
 from ..arguments import require, require_int, require_methods, require_seconds, require_text
@@ -42,7 +43,7 @@ class LogOptions(TypedDict, total=False):
     keep_bytes: int
     keep_seconds: float
     window_bytes: int
-    unknown_timeout: float
+    unknown_timeout: float | None
     max_listeners: int | None
     observers: Iterable[Observer]
 
@@ -96,8 +97,9 @@ class EventLog(Starting):
             blocks, by later appends: of each of these bounds, at least 15/16 is kept.
         window_bytes: bytes of the newest events to hold for all listeners of this process; default 16 MiB. Each counts
             as text and as a server-sent event.
-        unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10. EventRoute
-            answers only then, so proxies must wait for longer.
+        unknown_timeout: seconds that a listener waits for a topic that does not exist yet; default 10. A random part of
+            1/16 is added. EventRoute answers only then, so proxies must wait for longer. None: such a topic is an empty
+            one. Listeners wait for its first event, and routes answer 200 at once, or an empty list at the deadline.
         max_listeners: refuse more listeners in this process than this, with PurgatoryFullError; default None: no limit.
         observers: told when this opens and closes, and when listeners end; default: none.
 
@@ -113,7 +115,7 @@ class EventLog(Starting):
         keep_bytes: int = 16 << 20,
         keep_seconds: float = 86_400.0,
         window_bytes: int = 16 << 20,
-        unknown_timeout: float = 10.0,
+        unknown_timeout: float | None = 10.0,
         max_listeners: int | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
@@ -123,13 +125,15 @@ class EventLog(Starting):
         require_int("keep_bytes", keep_bytes, 1)
         require_seconds("keep_seconds", keep_seconds, 1.0, 1e9)
         require_int("window_bytes", window_bytes, 0)
-        require_seconds("unknown_timeout", unknown_timeout, 0.0, 1e6)
+        if unknown_timeout is not None:
+            require_seconds("unknown_timeout", unknown_timeout, 0.0, 1e6)
         if max_listeners is not None:
             require_int("max_listeners", max_listeners, 1)
         self._store: Final = WatchedStore(store)
         self._keep = Keep(keep_events, keep_bytes, keep_seconds)
         self._window_bytes = window_bytes
-        self.unknown_timeout: Final = float(unknown_timeout)
+        #: Infinite: an unknown topic is an empty one.
+        self.unknown_timeout: Final = inf if unknown_timeout is None else float(unknown_timeout)
         self.purgatory: Final = Purgatory(
             name, max_pending=max_listeners, turn_budget=_TURN_BUDGET, observers=observers
         )
@@ -330,7 +334,7 @@ class EventLog(Starting):
         Iterating raises:
             GoneError: events after *after*, or the beginning of a run, are not kept any more. To go on with the kept
                 events, follow again after its ``after``.
-            NotFoundError: there was no such topic for ``unknown_timeout`` seconds.
+            NotFoundError: there was no such topic for ``unknown_timeout`` seconds, if that is not None.
             PurgatoryClosedError: the log closes, or ``close_on_stop(log.purgatory)`` was called and the server stops.
             PurgatoryFullError: there are ``max_listeners`` already.
             StoreDownError: the server is down at the first use of the log. (A later outage is waited for.)

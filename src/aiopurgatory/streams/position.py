@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import final
 
 from ..errors import GoneError, NotFoundError
@@ -40,9 +41,13 @@ class Position:
             self._tails.leave(tail)
 
     async def until_known(self) -> None:
-        """Wait until the topic is there, or until next() raises."""
+        """Wait until the topic is there, or is an empty one, or until next() raises."""
         while (
-            (tail := self._tail) is not None and tail.state is None and tail.error is None and not self._is_late(tail)
+            (tail := self._tail) is not None
+            and tail.state is None
+            and tail.error is None
+            and not (tail.is_absent and self._until == inf)
+            and not self._is_late(tail)
         ):
             await asyncio.shield(tail.next_change())
 
@@ -54,6 +59,8 @@ class Position:
     def require_topic(self) -> None:
         """Raises: NotFoundError: there is no such topic; StoreDownError: the server has not said so either."""
         if self._tail is not None and self._tail.state is None:
+            if self._tail.is_absent and self._until == inf:
+                return
             if self._tail.is_absent:
                 raise NotFoundError(f"there is no such topic: {self._tail.topic!r}")
             raise StoreDownError("the log has not answered in time")

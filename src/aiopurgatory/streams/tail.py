@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from bisect import insort
 from collections.abc import Coroutine
 from math import floor, inf
 from random import random
@@ -21,6 +21,10 @@ logger = logging.getLogger("aiopurgatory")
 
 #: Seconds between two attempts to read while the server is down: the first pause, and the longest.
 PAUSES: Final = (0.1, 2.0)
+#: The part of the time for an unknown topic that is added to it at most, so that clients don't return in a herd.
+SPREAD: Final = 1 / 16
+#: Looks in the time for an unknown topic.
+_LOOKS: Final = 64
 
 
 class TopicReads(Protocol):
@@ -43,7 +47,7 @@ class TopicReads(Protocol):
 class Tail:
     """Reads *topic* for all its listeners in this worker (S10), while there are any.
 
-    Args: unknown_timeout: seconds to wait for an unknown topic.
+    Args: unknown_timeout: seconds to wait for an unknown topic; infinite: it is an empty one.
     """
 
     def __init__(
@@ -54,7 +58,9 @@ class Tail:
         self._loop = asyncio.get_running_loop()
         self._unknown_timeout = unknown_timeout
         #: When to end listeners of an unknown topic that have waited long enough (S9), the earliest time first.
-        self._looks: deque[float] = deque()
+        self._looks: list[float] = []
+        #: Of these times, so that topics don't end their listeners together.
+        self._phase = random()
         #: None: there is no such topic, as far as is known.
         self.state: State | None = None
         #: Whether there was none at the last read.
@@ -89,7 +95,7 @@ class Tail:
         Returns: until when to wait for an unknown topic.
         """
         self.listeners += 1
-        until = self._loop.time() + self._unknown_timeout
+        until = self._loop.time() + self._unknown_timeout * (1 + SPREAD * random())
         if self.state is None:
             self._look_at(until)
         if self._task is None:
@@ -192,22 +198,25 @@ class Tail:
         if self.state is not None:  # it was deleted
             self.state, self.lineage, self.last, self._id = None, object(), 0, None
             self.window.clear()
-            self._look_at(now + self._unknown_timeout)  # for listeners that have come, and not looked yet
+            # For listeners that have come, and not looked yet.
+            self._look_at(now + self._unknown_timeout * (1 + SPREAD))
         while self._looks and self._looks[0] <= now:
-            self._looks.popleft()
+            del self._looks[0]
             is_due = True
         if is_due:
             self._change()
         return self._looks[0] - now if self._looks else inf
 
     def _look_at(self, until: float) -> None:
-        """Turn the listeners at *until*, or a sixteenth of their time later: so there are few such looks."""
-        step = max(self._unknown_timeout / 16, 0.01)
-        look = (floor(until / step) + 1) * step
-        if not self._looks or look > self._looks[-1]:
-            self._looks.append(look)
+        """Turn the listeners at *until*, or a small part of their time later: so there are few such looks."""
+        if until == inf:
+            return
+        step = max(self._unknown_timeout / _LOOKS, 0.01)
+        look = (floor(until / step - self._phase) + 1 + self._phase) * step
+        if look not in self._looks:
+            insort(self._looks, look)
         while len(self._looks) > 1 and self._looks[1] <= self._loop.time():
-            self._looks.popleft()  # the server is down
+            del self._looks[0]  # the server is down
 
     def _jump(self, state: State) -> None:
         """Go on after the newest event. Listeners compare their ids with the topic."""

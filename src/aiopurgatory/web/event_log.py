@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from math import inf
 from typing import Any, Final, final
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from ..purgatory import Purgatory
 from ..streams import EventLog, StoreError
 from ..streams.log import position_in
 from ..streams.position import Position
+from ..streams.tail import SPREAD
 from .answer import NO_STORE, VARY, Answer, RawHeader, ReadFailedError, etag
 from .desk import Desk
 from .policy import Policy
@@ -46,7 +48,7 @@ class LogEvents(Content[Any]):
     async def answer(self, request: PollRequest[Any], wait: float, place: Place) -> Answer:
         """Answer with the events after the client's; 204: there will be none.
 
-        404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter.
+        404 comes at the end of the poll's wait, or of the log's ``unknown_timeout`` if that is shorter, and not None.
         """
         position: Position | None = None
         try:
@@ -81,8 +83,10 @@ class LogEvents(Content[Any]):
 
     def open(self, request: PollRequest[Any]) -> EventStream[Any]:
         feed = LogFeed(self._log, request.resource, request.since)
-        # An unknown topic is waited for, then there is a 404 to send.
-        return EventStream(core_of(self.desk.purgatory), request, feed, self.desk.policy, self._log.unknown_timeout)
+        # An unknown topic is waited for, then there is a 404 to send. If it is an empty one, nothing is waited for.
+        patience = self._log.unknown_timeout
+        patience = 0.0 if patience == inf else patience * (1 + 2 * SPREAD)
+        return EventStream(core_of(self.desk.purgatory), request, feed, self.desk.policy, patience)
 
 
 @final
@@ -188,6 +192,6 @@ def _headers(position: Position) -> list[RawHeader]:
 
 
 def _nothing_new(request: PollRequest[Any], position: Position) -> Answer:
-    if request.since is None:
+    if request.since is None and position.id is not None:
         return Answer(304, b"", _headers(position))
     return Answer(200, b"[]", [*_headers(position), _JSON])
