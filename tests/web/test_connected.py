@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -134,6 +135,19 @@ async def test_block_that_ends_by_itself_returns_its_value(client: Client) -> No
 
 async def test_client_that_left_before_is_noticed_at_the_first_await() -> None:
     assert isinstance(await end(await start(block(Client(EMPTY, DISCONNECT)))), DisconnectedError)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no eager tasks")
+async def test_client_that_left_before_does_no_harm_after_a_block_that_awaits_nothing() -> None:
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+
+    async def work() -> str:
+        async with while_connected(Client(EMPTY, DISCONNECT).receive):
+            pass
+        await settle()
+        return "went on"
+
+    assert await end(asyncio.create_task(work())) == "went on"
 
 
 async def test_nested_blocks_end_together(client: Client) -> None:
@@ -479,7 +493,7 @@ async def test_error_is_starlettes_and_ours(client: Client) -> None:
 
 
 async def test_error_without_starlette_is_ours_alone(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(__import__("sys").modules, "starlette.exceptions")
+    monkeypatch.delitem(sys.modules, "starlette.exceptions")
     task = await start(block(client))
     client.leave()
     error = await end(task)

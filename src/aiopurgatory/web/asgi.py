@@ -52,7 +52,8 @@ def listen(
             more than MAX_PARTS parts, or *keep* has no room, since a disconnect would not be noticed.
         keep: gets each message of the body. Returns: whether it has room. None (default): they are dropped.
     """
-    return asyncio.get_running_loop().create_task(_listen(receive, ended, keep))
+    # Not by the loop's task factory: an eager task might call *ended* before this returns.
+    return asyncio.Task(_listen(receive, ended, keep), loop=asyncio.get_running_loop())
 
 
 async def _listen(

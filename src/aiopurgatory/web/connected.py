@@ -69,8 +69,8 @@ def while_connected(receive: Receive) -> Connected:
         TypeError: *receive* is not a function, or that of a WebSocket, which tells its handler itself.
         RuntimeError: no task is running, or the block was entered before.
 
-    Cost: a task, 10 to 15 us. That is a tenth of the CPU time of a long poll in Starlette, under uvicorn with asyncio and
-    h11, and a sixth with uvloop and httptools.
+    Cost: a task, 10 to 15 us. That is a tenth of the CPU time of a long poll in Starlette, under uvicorn with asyncio
+    and h11, and a sixth with uvloop and httptools.
     """
     require_function("receive", receive)
     return Connected(receive)
