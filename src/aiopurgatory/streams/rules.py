@@ -233,7 +233,7 @@ class Suspicion:
         seen = page.server, page.version
         if self._seen != seen:
             self._seen, self._seen_at, self._expired_at = seen, now, None
-        # The server's clock may step back, or a failover lead to a slower one: the lease would hardly end by that alone.
+        # The server's clock may step back, and a failover lead to a slower one: not by that alone would the lease end.
         idle = max(page.idle, now - self._seen_at)
         if idle < state.lease:
             self._expired_at = None
