@@ -65,6 +65,24 @@ async def test_redis_read_of_large_events_loads_few(redis: str, topic: str, smal
         assert await peak() - before < 24 * MIB
 
 
+async def test_postgres_reads_of_many_topics_delay_neither_each_other_nor_appends(postgres: str) -> None:
+    """After a gap, each topic is read. The reads take longer than the server may take for one."""
+    listeners = 6_000
+    async with PostgresLog(postgres, timeout=0.3, heartbeat=0.3, connections=2) as log:
+        follows = [log.follow(f"many {number}") for number in range(listeners)]
+        reading = [asyncio.ensure_future(anext(follow)) for follow in follows]
+        while log.statistics().reads < listeners:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await log.append("many 0", "a")
+        assert (await reading[0]).data == "a"
+        await log.append("many 5999", "b")
+        assert (await reading[-1]).data == "b"
+        assert log.statistics().reads < 1.5 * listeners  # a read that fails is repeated
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
+
+
 async def test_postgres_read_that_gets_no_connection_is_an_outage(postgres: str) -> None:
     async with PostgresLog(postgres, timeout=0.5, connections=1) as log:
         await log.append("x", "a")

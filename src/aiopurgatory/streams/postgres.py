@@ -36,9 +36,9 @@ class PostgresLog(EventLog):
         dsn: as for PostgresBus.
         bus: a PostgresBus on the same database; the log uses its connections. None (default): it makes its own.
         heartbeat: seconds, for its own PostgresBus; default 5.
-        timeout: seconds that PostgreSQL may take to connect and to answer; default 5. A read or an append
-            waits for one of the *connections* as long; after that, it counts as an outage.
-        connections: the most connections to read and append with; default 4.
+        timeout: seconds that PostgreSQL may take to connect and to answer; default 5. An append waits for one of the
+            *connections* as long; after that, it counts as an outage.
+        connections: the most connections to read and append with; default 4. One of several is left to appends.
         options: as for EventLog.
 
     Raises: TypeError, ValueError: an argument is invalid.
@@ -143,11 +143,17 @@ class PostgresStore(Store):
             sql.format(name=name, life=_LIFE) for sql in (_COMMIT, _READ, _DROP_OLD)
         )
         self._pool: Any = None
+        #: Of reads; made anew for each loop. One connection is left to commits.
+        self._turns = asyncio.Semaphore()
+        #: The last outage that a read found, and when.
+        self._down: StoreDownError | None = None
+        self._down_at = 0.0
         self._names = HostNames()
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self, notify: Notify, notify_all: Callable[[], object]) -> None:
         await self._bus.open(notify, notify_all)
+        self._turns, self._down = asyncio.Semaphore(max(1, self._connections - 1)), None
         self._pool = await asyncpg.create_pool(
             self._dsn,
             min_size=0,
@@ -181,7 +187,8 @@ class PostgresStore(Store):
         return self._bus.error
 
     async def read(self, topic: str, after: int, rows: int, size: int) -> Page:
-        ((version, state, idle, now, life, numbers, texts),) = await self._fetch(self._read, topic, after, rows, size)
+        fetch = self._fetch if after == NEWEST else self._in_turn  # the former: for a commit
+        ((version, state, idle, now, life, numbers, texts),) = await fetch(self._read, topic, after, rows, size)
         found: list[Row] = list(zip(numbers or (), texts or (), strict=True))
         return Page(version or "", state or "", max(0.0, idle or 0.0), now, life, found)
 
@@ -206,6 +213,22 @@ class PostgresStore(Store):
             raise
         except _ERRORS as exc:
             raise StoreDownError(self._engine.explain(exc)) from exc
+
+    async def _in_turn(self, sql: str, *arguments: Any) -> Any:
+        """Fetch when it is the turn of this read: the time of those before it is not the server's.
+
+        Commits need no turn, so that they do not wait for thousands of such reads. Reads that have waited throughout an
+        outage fail with the one that found it.
+        """
+        began = asyncio.get_running_loop().time()
+        async with self._turns:
+            if self._down is not None and self._down_at >= began:
+                raise StoreDownError(*self._down.args) from self._down
+            try:
+                return await self._fetch(sql, *arguments)
+            except StoreDownError as exc:
+                self._down, self._down_at = exc, asyncio.get_running_loop().time()
+                raise
 
     async def _sweep(self) -> None:
         await self._fetch(self._drop_old, self._keep)
