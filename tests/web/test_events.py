@@ -57,7 +57,7 @@ async def test_stream_has_the_headers_of_one(streams: Streams) -> None:
     assert client.status == 200
     assert client.headers == {
         "content-type": "text/event-stream",
-        "cache-control": "no-store",
+        "cache-control": "no-store, no-transform",
         "x-accel-buffering": "no",
     }
     await leave(client)

@@ -90,7 +90,7 @@ async def test_heartbeat_comes_in_silence(handlers: Handlers, clock: ManualClock
     await clock.advance(14.9)
     assert not beat.done()
     await clock.advance(0.2)
-    assert await beat == b":\n\n"
+    assert await beat == b":\n"
     await events.aclose()
 
 

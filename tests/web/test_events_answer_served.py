@@ -7,7 +7,9 @@ import socket
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
+from httpx_sse import connect_sse
 
 from .eventsource import Event
 from .helpers import Served, each, read
@@ -27,7 +29,7 @@ def test_events_arrive_as_they_are_published(served: Served) -> None:
     with streaming(served, "/events/orders") as stream:
         headers = stream.response.headers
         assert headers["content-type"] == "text/event-stream"
-        assert (headers["cache-control"], headers["x-accel-buffering"]) == ("no-store", "no")
+        assert (headers["cache-control"], headers["x-accel-buffering"]) == ("no-store, no-transform", "no")
         assert stream.until(1) == [Event("message", "0", "0")]
         for number in "123":
             served.ask("POST /polls/orders")
@@ -51,6 +53,20 @@ def test_silent_stream_has_heartbeats(served: Served) -> None:
         while stream.comments < 2:
             stream.feed(next(stream._chunks))
         assert len(stream.events) == 1
+    served.wait_for(streams=0)
+
+
+@each(SERVERS)
+def test_another_client_takes_nothing_else_for_an_event(served: Served) -> None:
+    """httpx-sse dispatches at an empty line, whatever came before it: a comment, or ``retry:``."""
+    url = "http://{}:{}/events/other".format(*served.address)
+    with httpx.Client(timeout=20) as client, connect_sse(client, "GET", url) as source:
+        events = source.iter_sse()
+        assert next(events).data == "0"
+        time.sleep(2.0)  # two heartbeats
+        served.ask("POST /polls/other")
+        event = next(events)
+        assert (event.id, event.data) == ("1", "1")
     served.wait_for(streams=0)
 
 

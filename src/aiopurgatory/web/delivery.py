@@ -27,7 +27,7 @@ from .stream import gone, replaced, retry
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
-    NO_STORE,
+    (b"cache-control", b"no-store, no-transform"),  # a front end that compresses would collect events, too
     (b"x-accel-buffering", b"no"),  # nginx would collect events until its buffer is full
 ]
 

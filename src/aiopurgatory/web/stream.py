@@ -16,8 +16,8 @@ from .prefer import K, PollRequest
 
 #: Seconds: the timer of a stream may fire this much early.
 _ROUNDING: Final = 2e-7
-#: A comment, which EventSource ignores.
-HEARTBEAT: Final = b":\n\n"
+#: A comment. Without an empty line: there, some clients dispatch an event, even if none was sent.
+HEARTBEAT: Final = b":\n"
 #: Milliseconds before a replaced client reconnects, if its page does not close the EventSource.
 _A_DAY: Final = 24 * 60 * 60 * 1000
 #: Line ends; ``bytes.splitlines()`` would drop the last one.
@@ -122,7 +122,7 @@ class EventStream(ClientOperation[K]):
 def retry(policy: Policy) -> bytes:
     """Have the client reconnect after a random time within ``Policy.retry_after``."""
     low, high = policy.retry_after
-    return b"retry: %d\n\n" % randint(low * 1000, high * 1000)
+    return b"retry: %d\n" % randint(low * 1000, high * 1000)
 
 
 def replaced(exc: Exception) -> bytes:
