@@ -14,7 +14,7 @@ from .core.operation import UNPARKED
 from .core.standing import StandingWait
 from .errors import DeadlineError
 from .operation import DelayedOperation
-from .waits import Retries
+from .waits import ReadPauses
 
 R = TypeVar("R")
 
@@ -34,10 +34,10 @@ def is_found(value: object, hands_out: bool) -> bool:
     return value is not None and value is not False and (hands_out or bool(value))
 
 
-def at_deadline(default: Any, when: str, value: object, retries: Retries | None) -> Any:
+def at_deadline(default: Any, when: str, value: object, pauses: ReadPauses | None) -> Any:
     """Return *default*.
 
-    Args: when: how long the condition was false. value: what it returned last. retries: keep its last error.
+    Args: when: how long the condition was false. value: what it returned last. pauses: keep its last error.
     Raises: DeadlineError: there is no default.
     """
     if default is not ...:
@@ -45,7 +45,7 @@ def at_deadline(default: Any, when: str, value: object, retries: Retries | None)
     hint = ""
     if value is not None and value is not False:
         hint = f"; it returned {described(value)}, which counts as false; if that is a result, return it in a tuple"
-    raise DeadlineError(f"the condition was {when}{hint}") from (None if retries is None else retries.error)
+    raise DeadlineError(f"the condition was {when}{hint}") from (None if pauses is None else pauses.error)
 
 
 class ConditionWait(StandingWait, DelayedOperation[R]):

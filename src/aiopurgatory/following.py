@@ -17,7 +17,7 @@ from .core.entry_points import EntryPoints, core_of
 from .core.standing import StandingWait
 from .errors import PurgatoryClosedError
 from .lifecycle import Closing
-from .waits import Retries
+from .waits import ReadPauses
 
 R = TypeVar("R")
 
@@ -38,10 +38,11 @@ class Following(Closing, Generic[R]):
         "_is_over",
         "_keys",
         "_op",
+        "_pauses",
         "_purgatory",
         "_read",
-        "_retries",
         "_since",
+        "_timeout",
     )
 
     def __init__(
@@ -51,12 +52,13 @@ class Following(Closing, Generic[R]):
         read: Callable[[Any], Awaitable[tuple[Any, R] | None]],
         since: Any,
         idle: float | None,
-        retries: Retries | None,
+        pauses: ReadPauses | None,
+        timeout: float | None,
     ) -> None:
         self._purgatory, self._keys = purgatory, keys
         self._read, self._since = read, since
         self._idle = inf if idle is None else idle
-        self._retries = retries
+        self._pauses, self._timeout = pauses, timeout
         self._is_over = self._is_busy = False
         #: Never the other way round: the purgatory keeps the operation, and would keep this alive.
         self._op: StandingWait | None = None
@@ -83,8 +85,8 @@ class Following(Closing, Generic[R]):
                         reading = self._read(self._since)
                         found = await reading
                         op.end(found is not None)
-                        if self._retries is not None:
-                            self._retries.clear()
+                        if self._pauses is not None:
+                            self._pauses.clear()
                         if found is not None:
                             since, value = found
                             self._since = since
@@ -101,7 +103,7 @@ class Following(Closing, Generic[R]):
                     if op.take_idle():
                         return None  # type: ignore[return-value]  # follow() says so
                 else:
-                    woken = op.wait() if self._retries is None else op.wait(self._retries.seconds)
+                    woken = op.wait() if self._pauses is None else op.wait(self._pauses.seconds)
                     if woken is None:
                         self._end(op)
                     try:
@@ -128,8 +130,9 @@ class Following(Closing, Generic[R]):
     def _park(self) -> StandingWait:
         if self._is_over:
             raise StopAsyncIteration
-        self._op = self._purgatory.watch(StandingWait(core_of(self._purgatory), idle=self._idle), self._keys)
-        return self._op
+        op = StandingWait(core_of(self._purgatory), self._timeout, idle=self._idle)
+        self._op = self._purgatory.watch(op, self._keys)
+        return op
 
     def _failure(self, op: StandingWait, exc: BaseException, reading: object, found: object) -> BaseException | None:
         """A read raised *exc*, or *found* no pair. Returns: the consumer's exception; None: the iteration goes on."""
@@ -142,7 +145,7 @@ class Following(Closing, Generic[R]):
         error = exc
         if found is not None:
             error = TypeError(f"read must return a pair (since, value), or None; it returned {described(found)}")
-        elif self._retries is not None and self._retries.has_failed(exc):
+        elif self._pauses is not None and self._pauses.has_failed(exc):
             op.end(False)
             return None
         elif isinstance(exc, TypeError) and reading is not None and not isinstance(reading, Awaitable):

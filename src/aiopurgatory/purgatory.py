@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
 from .arguments import (
-    require,
     require_function,
     require_hashable,
     require_int,
@@ -28,14 +27,14 @@ from .clock_task import ClockTask
 from .conditions import ConditionWait, at_deadline, is_awaitable, is_found
 from .core.core import CLOSED, FORKED, Core
 from .core.entry_points import EntryPoints, core_of
-from .core.nanoseconds import NS
+from .core.nanoseconds import NS, timeout_seconds
 from .core.observer import Observer, checked_observers
 from .core.watchers import checked_keys
 from .following import Following
 from .handover import Handover
 from .lifecycle import Starting
 from .misuse import Misuse
-from .waits import Retries, checked_errors, read_until
+from .waits import pauses_of, read_until, require_positive
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -204,6 +203,7 @@ class Purgatory(EntryPoints, Starting):
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
     ) -> R: ...
 
     @overload
@@ -215,6 +215,7 @@ class Purgatory(EntryPoints, Starting):
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
         default: D,
     ) -> R | D: ...
 
@@ -227,6 +228,7 @@ class Purgatory(EntryPoints, Starting):
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
     ) -> R: ...
 
     @overload
@@ -238,6 +240,7 @@ class Purgatory(EntryPoints, Starting):
         timeout: float | None,
         on_undelivered: Callable[[R], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
         default: D,
     ) -> R | D: ...
 
@@ -249,6 +252,7 @@ class Purgatory(EntryPoints, Starting):
         timeout: float | None,
         on_undelivered: Callable[[Any], object] | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
         default: Any = ...,
     ) -> Any:
         """Wait until *condition*, a function or an ``async def``, returns a true value.
@@ -281,6 +285,9 @@ class Purgatory(EntryPoints, Starting):
             retry_on: an exception class, or a tuple of them. A *condition* that raises one of them has found nothing:
                 it is called again after the next check, or after a pause. Pauses grow from 0.1 to 10 seconds; half of
                 each is random. With it, this task calls a function, too. Default: none; the first exception is raised.
+            every: seconds. *condition* is called at least so often: for changes that nobody checks for, such as a lease
+                that runs out. Up to a quarter less is random. With it, this task calls a function, too. Default: None;
+                only checks lead to calls.
             default: returned at the deadline. Left out (default): DeadlineError is raised.
 
         Returns: the first true value; with *on_undelivered*, the first that is neither None nor False.
@@ -289,27 +296,28 @@ class Purgatory(EntryPoints, Starting):
             DeadlineError: *condition* was false to the end, or its last call raised one of *retry_on*, which is the
                 ``__cause__``. It is a TimeoutError; one that *condition* raises is no DeadlineError.
             TypeError: *condition* is not a function, or returned an awaitable later than at its first call;
-                *on_undelivered* is not a function, or is an ``async def``; *retry_on* is something else.
+                *on_undelivered* is not a function, or is an ``async def``; *retry_on* or *every* is something else.
+            ValueError: *every* is not > 0; or as watch().
             Exception: from *condition* or watch(), or the argument of fail_for_key().
         """
         require_function("condition", condition)
         if on_undelivered is not None:
             require_plain_function("on_undelivered", on_undelivered)
-        retries = Retries(checked_errors(retry_on), self.timeout) if retry_on != () else None
+        pauses = pauses_of(retry_on, every, self.timeout)
         if isinstance(timeout, (int, float)) and timeout <= 0:
             try:
                 value = condition()
                 if is_awaitable(value):
                     value = await value
             except Exception as exc:
-                if retries is None or not retries.has_failed(exc):
+                if pauses is None or not pauses.has_failed(exc):
                     raise
                 value = None
             if is_found(value, on_undelivered is not None):
                 return value
-            return at_deadline(default, f"false, and there was no time to wait: {timeout} s", value, retries)
+            return at_deadline(default, f"false, and there was no time to wait: {timeout} s", value, pauses)
         op: ConditionWait[Any] = ConditionWait(self._core, condition, timeout, on_undelivered)
-        if retries is not None:
+        if pauses is not None:
             op.begin_reads()
         try:
             self.watch(op, keys)
@@ -318,7 +326,7 @@ class Purgatory(EntryPoints, Starting):
                 if not op.expired:
                     return value
             else:
-                found = await read_until(op, op.reads.read, retries)
+                found = await read_until(op, op.reads.read, pauses)
                 if found is not None:
                     op.reads.undelivered = None
                     return found
@@ -328,7 +336,7 @@ class Purgatory(EntryPoints, Starting):
                 op.end_reads(op.reads)
             del op  # the exception keeps this frame, and the operation keeps the exception
         after = "when expire_all() ended it" if timeout is None else f"after {timeout} s"
-        return at_deadline(default, f"still false {after}", value, retries)
+        return at_deadline(default, f"still false {after}", value, pauses)
 
     @overload
     def follow(
@@ -339,6 +347,8 @@ class Purgatory(EntryPoints, Starting):
         *,
         idle: None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
+        timeout: float | None = None,
     ) -> Following[R]: ...
 
     @overload
@@ -350,6 +360,8 @@ class Purgatory(EntryPoints, Starting):
         *,
         idle: float,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
+        timeout: float | None = None,
     ) -> Following[R | None]: ...
 
     def follow(
@@ -360,6 +372,8 @@ class Purgatory(EntryPoints, Starting):
         *,
         idle: float | None = None,
         retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+        every: float | None = None,
+        timeout: float | None = None,
     ) -> Following[Any]:
         """Iterate over the values of something that changes: a state, of which only the newest counts.
 
@@ -387,25 +401,26 @@ class Purgatory(EntryPoints, Starting):
             idle: seconds. After each such time without a value, it reads once more, and yields None if there is still
                 none: time for a heartbeat. None (default): never.
             retry_on: as for wait_for(): exceptions of *read* after which it is called again (default: none).
+            every: as for wait_for(): seconds after which *read* is called in any case (default: never).
+            timeout: seconds from the first value that is asked for. Then the iteration ends as by complete_for_key():
+                after a last read, without an error. None (default): it goes on.
 
         Returns: an asynchronous iterator, for one task at a time. It has an aclose(), also for ``async with``.
 
         Raises:
-            TypeError: *keys* is not an iterable of hashables, *read* no function, *idle* no number, or *retry_on* no
+            TypeError: *keys* is not an iterable of hashables, *read* no function, a time no number, or *retry_on* no
                 exception class. While iterating: *read* returned no awaitable, or neither a pair nor None.
-            ValueError: *keys* is empty, or *idle* is not > 0.
+            ValueError: *keys* is empty, or *idle* or *every* is not > 0.
             Exception: while iterating: from *read* or watch(), or the argument of fail_for_key().
 
         Cost: a value takes a check, a call of *read*, and one loop iteration if the task waits. *idle* costs a clock
         reading for each wait, and at most two timers in that time.
         """
         require_function("read", read)
-        if idle is not None:
-            require_seconds("idle", idle)
-            require(idle > 0.0, "idle", "> 0 s", idle)
-        errors = checked_errors(retry_on)
-        retries = Retries(errors, self.timeout) if errors else None
-        return Following(self, checked_keys(keys), read, since, idle, retries)
+        require_positive("idle", idle)
+        timeout_seconds(timeout)
+        pauses = pauses_of(retry_on, every, self.timeout)
+        return Following(self, checked_keys(keys), read, since, idle, pauses, timeout)
 
     def notify_threadsafe(self, key: Hashable) -> None:
         """Call notify() from another thread. Many calls are merged into few wake-ups of the loop.

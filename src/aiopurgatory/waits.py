@@ -8,7 +8,7 @@ from math import inf
 from random import random
 from typing import Any, Final, TypeVar, final
 
-from .arguments import described
+from .arguments import described, require, require_seconds
 from .core.awaiter import take
 from .core.standing import StandingWait
 from .core.timeouts import Timeout
@@ -22,36 +22,60 @@ LONGEST_PAUSE: Final = 10.0
 
 
 @final
-class Retries:
-    """The errors of a read that are survived, and the pause before the next read.
+class ReadPauses:
+    """When a read follows though nothing calls for it: after an error that is survived, and every so often.
 
     A part of each pause is random, so that the waits don't return in a herd.
 
-    Args: errors: as in an except clause. timeout: Purgatory.timeout.
+    Args:
+        errors: as in an except clause.
+        every: seconds until the next read, at most; a quarter of that is random. None: no limit.
+        timeout: Purgatory.timeout.
     """
 
-    __slots__ = ("_errors", "error", "failures", "seconds", "timeout")
+    __slots__ = ("_errors", "_every", "error", "failures", "seconds", "timeout")
 
-    def __init__(self, errors: tuple[type[Exception], ...], timeout: Callable[[float], Timeout]) -> None:
+    def __init__(
+        self, errors: tuple[type[Exception], ...], every: float | None, timeout: Callable[[float], Timeout]
+    ) -> None:
         self._errors: Final = errors
+        self._every: Final = inf if every is None else every
         self.timeout: Final = timeout
-        #: Failures in a row, the last of them, and the seconds to pause; inf: none.
+        #: Failures in a row, the last of them, and the seconds until the next read; inf: no limit.
         self.failures = 0
         self.error: Exception | None = None
-        self.seconds = inf
+        self.seconds = self._next()
 
     def has_failed(self, exc: Exception) -> bool:
         """Returns: whether *exc* is survived."""
         if not isinstance(exc, self._errors):
             return False
-        self.seconds = min(FIRST_PAUSE * 2.0 ** min(self.failures, 32), LONGEST_PAUSE) * (0.5 + random() / 2)
+        pause = min(FIRST_PAUSE * 2.0 ** min(self.failures, 32), LONGEST_PAUSE) * (0.5 + random() / 2)
+        self.seconds = min(pause, self._next())
         self.failures += 1
         self.error = exc
         return True
 
     def clear(self) -> None:
         """A read has not failed."""
-        self.failures, self.error, self.seconds = 0, None, inf
+        self.failures, self.error, self.seconds = 0, None, self._next()
+
+    def _next(self) -> float:
+        return self._every * (1.0 - random() / 4)
+
+
+def pauses_of(retry_on: Any, every: Any, timeout: Callable[[float], Timeout]) -> ReadPauses | None:
+    """Return the pauses of a wait; None if it has none. Raises: TypeError, ValueError: an argument is wrong."""
+    require_positive("every", every)
+    errors = checked_errors(retry_on)
+    return ReadPauses(errors, every, timeout) if errors or every is not None else None
+
+
+def require_positive(name: str, seconds: Any) -> None:
+    """Raise TypeError or ValueError unless *seconds* is None, or a number of seconds > 0."""
+    if seconds is not None:
+        require_seconds(name, seconds)
+        require(seconds > 0.0, name, "> 0 s", seconds)
 
 
 def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
@@ -66,14 +90,14 @@ def checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
 async def read_until(
     op: StandingWait,
     read: Callable[[StandingWait], Awaitable[R | None]],
-    retries: Retries | None = None,
+    pauses: ReadPauses | None = None,
 ) -> R | None:
     """Call *read* until it does not return None: now, after each check, and once more at the deadline of *op*.
 
     *op*, which is single, stays pending until the last read is done. If it ends before that, as by close(), the read is
     cancelled. *read* must not keep its argument in its frame.
 
-    Args: retries: for reads that fail. None: the first failure is raised.
+    Args: pauses: after which it reads in any case. None: there are none, and the first failure is raised.
 
     Returns: the first value, after completing *op*; None if there was none in time.
     Raises: exceptions of *read*, or the failure of *op*; CancelledError: it was cancelled.
@@ -84,14 +108,14 @@ async def read_until(
                 value = None
                 try:
                     value = await read(op)
-                    if retries is not None:
-                        retries.clear()
+                    if pauses is not None:
+                        pauses.clear()
                 except BaseException as exc:
                     if not op.exit():
                         if not isinstance(exc, Exception):
                             op.give_up()
                             raise
-                        if retries is None or op.done() or not retries.has_failed(exc):
+                        if pauses is None or op.done() or not pauses.has_failed(exc):
                             op.give_up()
                             op.fail(exc)
                             raise
@@ -104,11 +128,11 @@ async def read_until(
                 if woken is None:
                     take(op)
                     return None
-                if retries is None or retries.seconds == inf:
+                if pauses is None or pauses.seconds == inf:
                     await woken
                 else:
                     try:
-                        async with retries.timeout(retries.seconds):
+                        async with pauses.timeout(pauses.seconds):
                             await woken
                     except TimeoutError:
                         op.call_for_read()

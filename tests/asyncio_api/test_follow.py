@@ -462,6 +462,103 @@ async def test_idle_goes_on_during_an_outage(purgatory: Purgatory, value: Value,
     assert consumer.got == [None, None]
 
 
+# time as a reason to read
+
+
+async def test_every_reads_at_least_so_often(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
+    consumer = Consumer(purgatory, value, every=10.0)
+    times = []
+    while len(times) < 20:
+        reads = value.reads
+        await clock.advance(0.01)
+        times += [clock.time()] * (value.reads - reads)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert 7.48 <= min(pauses) < max(pauses) <= 10.02
+    value.version = 2  # and nobody is told
+    await clock.advance(10.02)
+    assert consumer.got == ["value 1", "value 2"]
+    check_invariants(purgatory)
+
+
+async def test_every_does_not_put_idle_off(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
+    consumer = Consumer(purgatory, value, every=3.0, idle=10.0)
+    await clock.advance(9.99)
+    assert (consumer.got, value.reads) in ((["value 1"], 4), (["value 1"], 5))
+    await clock.advance(0.02)
+    assert consumer.got == ["value 1", None]
+
+
+@pytest.mark.parametrize("more", [{}, {"idle": 2.0}, {"every": 1.0}, {"retry_on": OSError}])
+async def test_timeout_ends_the_iteration_quietly(
+    purgatory: Purgatory, value: Value, clock: ManualClock, more: dict[str, Any]
+) -> None:
+    consumer = Consumer(purgatory, value, timeout=5.0, **more)
+    await clock.advance(3.0)
+    value.set(2, purgatory)
+    await clock.advance(1.999)
+    assert (consumer.task.done(), purgatory.num_delayed) == (False, 1)
+    check_invariants(purgatory)
+    await clock.advance(0.001)
+    await consumer.task
+    assert [found for found in consumer.got if found] == ["value 1", "value 2"]
+    assert (purgatory.num_delayed, purgatory.statistics().expired) == (0, 1)
+
+
+async def test_timeout_reads_once_more(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
+    consumer = Consumer(purgatory, value, timeout=5.0)
+    await clock.advance(4.0)
+    value.version = 2  # and nobody is told
+    await clock.advance(1.0)
+    await consumer.task
+    assert consumer.got == ["value 1", "value 2"]
+
+
+async def test_timeout_during_a_read_lets_it_end(purgatory: Purgatory, value: Value, clock: ManualClock) -> None:
+    consumer = Consumer(purgatory, value, timeout=5.0)
+    await clock.advance(4.0)
+    value.gate.clear()
+    value.set(2, purgatory)
+    await clock.advance(2.0)
+    assert (consumer.task.done(), value.reading, purgatory.num_delayed) == (False, 1, 0)
+    value.gate.set()
+    await consumer.task
+    assert consumer.got == ["value 1", "value 2"]
+
+
+async def test_timeout_while_the_consumer_is_busy_ends_it_after_that(
+    purgatory: Purgatory, value: Value, clock: ManualClock
+) -> None:
+    consumer = Consumer(purgatory, value, timeout=5.0, idle=1.0)
+    consumer.hold.clear()
+    await clock.advance(6.0)
+    assert (consumer.got, purgatory.num_delayed) == (["value 1"], 0)
+    consumer.hold.set()
+    await consumer.task
+    assert consumer.got == ["value 1"]
+
+
+async def test_timeout_ends_a_consumer_that_never_waits() -> None:
+    async def read(since: int | None) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return (since or 0) + 1, (since or 0) + 1
+
+    async with Purgatory() as purgatory, asyncio.timeout(30.0):
+        found = [found async for found in purgatory.follow(["key"], read, timeout=0.02)]
+    assert found == [*range(1, len(found) + 1)]
+
+
+@pytest.mark.parametrize("how", ["close", "timeout", "both"])
+async def test_close_and_timeout_end_it_alike(purgatory: Purgatory, value: Value, clock: ManualClock, how: str) -> None:
+    consumer = Consumer(purgatory, value, timeout=5.0)
+    await clock.advance(0.0)
+    if how != "close":
+        await clock.advance(5.0)
+    if how != "timeout":
+        purgatory.close()
+    await consumer.task
+    assert consumer.got == ["value 1"]
+
+
 async def test_wrong_results_of_read_name_it(purgatory: Purgatory) -> None:
     async def number(since: object) -> int:
         return 7
@@ -486,6 +583,9 @@ async def test_wrong_results_of_read_name_it(purgatory: Purgatory) -> None:
         ({"idle": 0}, ValueError, "idle must be > 0 s, got 0"),
         ({"idle": -1.0}, ValueError, "idle must be >= 0 s, got -1.0"),
         ({"idle": "1"}, TypeError, "idle must be a number of seconds, got '1'"),
+        ({"every": 0}, ValueError, "every must be > 0 s, got 0"),
+        ({"every": "1"}, TypeError, "every must be a number of seconds, got '1'"),
+        ({"timeout": "1"}, TypeError, "timeout must be a number of seconds or None, got '1'"),
         ({"retry_on": 7}, TypeError, "retry_on must be a subclass of Exception, or a tuple of them, got 7"),
         ({"retry_on": asyncio.CancelledError}, TypeError, "retry_on must be a subclass of Exception"),
     ],

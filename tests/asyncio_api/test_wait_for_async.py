@@ -549,6 +549,54 @@ async def test_condition_is_freed_with_the_wait(clock: ManualClock, how: str) ->
         gc.enable()
 
 
+# every
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_every_calls_at_least_so_often(
+    purgatory: Purgatory, table: Table, clock: ManualClock, is_async: bool
+) -> None:
+    calls: list[float] = []
+
+    def condition() -> Any:
+        calls.append(clock.time())
+        return table.read() if is_async else table.row
+
+    waiting = asyncio.create_task(purgatory.wait_for(condition, ["key"], timeout=500.0, every=10.0))
+    while clock.time() < 100.0:
+        await clock.advance(0.01)
+    pauses = [after - before for before, after in pairwise(calls)]
+    assert 7.48 <= min(pauses) < max(pauses) <= 10.02
+    table.row = "row"  # and nobody is told
+    await clock.advance(10.02)
+    assert await waiting == "row"
+    found = purgatory.statistics()
+    assert (found.missed_triggers, found.reads, found.pending, found.timeouts) == (0, 0, 0, 0)
+
+
+async def test_every_leaves_the_deadline_alone(purgatory: Purgatory, table: Table, clock: ManualClock) -> None:
+    waiting = asyncio.create_task(purgatory.wait_for(table.read, ["key"], timeout=5.0, every=2.0, default="none"))
+    await clock.advance(4.999)
+    assert not waiting.done()
+    check_invariants(purgatory)
+    await clock.advance(0.001)
+    assert await waiting == "none"
+
+
+async def test_every_survives_no_error(purgatory: Purgatory) -> None:
+    async def condition() -> None:
+        raise OSError("down")
+
+    with pytest.raises(OSError, match="down"):
+        await purgatory.wait_for(condition, ["key"], timeout=5.0, every=1.0)
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(0, ValueError), (-1.0, ValueError), ("1", TypeError)])
+async def test_wrong_every_is_named(purgatory: Purgatory, table: Table, wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^every must be "):
+        await purgatory.wait_for(table.read, ["key"], timeout=5.0, every=wrong)
+
+
 # a function with retry_on
 
 

@@ -108,6 +108,8 @@ async def use() -> None:
         assert_type(await purgatory.wait_for(row, ["key"], timeout=1.0, retry_on=OSError, default=7), str | int)
         assert_type(purgatory.follow(["key"], newer), Following[bytes])
         assert_type(purgatory.follow(["key"], newer, 3, idle=15.0, retry_on=(OSError,)), Following[bytes | None])
+        assert_type(purgatory.follow(["key"], newer, every=9.0, timeout=60.0), Following[bytes])
+        assert_type(await purgatory.wait_for(row, ["key"], timeout=1.0, every=0.5), str)
         async for changed in purgatory.follow(["key"], newer):
             assert_type(changed, bytes)
         assert_type(purgatory.check_and_complete(("orders", 0)), int)

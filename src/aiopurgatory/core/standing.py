@@ -35,7 +35,7 @@ class StandingWait(AwaitableOperation):
     """Its task calls begin() again and again. If that returns True, it reads, and calls end(); else it awaits wait().
 
     Args:
-        timeout: as for every operation; None: no deadline.
+        timeout: as for every operation; None: no deadline. A stream without *stall* ends then, after a last read.
         is_single: the first value ends it.
         idle: of a stream: seconds of waiting without a value after which take_idle() returns True. inf: never.
         stall: of a stream: seconds that its task may be busy before it expires. inf: as long as it likes.
@@ -47,6 +47,7 @@ class StandingWait(AwaitableOperation):
         "_check",
         "_core",
         "_due_at",
+        "_ends_at",
         "_fires",
         "_has_news",
         "_idle",
@@ -98,9 +99,11 @@ class StandingWait(AwaitableOperation):
         self._is_last = False
         self._is_excused = False
         self._due_at = 0.0
-        #: Of a stream, by the purgatory's clock: when the step under way ends, when the timer fires, and when it is
-        #: idle; and whether it is.
-        self._until = self._fires = inf if stall == inf else core.loop.time() + self._op_timeout
+        #: Of a stream, by the purgatory's clock: when the step under way ends, when the timer fires, when it ends by
+        #: itself, and when it is idle; and whether it is.
+        end = inf if is_single or self._op_timeout == inf else core.loop.time() + self._op_timeout
+        self._until = self._fires = end
+        self._ends_at = end if stall == inf else inf
         self._idle_at = inf
         self._is_idle = False
 
@@ -195,7 +198,7 @@ class StandingWait(AwaitableOperation):
             now = self._core.loop.time()
             if self._idle_at == inf:
                 self._idle_at = now + self._idle
-            set_step(self, min(self._idle_at, now + pause), now)
+            set_step(self, min(self._idle_at, now + pause, self._ends_at), now)
         loop = self._core.loop
         self._woken = woken = type(loop.done)(loop=loop.running)  # half the time of loop.create_future()
         return woken
@@ -215,8 +218,7 @@ class StandingWait(AwaitableOperation):
 
     def begin_step(self) -> None:
         """Of a stream: its task is busy from now on, and has *stall* seconds."""
-        now = self._core.loop.time()
-        set_step(self, now + self._stall, now)
+        begin_busy_step(self)
 
     # its end
 
@@ -225,10 +227,10 @@ class StandingWait(AwaitableOperation):
         interrupt(self)
 
     def on_complete(self) -> Any:
-        if self._op_state == EXPIRED or self._stall != inf:
+        if self._stall != inf or (self._is_single and self._op_state == EXPIRED):
             interrupt(self)
         else:
-            call(self, NO_CHECK)  # from outside: read once more
+            call(self, NO_CHECK)  # read once more
 
     def on_cancel(self) -> Any:
         interrupt(self)
@@ -250,11 +252,7 @@ def call(wait: StandingWait, check: i64) -> None:
 def wake(wait: StandingWait) -> None:
     woken = wait._woken
     wait._woken = None
-    if wait._stall != inf:
-        now = wait._core.loop.time()
-        set_step(wait, now + wait._stall, now)
-    else:
-        wait._until = inf
+    begin_busy_step(wait)
     try:  # noqa: SIM105 suppress() is a call
         woken.set_result(None)
     except InvalidStateError:
@@ -298,6 +296,14 @@ def end_single(wait: StandingWait, is_found: bool) -> None:
         complete(wait, EXPIRED)
 
 
+def begin_busy_step(wait: StandingWait) -> None:
+    if wait._stall == inf and wait._ends_at == inf:
+        wait._until = inf
+    else:
+        now = wait._core.loop.time()
+        set_step(wait, min(now + wait._stall, wait._ends_at), now)
+
+
 def set_step(wait: StandingWait, until: float, now: float) -> None:
     """A step of the stream *wait* begins *now*, which may take *until* then."""
     wait._until = until
@@ -307,13 +313,14 @@ def set_step(wait: StandingWait, until: float, now: float) -> None:
 
 
 def end_step(wait: StandingWait) -> None:
-    """The timer of the stream *wait* has fired. If its task is busy for too long, it expires."""
+    """The timer of the stream *wait* has fired. If this is its end, or its task is busy for too long, it expires."""
     core = wait._core
     now = core.loop.time()
     deadline = deadline_seconds(wait)
     is_forced = deadline is None or now < deadline  # by expire_all()
     is_early = not is_forced and now + 2 * ROUNDING < wait._until
-    if not is_early and wait._woken is None and wait._stall != inf:
+    is_stalled = wait._woken is None and wait._stall != inf
+    if now + 2 * ROUNDING >= wait._ends_at or (is_stalled and not is_early):
         return
     wait._fires = inf
     core.reschedule(wait, inf)
