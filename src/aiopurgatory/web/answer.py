@@ -28,13 +28,13 @@ class Answer(NamedTuple):
         status: 200; 304 or 204 for nothing new; 400, 404, 409, 410, 413 or 503 for a refusal; 499: the client has left.
         body: the source's; else a message, or nothing.
         raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
-        version: the source's version, or the id of the log's last event; None: a refusal.
+        version: the source's version, or the id of the log's last event; empty: a refusal, or none yet.
     """
 
     status: int
     body: bytes
     raw_headers: list[RawHeader]
-    version: str | None = None
+    version: str = ""
 
     @property
     def headers(self) -> dict[str, str]:

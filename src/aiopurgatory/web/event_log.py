@@ -76,8 +76,8 @@ class LogEvents(Content[Any]):
         if events:
             listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
             body = json.dumps(listed, separators=(",", ":")).encode()
-            return Answer(200, body, [*_headers(position), _JSON], position.id)
-        return Answer(204, b"", _headers(position), position.id) if position.is_over else None
+            return Answer(200, body, [*_headers(position), _JSON], position.id or "")
+        return Answer(204, b"", _headers(position), position.id or "") if position.is_over else None
 
     def open(self, request: PollRequest[Any]) -> EventStream[Any]:
         feed = LogFeed(self._log, request.resource, request.since)
@@ -189,5 +189,5 @@ def _headers(position: Position) -> list[RawHeader]:
 
 def _nothing_new(request: PollRequest[Any], position: Position) -> Answer:
     if request.since is None:
-        return Answer(304, b"", _headers(position), position.id)
-    return Answer(200, b"[]", [*_headers(position), _JSON], position.id)
+        return Answer(304, b"", _headers(position), position.id or "")
+    return Answer(200, b"[]", [*_headers(position), _JSON], position.id or "")

@@ -39,8 +39,8 @@ _WAIT = re.compile(
 _WHOLE_SECONDS = re.compile(r'[0-9]+|"(?:\\?[0-9])+"')
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 #: A part of a duration as Go writes it, and the seconds of its units.
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 #: The most characters of a duration.
 _MAX_DURATION: Final = 40
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
