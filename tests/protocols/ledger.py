@@ -112,9 +112,13 @@ class Watcher:
 
 
 class Ledger:
-    """What was written, and what each watcher has seen: none missed, none twice, none lost."""
+    """What was written, and what each watcher has seen: none missed, none twice, none lost.
 
-    def __init__(self, keys: list[str]) -> None:
+    Args: of_events: each value is to be seen by each watcher, not only the newest.
+    """
+
+    def __init__(self, keys: list[str], of_events: bool = False) -> None:
+        self._of_events = of_events
         self.written = dict.fromkeys(keys, 0)
         self.watchers: list[Watcher] = []
         self.delivered = 0
@@ -158,5 +162,6 @@ class Ledger:
 
     def _count(self, watcher: Watcher) -> None:
         for key, seen in watcher.seen.items():
-            assert seen == sorted(set(seen)), f"{key} was seen as {seen}"
+            expected = list(range(1, seen[-1] + 1)) if self._of_events else sorted(set(seen))
+            assert seen == expected, f"{key} was seen as {seen}"
             self.delivered += len(seen)

@@ -1,4 +1,4 @@
-"""Real clients of Consul, Nacos and Apollo watch keys, on one worker and on two, through kills and a restart."""
+"""Real clients of five protocols watch keys, on one worker and on two, through kills and a restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import requests
 from private_servers import Redis
 
-from .ledger import App, Ledger
+from .ledger import App, Ledger, Watcher
 
 pytestmark = [pytest.mark.servers, pytest.mark.filterwarnings("ignore:ssl:DeprecationWarning")]
 
@@ -36,7 +36,26 @@ def apollo_put(app: App) -> Put:
     return lambda key, value: session.put(url + key, json={"value": value}, timeout=10).raise_for_status()
 
 
-PUTS = {"consul": consul_put, "nacos": nacos_put, "apollo": apollo_put}
+def matrix_put(app: App) -> Put:
+    session = requests.Session()
+    session.headers["authorization"] = "Bearer @writer:localhost"
+    url = f"{app.url}/_matrix/client/v3/rooms/"
+
+    def put(key: str, value: str) -> None:
+        content = {"msgtype": "m.text", "body": value}
+        session.put(f"{url}{key}/send/m.room.message/{key}-{value}", json=content, timeout=10).raise_for_status()
+
+    return put
+
+
+def telegram_put(app: App) -> Put:
+    session = requests.Session()
+    return lambda key, value: session.post(
+        f"{app.url}/chats/{key}", json={"text": value}, timeout=10
+    ).raise_for_status()
+
+
+PUTS = {"consul": consul_put, "nacos": nacos_put, "apollo": apollo_put, "matrix": matrix_put}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -44,7 +63,7 @@ PUTS = {"consul": consul_put, "nacos": nacos_put, "apollo": apollo_put}
 def test_watches_miss_nothing_and_repeat_nothing(redis: Redis, name: str, workers: int) -> None:
     chance = random.Random(workers)
     with App(name, redis.url(), workers, MAX_WAIT="2") as app:
-        put, ledger = PUTS[name](app), Ledger(KEYS)
+        put, ledger = PUTS[name](app), Ledger(KEYS, of_events=name == "matrix")
 
         def write(key: str) -> None:
             ledger.written[key] += 1
@@ -85,3 +104,45 @@ def test_watches_miss_nothing_and_repeat_nothing(redis: Redis, name: str, worker
         finally:
             ledger.close()
     print(f"{name}, {workers} workers: {ledger.delivered} deliveries, 0 missed, 0 twice, 0 lost")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_updates_are_kept_until_they_are_confirmed(redis: Redis, workers: int) -> None:
+    chance = random.Random(workers)
+    with App("telegram", redis.url(), workers) as app:
+        put, ledger = telegram_put(app), Ledger(KEYS)
+        seen: dict[str, list[int]] = {key: [] for key in KEYS}
+
+        def write() -> None:
+            key = chance.choice(KEYS)
+            ledger.written[key] += 1
+            put(key, str(ledger.written[key]))
+
+        def has_all() -> bool:
+            now = ledger.watchers[0].seen
+            return all(set(seen[key]) | set(now[key]) == set(range(1, n + 1)) for key, n in ledger.written.items())
+
+        def end(watcher: Watcher) -> None:
+            ledger.kill(watcher)
+            for key, values in watcher.seen.items():
+                seen[key] += values
+
+        try:
+            for _ in range(5):
+                ledger.start("watch_telegram", app.url)
+                for _ in range(40):
+                    write()
+                    time.sleep(chance.random() / 100)
+                end(ledger.watchers[0])  # in the middle of whatever it does; what it did not confirm comes again
+            ledger.start("watch_telegram", app.url)
+            assert app.stop() < 5
+            app.start()
+            write()
+            ledger.until("all are seen", has_all)
+            end(ledger.watchers[0])
+        finally:
+            ledger.close()
+    written = sum(ledger.written.values())
+    again = sum(len(values) for values in seen.values()) - written
+    assert again <= 5 * len(KEYS)  # at most the last answer of each killed bot, if it had one update
+    print(f"telegram, {workers} workers: {written} updates, 0 lost, {again} again after a kill")
