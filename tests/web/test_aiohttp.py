@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import make_mocked_request
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import LongPolling
-from aiopurgatory.web.aiohttp import receive, setup
+from aiopurgatory.web import DisconnectedError, LongPolling
+from aiopurgatory.web.aiohttp import receive, setup, while_connected
 
 from .polls import Counters
 
@@ -33,11 +33,11 @@ class Site:
         return (await self.polling.answer("n", headers, request.query, receive=receive(request))).status
 
     @asynccontextmanager
-    async def served(self, handler: Handler) -> AsyncIterator[tuple[str, int]]:
+    async def served(self, handler: Handler, cancels: bool = True) -> AsyncIterator[tuple[str, int]]:
         app = web.Application()
         app.router.add_get("/", handler)
         setup(app, self.purgatory)
-        runner = web.AppRunner(app, handler_cancellation=True)
+        runner = web.AppRunner(app, handler_cancellation=cancels)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -109,6 +109,35 @@ async def test_handler_that_does_not_poll_is_cancelled(site: Site) -> None:
     assert site.seen == ["begun", "ended"]
 
 
+async def test_block_ends_with_its_client_and_its_handler_goes_on(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        try:
+            async with while_connected(request):
+                await site.purgatory.wait_for(lambda: None, ["n"], timeout=60)
+        except DisconnectedError:
+            await asyncio.sleep(0.01)
+            site.seen.append("ended")
+            raise
+        return web.Response()
+
+    await site.ask_and_leave(handler, lambda: site.purgatory.num_delayed == 1)
+    assert site.purgatory.num_delayed == 0
+    assert caplog.records == []
+
+
+async def test_block_without_handler_cancellation_says_what_it_needs(site: Site) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        with pytest.raises(RuntimeError, match="needs handler_cancellation=True, passed to run_app"):
+            while_connected(request)
+        site.seen.append("ended")
+        return web.Response()
+
+    async with site.served(handler, cancels=False) as address, ClientSession() as client:
+        assert (await client.get("http://{}:{}/".format(*address))).status == 200
+
+
 async def test_receive_without_setup_says_what_it_needs() -> None:
     with pytest.raises(RuntimeError, match=r"needs an app that was prepared by setup\(app, purgatory\)"):
         receive(make_mocked_request("GET", "/"))
+    with pytest.raises(RuntimeError, match=r"needs an app that was prepared by setup\(app, purgatory\)"):
+        while_connected(make_mocked_request("GET", "/"))

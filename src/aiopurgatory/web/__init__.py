@@ -4,6 +4,7 @@ The module ``aiohttp`` supports aiohttp apps; ``inspector`` is the live page of 
 """
 
 from .answer import Answer
+from .connected import DisconnectedError, while_connected
 from .delivery import EventAnswer
 from .events import EventRoute
 from .policy import Policy
@@ -15,6 +16,7 @@ from .source import Source
 
 __all__ = [
     "Answer",
+    "DisconnectedError",
     "EventAnswer",
     "EventRoute",
     "LongPollRoute",
@@ -24,4 +26,5 @@ __all__ = [
     "RequestScope",
     "Source",
     "close_on_stop",
+    "while_connected",
 ]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, final
 
 from ..purgatory import Purgatory
 from .asgi import Message, Receive
+from .connected import DisconnectedError, EndedBlock, as_answered
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -42,9 +45,10 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
             return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
     aiohttp notices a disconnected client only with ``handler_cancellation`` (an option of ``AppRunner``, too), and then
-    cancels its handler. setup() adds a middleware that spares handlers that have called receive(): their poll ends
-    with status 499, and they run to their end. Errors that they raise then are logged. Other handlers are cancelled.
-    Without ``handler_cancellation``, the poll of a disconnected client goes on waiting.
+    cancels its handler. setup() adds a middleware that spares handlers that have called receive() or while_connected():
+    their poll ends with status 499, or their block is cancelled, and they run to their end. Errors that they raise then
+    are logged, but for DisconnectedError. Other handlers are cancelled. Without ``handler_cancellation``, the poll of a
+    disconnected client goes on waiting.
     """
     from aiohttp import web
 
@@ -54,7 +58,7 @@ def setup(app: web.Application, purgatory: Purgatory) -> None:
     def end(task: asyncio.Task[web.StreamResponse]) -> None:
         deserted.discard(task)
         exc = None if task.cancelled() else task.exception()
-        if exc is not None and not isinstance(exc, web.HTTPException):
+        if exc is not None and not isinstance(exc, (web.HTTPException, DisconnectedError)):
             app.logger.error("a handler raised after its client had disconnected", exc_info=exc)
 
     @web.middleware
@@ -100,13 +104,59 @@ def receive(request: web.Request) -> Receive:
 
     Raises: RuntimeError: the app was not prepared by setup().
     """
-    client = _client.get(None)
-    if client is None:
-        raise RuntimeError("receive() needs an app that was prepared by setup(app, purgatory)")
-    left = client.left = client.left or asyncio.get_running_loop().create_future()
+    left = _future_of_client("receive()")
 
     async def wait_until_left() -> Message:
         await asyncio.shield(left)
         return {"type": "http.disconnect"}
 
     return wait_until_left
+
+
+def while_connected(request: web.Request) -> AbstractAsyncContextManager[None]:
+    """Return a block that is cancelled when the client of *request* disconnects, and then raises DisconnectedError.
+
+        async def next_job(request: web.Request) -> web.Response:
+            async with while_connected(request):
+                job = await purgatory.wait_for(take, ["jobs"], timeout=25.0, on_undelivered=put)
+            return web.json_response(job)
+
+    It is ``aiopurgatory.web.while_connected()`` for aiohttp. The rest of the handler runs to its end.
+
+    Raises: RuntimeError: the app was not prepared by setup(), or runs without ``handler_cancellation``.
+    """
+    server = getattr(request.protocol, "_manager", None)  # None: the client has left
+    if server is not None and not server.handler_cancellation:
+        raise RuntimeError("while_connected() needs handler_cancellation=True, passed to run_app() or AppRunner()")
+    return _Connected(_future_of_client("while_connected()"))
+
+
+@final
+class _Connected(EndedBlock):
+    __slots__ = ("_left",)
+
+    def __init__(self, left: asyncio.Future[None]) -> None:
+        super().__init__()
+        self._left: Final = left
+
+    async def __aenter__(self) -> None:
+        self.enter()
+        self._left.add_done_callback(self._end)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._left.remove_done_callback(self._end)
+        self.leave(exc)
+
+    def _end(self, _: object) -> None:
+        self.end(as_answered(DisconnectedError))
+
+
+def _future_of_client(caller: str) -> asyncio.Future[None]:
+    """Return the future of the running handler's client, which then runs to its end."""
+    client = _client.get(None)
+    if client is None:
+        raise RuntimeError(f"{caller} needs an app that was prepared by setup(app, purgatory)")
+    client.left = client.left or asyncio.get_running_loop().create_future()
+    return client.left

@@ -21,7 +21,7 @@ MAX_PARTS: Final = 64
 #: The most messages to receive once the body is whole. A server sends only the disconnect. A test's stand-in for a
 #: server may send the same message at every call: then it never sends a disconnect.
 _MAX_AFTER: Final = 3
-_DISCONNECT: Final[Message] = {"type": "http.disconnect"}
+DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
 
 async def deliver(send: Send, *messages: Message) -> bool:
@@ -42,17 +42,22 @@ def is_disconnect(exc: OSError | RuntimeError) -> bool:
     return isinstance(exc, OSError) or str(exc).endswith("the handler is closed")
 
 
-def listen(receive: Receive, ended: Callable[[bool], object]) -> asyncio.Task[None]:
+def listen(
+    receive: Receive, ended: Callable[[bool], object], keep: Callable[[Message], Awaitable[bool]] | None = None
+) -> asyncio.Task[None]:
     """Call *receive* repeatedly, until the client disconnects. Cancel the task to stop.
 
     Args:
         ended: called with True when the client has disconnected, or if *receive* raises; with False if the body has
-            more than MAX_PARTS parts, since a disconnect would not be noticed.
+            more than MAX_PARTS parts, or *keep* has no room, since a disconnect would not be noticed.
+        keep: gets each message of the body. Returns: whether it has room. None (default): they are dropped.
     """
-    return asyncio.get_running_loop().create_task(_listen(receive, ended))
+    return asyncio.get_running_loop().create_task(_listen(receive, ended, keep))
 
 
-async def _listen(receive: Receive, ended: Callable[[bool], object]) -> None:
+async def _listen(
+    receive: Receive, ended: Callable[[bool], object], keep: Callable[[Message], Awaitable[bool]] | None
+) -> None:
     parts = after = 0
     while parts < MAX_PARTS and after < _MAX_AFTER:
         try:
@@ -60,18 +65,20 @@ async def _listen(receive: Receive, ended: Callable[[bool], object]) -> None:
         except asyncio.CancelledError:
             if cancellations():
                 raise
-            message = _DISCONNECT  # it was cancelled within the server
+            message = DISCONNECT  # it was cancelled within the server
         except Exception as exc:  # nothing more is heard of this client
             if not isinstance(exc, OSError):
                 logger.warning("receive() raised %r; the request ends as if its client had disconnected", exc)
-            message = _DISCONNECT
+            message = DISCONNECT
         if message["type"] == "http.disconnect":
             ended(True)
             return
-        if message.get("more_body"):
-            parts += 1
-        else:
+        if keep is not None and not await keep(message):
+            parts = MAX_PARTS
+        elif not message.get("more_body"):
             after += 1
+        elif keep is None:
+            parts += 1
         del message  # the next one may come in hours
     if parts == MAX_PARTS:
         ended(False)

@@ -3,6 +3,7 @@
 GET /polls/{topic}      a long poll
 POST /polls/{topic}     a new version
 GET /events/{topic}     a stream of events
+GET /waits/{topic}      waits for 100 s in a handler of its own
 GET /named/{topic}      a long poll of ?client=
 GET /linger/{topic}     a long poll that waits for further changes after the first
 POST /linger/{topic}    ?times= new versions from a thread, and answers how long the loop's thread has worked on them
@@ -27,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiopurgatory import Purgatory
-from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy
+from aiopurgatory.web import EventRoute, LongPolling, LongPollRoute, Policy, while_connected
 
 #: In the purgatory.
 PLACES = 200
@@ -120,6 +121,12 @@ def starlette(**streams: Any) -> Starlette:
         await asyncio.sleep(0.1)  # the rest of the work
         return Response(str(time.thread_time() - before))
 
+    async def wait(request: Request) -> Response:
+        await purgatory.start()
+        async with while_connected(request.receive):
+            await purgatory.wait_for(lambda: None, [request.path_params["topic"]], timeout=100.0, default=None)
+        return Response()
+
     async def plain(request: Request) -> Response:
         return Response("plain")
 
@@ -137,6 +144,7 @@ def starlette(**streams: Any) -> Starlette:
             polls("/slow", LongPollRoute(LongPolling(purgatory, BrownOut(1.0), policy=policy))),
             polls("/never", LongPollRoute(LongPolling(purgatory, BrownOut(None), policy=policy))),
             Route("/events/{topic:path}", Meter(EventRoute(polling))),
+            Route("/waits/{topic}", wait),
             Route("/polls/{topic}", publish, methods=["POST"]),
             Route("/linger/{topic}", flood, methods=["POST"]),
             Route("/plain/{path:path}", plain, methods=["GET", "POST"]),

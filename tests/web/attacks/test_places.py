@@ -18,7 +18,7 @@ SERVERS = [
     "gunicorn",
 ]
 each = pytest.mark.parametrize("server", SERVERS)
-each_path = pytest.mark.parametrize("path", ["/events/n", "/polls/n?wait=100"])
+each_path = pytest.mark.parametrize("path", ["/events/n", "/polls/n?wait=100", "/waits/n"])
 #: Bodies in pieces: one that goes on, one that ends with them, one of unknown length. The server may merge pieces.
 BODIES = {
     "Content-Length: 1000": [b"x"] * 100,

@@ -1,0 +1,174 @@
+"""A queue of jobs, each handed out once, for several frameworks.
+
+GET /next?client=        waits for a job; null after 20 s
+POST /jobs/{number}      a new job
+GET /jobs                those that wait, those that were put back, and to which client each was handed out when
+GET /statistics          of the purgatory
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+
+import fastapi
+import litestar
+from aiohttp import web
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aiopurgatory import Purgatory
+from aiopurgatory.web import while_connected
+from aiopurgatory.web.aiohttp import setup
+from aiopurgatory.web.aiohttp import while_connected as while_connected_to_aiohttp
+
+purgatory = Purgatory("jobs")
+jobs: list[int] = []
+back: list[int] = []
+handed_out: dict[int, tuple[str, float]] = {}
+
+
+def put(job: int) -> None:
+    jobs.append(job)
+    purgatory.check_and_complete("jobs", limit=1)
+
+
+def put_back(job: int) -> None:
+    back.append(job)
+    put(job)
+
+
+async def work() -> int | None:
+    return await purgatory.wait_for(
+        lambda: jobs.pop(0) if jobs else None, ["jobs"], timeout=20.0, on_undelivered=put_back, default=None
+    )
+
+
+def hand_out(job: int | None, client: str) -> int | None:
+    if job is not None:
+        handed_out[job] = client, time.monotonic()
+    return job
+
+
+def state() -> dict[str, Any]:
+    return {"jobs": jobs, "back": back, "handed_out": handed_out}
+
+
+@asynccontextmanager
+async def lifespan(_: Any) -> AsyncIterator[None]:
+    async with purgatory:
+        yield
+
+
+def starlette() -> Starlette:
+    async def next_job(request: Request) -> Response:
+        async with while_connected(request.receive):
+            job = await work()
+        return JSONResponse(hand_out(job, request.query_params["client"]))
+
+    async def add(request: Request) -> Response:
+        put(request.path_params["number"])
+        return Response()
+
+    async def tell(request: Request) -> Response:
+        return JSONResponse(asdict(purgatory.statistics()))
+
+    async def show(request: Request) -> Response:
+        return JSONResponse(state())
+
+    return Starlette(
+        routes=[
+            Route("/next", next_job),
+            Route("/jobs/{number:int}", add, methods=["POST"]),
+            Route("/jobs", show),
+            Route("/statistics", tell),
+        ],
+        lifespan=lifespan,
+    )
+
+
+def behind_middleware() -> Starlette:
+    async def dispatch(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        return await call_next(request)
+
+    app = starlette()
+    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    return app
+
+
+async def connected(request: fastapi.Request) -> AsyncIterator[None]:
+    async with while_connected(request.receive):
+        yield
+
+
+def fastapi_depends() -> fastapi.FastAPI:
+    app = fastapi.FastAPI(lifespan=lifespan)
+
+    @app.get("/next", dependencies=[fastapi.Depends(connected, scope="function")])
+    async def next_job(client: str) -> int | None:
+        return hand_out(await work(), client)
+
+    @app.post("/jobs/{number}")
+    async def add(number: int) -> None:
+        put(number)
+
+    @app.get("/jobs")
+    async def show() -> dict[str, Any]:
+        return state()
+
+    @app.get("/statistics")
+    async def tell() -> dict[str, Any]:
+        return asdict(purgatory.statistics())
+
+    return app
+
+
+def litestar_app() -> litestar.Litestar:
+    @litestar.get("/next")
+    async def next_job(request: litestar.Request[Any, Any, Any], client: str) -> int | None:
+        async with while_connected(request.receive):
+            job = await work()
+        return hand_out(job, client)
+
+    @litestar.post("/jobs/{number:int}")
+    async def add(number: int) -> None:
+        put(number)
+
+    @litestar.get("/jobs")
+    async def show() -> dict[str, Any]:
+        return state()
+
+    @litestar.get("/statistics")
+    async def tell() -> dict[str, Any]:
+        return asdict(purgatory.statistics())
+
+    return litestar.Litestar([next_job, add, show, tell], lifespan=[lifespan])
+
+
+def aiohttp() -> web.Application:
+    async def next_job(request: web.Request) -> web.Response:
+        async with while_connected_to_aiohttp(request):
+            job = await work()
+        return web.json_response(hand_out(job, request.query["client"]))
+
+    async def add(request: web.Request) -> web.Response:
+        put(int(request.match_info["number"]))
+        return web.Response()
+
+    async def show(request: web.Request) -> web.Response:
+        return web.json_response(state())
+
+    async def tell(request: web.Request) -> web.Response:
+        return web.json_response(asdict(purgatory.statistics()))
+
+    app = web.Application()
+    setup(app, purgatory)
+    app.add_routes([web.get("/next", next_job), web.post("/jobs/{number}", add)])
+    app.add_routes([web.get("/jobs", show), web.get("/statistics", tell)])
+    return app

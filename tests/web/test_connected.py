@@ -1,0 +1,549 @@
+"""A block that ends with its client: what it cancels, what it leaves alone, and what becomes of values and bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from contextvars import ContextVar
+from typing import Any
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aiopurgatory import DelayedOperation, Purgatory, PurgatoryError
+from aiopurgatory.web import DisconnectedError, while_connected
+from aiopurgatory.web.asgi import Message
+from aiopurgatory.web.connected import MAX_UNREAD
+
+from .polls import settle
+
+DISCONNECT: Message = {"type": "http.disconnect"}
+EMPTY: Message = {"type": "http.request", "body": b"", "more_body": False}
+user: ContextVar[str] = ContextVar("user", default="nobody")
+
+
+def part(body: bytes, more: bool = True) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+class Never(DelayedOperation[None]):
+    def try_complete(self) -> bool:
+        return False
+
+
+class Client:
+    """The messages of one request."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.messages = asyncio.Queue[Message]()
+        self.send(*messages)
+
+    def send(self, *messages: Message) -> None:
+        for message in messages:
+            self.messages.put_nowait(message)
+
+    def leave(self) -> None:
+        self.send(DISCONNECT)
+
+    async def receive(self) -> Message:
+        return await self.messages.get()
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client(EMPTY)
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def block(client: Client, awaitable: Callable[[], Awaitable[Any]] = forever) -> Any:
+    async with while_connected(client.receive):
+        return await awaitable()
+
+
+async def start(work: Awaitable[Any]) -> asyncio.Task[Any]:
+    task = asyncio.ensure_future(work)
+    await settle()
+    return task
+
+
+async def end(task: asyncio.Task[Any]) -> Any:
+    """The result of *task*, or its exception. It has ended, and no listener of it is left."""
+    async with asyncio.timeout(5):
+        await asyncio.wait([task])
+    await settle()
+    assert task.cancelling() == 0 or task.cancelled()
+    assert not [one for one in asyncio.all_tasks() if "_listen" in str(one.get_coro())]
+    return asyncio.CancelledError if task.cancelled() else task.exception() or task.result()
+
+
+# what it cancels
+
+
+@pytest.mark.parametrize("wait", ["wait_for", "awaited wait_for", "follow", "own operation", "sleep", "timeout"])
+async def test_client_leaves_and_what_is_awaited_is_cancelled(purgatory: Purgatory, client: Client, wait: str) -> None:
+    async def read(since: int | None) -> tuple[int, int] | None:
+        return None
+
+    async def never() -> None:
+        return None
+
+    async def wait_there() -> None:
+        match wait:
+            case "wait_for":
+                await purgatory.wait_for(lambda: None, ["k"], timeout=60)
+            case "awaited wait_for":
+                await purgatory.wait_for(never, ["k"], timeout=60)
+            case "follow":
+                async for _ in purgatory.follow(["k"], read):
+                    pass
+            case "own operation":
+                await purgatory.watch(Never(60.0), ["k"])
+            case "sleep":
+                await asyncio.sleep(60)
+            case _:
+                async with purgatory.timeout(60):
+                    await forever()
+
+    task = await start(block(client, wait_there))
+    client.leave()
+    assert isinstance(await end(task), DisconnectedError)
+    assert purgatory.num_delayed == 0
+
+
+async def test_block_that_ends_by_itself_returns_its_value(client: Client) -> None:
+    async def soon() -> str:
+        await settle()
+        return "value"
+
+    assert await end(await start(block(client, soon))) == "value"
+    client.leave()
+    assert await client.receive() == DISCONNECT  # the listener has ended with the block
+
+
+async def test_client_that_left_before_is_noticed_at_the_first_await() -> None:
+    assert isinstance(await end(await start(block(Client(EMPTY, DISCONNECT)))), DisconnectedError)
+
+
+async def test_nested_blocks_end_together(client: Client) -> None:
+    task = await start(block(client, lambda: block(client)))
+    client.leave()
+    assert isinstance(await end(task), DisconnectedError)
+
+
+async def test_nested_block_of_another_request_ends_alone(client: Client) -> None:
+    other = Client(EMPTY)
+
+    async def within() -> str:
+        with suppress(DisconnectedError):
+            await block(other)
+        await settle()
+        return "went on"
+
+    task = await start(block(client, within))
+    other.leave()
+    assert await end(task) == "went on"
+
+
+async def test_receive_is_called_in_the_context_of_the_request() -> None:
+    seen = []
+
+    async def receive() -> Message:
+        seen.append(user.get())
+        return await Client().receive()
+
+    user.set("ann")
+    async with while_connected(receive):
+        await settle()
+    assert seen == ["ann"]
+
+
+async def test_receive_that_raises_counts_as_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
+    async def receive() -> Message:
+        raise LookupError("broken")
+
+    with pytest.raises(DisconnectedError):
+        async with while_connected(receive):
+            await forever()
+    assert "receive() raised LookupError('broken')" in caplog.text
+
+
+# what it leaves alone
+
+
+async def test_cancellation_from_outside_stays_one(client: Client) -> None:
+    task = await start(block(client))
+    task.cancel()
+    assert await end(task) is asyncio.CancelledError
+
+
+@pytest.mark.parametrize("leave_first", [True, False])
+async def test_cancellation_together_with_a_disconnect_stays_one(client: Client, leave_first: bool) -> None:
+    for turns in range(6):
+        client = Client(EMPTY)
+        task = await start(block(client))
+        client.leave() if leave_first else task.cancel()
+        for _ in range(turns if leave_first else 0):
+            await asyncio.sleep(0)
+        if task.done():
+            assert isinstance(await end(task), DisconnectedError)
+            continue
+        task.cancel() if leave_first else client.leave()
+        assert await end(task) is asyncio.CancelledError
+
+
+@pytest.mark.parametrize("scope", ["asyncio", "purgatory"])
+@pytest.mark.parametrize("is_outside", [True, False])
+async def test_timeout_together_with_a_disconnect_keeps_the_count(
+    purgatory: Purgatory, scope: str, is_outside: bool
+) -> None:
+    ends = set()
+    for turns in range(8):
+        client = Client(EMPTY)
+        timeout = asyncio.timeout(None) if scope == "asyncio" else purgatory.timeout(None)
+
+        async def work(client: Client = client, timeout: Any = timeout) -> None:
+            async with AsyncExitStack() as stack:
+                blocks = [timeout, while_connected(client.receive)]
+                for one in blocks if is_outside else reversed(blocks):
+                    await stack.enter_async_context(one)
+                await forever()
+
+        task = await start(work())
+        client.leave()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not task.done():
+            timeout.reschedule(0.0)
+        error = await end(task)
+        assert isinstance(error, TimeoutError | DisconnectedError)
+        ends.add(isinstance(error, DisconnectedError))
+    assert ends == ({True, False} if is_outside else {True})
+
+
+async def test_timeout_outside_ends_the_block(client: Client) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await block(client)
+    assert await end(await start(asyncio.sleep(0, "left nothing"))) == "left nothing"
+
+
+async def test_timeout_inside_ends_itself_alone(client: Client) -> None:
+    async def within() -> str:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await forever()
+        await settle()
+        return "went on"
+
+    assert await end(await start(block(client, within))) == "went on"
+
+
+async def test_task_group_outside_ends_the_block(client: Client) -> None:
+    async def fail() -> None:
+        raise LookupError
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(block(client))
+            await settle()
+            group.create_task(fail())
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await work()
+    assert [type(exc) for exc in caught.value.exceptions] == [LookupError]
+
+
+async def test_task_group_inside_ends_with_the_client(client: Client) -> None:
+    ended = []
+
+    async def member() -> None:
+        try:
+            await forever()
+        finally:
+            ended.append("member")
+
+    async def within() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(member())
+
+    task = await start(block(client, within))
+    client.leave()
+    assert isinstance(await end(task), DisconnectedError)
+    assert ended == ["member"]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_anyio_scope_outside_and_a_disconnect(client: Client, leaves: bool) -> None:
+    async def work() -> str:
+        with anyio.CancelScope() as scope:
+            scopes.append(scope)
+            with suppress(DisconnectedError):
+                await block(client)
+            await settle()
+        return "cancelled" if scope.cancelled_caught else "went on"
+
+    scopes: list[anyio.CancelScope] = []
+    task = await start(work())
+    scopes[0].cancel()
+    if leaves:
+        client.leave()
+    assert await end(task) == "cancelled"
+
+
+async def test_anyio_task_group_inside_ends_with_the_client(client: Client) -> None:
+    async def within() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(forever)
+            with anyio.move_on_after(60):
+                await forever()
+
+    task = await start(block(client, within))
+    client.leave()
+    assert isinstance(await end(task), DisconnectedError)
+
+
+async def test_exception_of_the_block_goes_before_the_disconnect(client: Client) -> None:
+    async def within() -> None:
+        try:
+            await forever()
+        finally:
+            raise LookupError
+
+    task = await start(block(client, within))
+    client.leave()
+    assert isinstance(await end(task), LookupError)
+
+
+async def test_block_that_survives_its_cancellation_goes_on(client: Client) -> None:
+    async def within() -> str:
+        with suppress(asyncio.CancelledError):
+            await forever()
+        await settle()
+        return "cleaned up"
+
+    task = await start(block(client, within))
+    client.leave()
+    assert await end(task) == "cleaned up"
+
+
+# values
+
+
+@pytest.mark.parametrize("leave_first", [True, False])
+@pytest.mark.parametrize("is_awaited", [True, False])
+@pytest.mark.parametrize("turns", range(8))
+async def test_value_that_comes_with_the_disconnect_is_not_lost(
+    purgatory: Purgatory, client: Client, leave_first: bool, is_awaited: bool, turns: int
+) -> None:
+    jobs, back = list[int](), list[int]()
+
+    def take() -> int | None:
+        return jobs.pop() if jobs else None
+
+    async def take_awaited() -> int | None:
+        return take()
+
+    def put() -> None:
+        jobs.append(0)
+        purgatory.check_and_complete("jobs")
+
+    condition: Any = take_awaited if is_awaited else take
+    wait = lambda: purgatory.wait_for(condition, ["jobs"], timeout=60, on_undelivered=back.append)  # noqa: E731
+    task = await start(block(client, wait))
+    first, then = (client.leave, put) if leave_first else (put, client.leave)
+    first()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    then()
+    ended = await end(task)
+    received = [] if isinstance(ended, DisconnectedError) else [ended]
+    assert received + back + jobs == [0]
+    if turns == 7:
+        assert bool(received) != leave_first
+
+
+# bodies
+
+
+async def test_body_read_before_needs_nothing(client: Client) -> None:
+    await client.receive()
+    task = await start(block(client))
+    client.leave()
+    assert isinstance(await end(task), DisconnectedError)
+
+
+@pytest.mark.parametrize("pause", [False, True])
+async def test_body_is_read_within_the_block(pause: bool) -> None:
+    client = Client()
+
+    async def work() -> bytes:
+        async with while_connected(client.receive) as receive:
+            if pause:
+                await settle()
+            return await Request({"type": "http"}, receive).body()
+
+    task = await start(work())
+    client.send(part(b"a"), part(b"b"), part(b"c", more=False))
+    assert await end(task) == b"abc"
+
+
+async def test_empty_body_is_read_within_the_block(client: Client) -> None:
+    async with while_connected(client.receive) as receive:
+        await settle()
+        assert await Request({"type": "http"}, receive).body() == b""
+
+
+async def test_long_body_is_streamed_at_the_pace_of_its_reader() -> None:
+    client = Client(*[part(b"x" * 1000)] * 1000, part(b"", more=False))
+    most = size = 0
+    async with while_connected(client.receive) as receive:
+        async for chunk in Request({"type": "http"}, receive).stream():
+            size += len(chunk)
+            await asyncio.sleep(0)
+            most = max(most, 1001 - client.messages.qsize() - size // 1000)
+    assert size == 1_000_000
+    assert most <= 66  # those kept, one in each hand
+
+
+async def test_client_leaves_while_its_body_is_read() -> None:
+    client = Client(part(b"a"))
+
+    async def work() -> None:
+        async with while_connected(client.receive) as receive:
+            await Request({"type": "http"}, receive).body()
+
+    task = await start(work())
+    client.leave()
+    assert isinstance(await end(task), DisconnectedError)
+
+
+async def test_body_that_came_during_the_block_is_read_after_it() -> None:
+    client = Client(part(b"a"), part(b"b"))
+    async with while_connected(client.receive) as receive:
+        await settle()
+    client.send(part(b"c", more=False))
+    assert await Request({"type": "http"}, receive).body() == b"abc"
+
+
+async def test_receive_after_a_disconnect_tells_it_again(client: Client) -> None:
+    connected = while_connected(client.receive)
+    with suppress(DisconnectedError):
+        async with connected:
+            client.leave()
+            await forever()
+    receive = connected.receive
+    assert await receive() == EMPTY
+    assert await receive() == DISCONNECT
+
+
+@pytest.mark.parametrize("parts", [[b"x"] * 63, [b"x" * (MAX_UNREAD // 8)] * 8])
+async def test_body_that_nobody_reads_does_no_harm(parts: list[bytes]) -> None:
+    client = Client(*map(part, parts))
+    task = await start(block(client))
+    assert not task.done()
+    client.leave()
+    assert (await end(task)).status_code == 499
+
+
+@pytest.mark.parametrize("parts", [[b"x"] * 65, [b"x" * (MAX_UNREAD // 8)] * 9])
+async def test_body_that_nobody_reads_ends_the_block_if_long(parts: list[bytes]) -> None:
+    client = Client(*map(part, parts))
+    error = await end(await start(block(client)))
+    assert isinstance(error, DisconnectedError)
+    assert (error.status_code, "read it, or send none" in str(error)) == (413, True)
+
+
+# the error, and mistakes
+
+
+async def test_error_is_starlettes_and_ours(client: Client) -> None:
+    task = await start(block(client))
+    client.leave()
+    error = await end(task)
+    assert isinstance(error, PurgatoryError)
+    assert isinstance(error, HTTPException)
+    assert type(error).__name__ == "DisconnectedError"
+    assert str(error) == "499: the client has disconnected"
+
+
+async def test_error_without_starlette_is_ours_alone(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(__import__("sys").modules, "starlette.exceptions")
+    task = await start(block(client))
+    client.leave()
+    error = await end(task)
+    assert type(error) is DisconnectedError
+    assert (error.status_code, str(error)) == (499, "the client has disconnected")
+
+
+async def test_error_leaves_nothing_to_the_garbage_collector() -> None:
+    client = Client(EMPTY)
+    connected = while_connected(client.receive)
+    gone = weakref.ref(client)
+    try:
+        async with connected:
+            client.leave()
+            await forever()
+    except DisconnectedError:
+        pass
+    del client, connected
+    await settle()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+async def test_starlette_answers_and_logs_nothing(
+    client: Client, is_behind: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(request: Request) -> Response:
+        await block(client)
+        return Response()
+
+    async def dispatch(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        return await call_next(request)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    sent: list[Message] = []
+    app = Starlette(routes=[Route("/", handler)])
+    if is_behind:
+        app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
+    caplog.set_level(logging.DEBUG, "aiopurgatory")
+    task = await start(app(scope, client.receive, send))
+    client.leave()
+    assert await end(task) is None
+    assert sent[0]["status"] == 499
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("kind", ["websocket.connect", "websocket.receive"])
+async def test_receive_of_a_websocket_is_refused(kind: str) -> None:
+    with pytest.raises(TypeError, match=f"receive must be that of an HTTP request, got a '{kind}' from it"):
+        await block(Client({"type": kind}))
+
+
+async def test_block_entered_twice_is_refused(client: Client) -> None:
+    connected = while_connected(client.receive)
+    async with connected:
+        pass
+    with pytest.raises(RuntimeError, match="must be entered in a task, and once"):
+        async with connected:
+            pass
+
+
+def test_receive_that_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="receive must be a function, got <starlette"):
+        while_connected(Request({"type": "http"}))  # type: ignore[arg-type]
