@@ -114,10 +114,8 @@ class EventRoute(Endpoint):
                 async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
 
-    def _read(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        request = super()._read(scope, receive)
-        last = joined(header(scope, b"last-event-id")[-1:])
-        return request._replace(since=last) if last else request
+    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        return self._read(scope, receive, last_event_id=joined(header(scope, b"last-event-id")[-1:]))
 
 
 async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import unquote_plus
@@ -41,7 +42,7 @@ def path_parameter(scope: Scope) -> Any:
     return next(iter(parameters.values()))
 
 
-class Endpoint:
+class Endpoint(ABC):
     """The base of LongPollRoute and EventRoute. Their arguments are the same."""
 
     def __init__(
@@ -77,24 +78,45 @@ class Endpoint:
         if method not in self._methods:
             return self._refuse_method(scope)
         try:
-            body = b"" if method in _BODILESS else await read_body(receive)
-            if body is None:
-                return desk.unanswered(is_deserted=True)
-            return self._read(RequestScope(scope, body), receive)
+            request = RequestScope(scope)
+            if method not in _BODILESS:
+                body = await read_body(receive)
+                if body is None:
+                    return desk.unanswered(is_deserted=True)
+                request.body = body
+            return self._understood(request, receive)
         except ValueError as exc:  # of int(), or of json.loads()
             return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
         except REFUSALS as exc:
             return desk.refuse(exc)
 
-    def _read(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        """Return what the functions read in *scope*."""
+    @abstractmethod
+    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        """Return what *scope* asks for: read by the functions, and in the headers."""
+
+    def _read(
+        self,
+        scope: RequestScope,
+        receive: Receive,
+        *,
+        prefer: str | None = None,
+        if_none_match: str | None = None,
+        wait: float | str | None = None,
+        last_event_id: str | None = None,
+        respond: Respond | None = None,
+    ) -> PollRequest[Any]:
+        """Return what the functions read in *scope*, and the rest as it is."""
         return PollRequest(
             self._resource(scope),
-            since=self._since and _version(self._since(scope)),
-            keys=self._keys and self._keys(scope),
-            client=self._client and self._client(scope),
-            group=self._group and self._group(scope),
-            receive=receive,
+            prefer,
+            if_none_match,
+            wait,
+            last_event_id or (self._since and _version(self._since(scope))),
+            self._keys and self._keys(scope),
+            self._client and self._client(scope),
+            self._group and self._group(scope),
+            receive,
+            respond,
         )
 
     def _refuse_method(self, scope: Scope) -> Answer:
@@ -204,16 +226,14 @@ class LongPollRoute(Endpoint):
             answer = self._content.desk.refuse(PurgatoryClosedError("the server stops"))
         await send_answer(answer, send)
 
-    def _read(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
-        return (
-            super()
-            ._read(scope, receive)
-            ._replace(
-                prefer=joined(header(scope, b"prefer")),
-                if_none_match=joined(header(scope, b"if-none-match")),
-                wait=self._wait(scope),
-                respond=self._respond,
-            )
+    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        return self._read(
+            scope,
+            receive,
+            prefer=joined(header(scope, b"prefer")),
+            if_none_match=joined(header(scope, b"if-none-match")),
+            wait=self._wait(scope),
+            respond=self._respond,
         )
 
 

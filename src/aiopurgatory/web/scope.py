@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from urllib.parse import parse_qsl
 
 from .answer import RequestError, UnreadBodyError
-from .asgi import Receive, Scope
+from .asgi import Receive
 
 #: The most bytes of a body, and the most fields of a query or a form.
 MAX_BODY: Final = 1 << 20
@@ -34,9 +34,7 @@ class RequestScope(dict[str, Any]):
         body: of a POST or another method; at most 1 MiB. That of a GET is not read.
     """
 
-    def __init__(self, scope: Scope, body: bytes = b"") -> None:
-        super().__init__(scope)
-        self.body = body
+    body: bytes = b""  # without an __init__(), it is made five times as fast: there is one for each poll
 
     @cached_property
     def query(self) -> Parameters:
