@@ -114,7 +114,7 @@ class Watcher:
 class Ledger:
     """What was written, and what each watcher has seen: none missed, none twice, none lost.
 
-    Args: of_events: each value is to be seen by each watcher, not only the newest.
+    Args: of_events: each watcher is to see each value since its first, not only the newest.
     """
 
     def __init__(self, keys: list[str], of_events: bool = False) -> None:
@@ -162,6 +162,6 @@ class Ledger:
 
     def _count(self, watcher: Watcher) -> None:
         for key, seen in watcher.seen.items():
-            expected = list(range(1, seen[-1] + 1)) if self._of_events else sorted(set(seen))
+            expected = list(range(seen[0], seen[-1] + 1)) if self._of_events else sorted(set(seen))
             assert seen == expected, f"{key} was seen as {seen}"
             self.delivered += len(seen)

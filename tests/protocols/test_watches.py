@@ -48,6 +48,12 @@ def matrix_put(app: App) -> Put:
     return put
 
 
+def kubernetes_put(app: App) -> Put:
+    session = requests.Session()
+    url = f"{app.url}/api/v1/namespaces/default/configmaps/"
+    return lambda key, value: session.put(url + key, json={"data": {"value": value}}, timeout=10).raise_for_status()
+
+
 def telegram_put(app: App) -> Put:
     session = requests.Session()
     return lambda key, value: session.post(
@@ -55,7 +61,15 @@ def telegram_put(app: App) -> Put:
     ).raise_for_status()
 
 
-PUTS = {"consul": consul_put, "nacos": nacos_put, "apollo": apollo_put, "matrix": matrix_put}
+PUTS = {
+    "apollo": apollo_put,
+    "consul": consul_put,
+    "kubernetes": kubernetes_put,
+    "matrix": matrix_put,
+    "nacos": nacos_put,
+}
+#: Their clients see each value, not only the newest.
+OF_EVENTS = {"kubernetes", "matrix"}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -63,7 +77,7 @@ PUTS = {"consul": consul_put, "nacos": nacos_put, "apollo": apollo_put, "matrix"
 def test_watches_miss_nothing_and_repeat_nothing(redis: Redis, name: str, workers: int) -> None:
     chance = random.Random(workers)
     with App(name, redis.url(), workers, MAX_WAIT="2") as app:
-        put, ledger = PUTS[name](app), Ledger(KEYS, of_events=name == "matrix")
+        put, ledger = PUTS[name](app), Ledger(KEYS, of_events=name in OF_EVENTS)
 
         def write(key: str) -> None:
             ledger.written[key] += 1
