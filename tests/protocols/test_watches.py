@@ -48,6 +48,11 @@ def matrix_put(app: App) -> Put:
     return put
 
 
+def engineio_put(app: App) -> Put:
+    session = requests.Session()
+    return lambda key, value: session.put(f"{app.url}/values/{key}", data=value, timeout=10).raise_for_status()
+
+
 def kubernetes_put(app: App) -> Put:
     session = requests.Session()
     url = f"{app.url}/api/v1/namespaces/default/configmaps/"
@@ -64,6 +69,7 @@ def telegram_put(app: App) -> Put:
 PUTS = {
     "apollo": apollo_put,
     "consul": consul_put,
+    "engineio": engineio_put,
     "kubernetes": kubernetes_put,
     "matrix": matrix_put,
     "nacos": nacos_put,
