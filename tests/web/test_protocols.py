@@ -165,6 +165,15 @@ async def test_missing_parameter_is_answered_400(polling: LongPolling[Any]) -> N
     assert (exchange.status, exchange.sent[1]["body"]) == (400, b"the request must have 'names'")
 
 
+async def test_query_that_is_too_long_is_answered_400(polling: LongPolling[Any]) -> None:
+    exchange = get(consul(polling), names="a" * 70_000)
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"]) == (
+        400,
+        b"the query must have at most 65,536 bytes, got 70,006",
+    )
+
+
 @pytest.mark.parametrize(("error", "status"), [(NotFoundError("no"), 404), (GoneError("gone"), 410)])
 async def test_function_that_raises_an_answer_is_answered_so(
     polling: LongPolling[Any], error: Exception, status: int
