@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline test test-all test-interpreted test-compiled test-attacks test-chaos test-broker test-examples \
-	test-servers test-spark test-sail test-pipeline check docs wheels programs bench clean
+	test-servers test-protocols test-spark test-sail test-pipeline check docs wheels programs bench clean
 
 help:  ## show this list of targets
 	@awk -F':.*## ' '/^[a-z%-]+:.*## / {sub(/%/, "NAME", $$1); printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,7 +142,12 @@ test-servers: $(VENV)-servers/.ready $(VENV)-arq/.ready programs  ## test MCP, a
 	$(VENV)-arq/bin/pytest tests/servers/test_arq.py $(ARGS)
 	$(VENV)-servers/bin/pytest --timeout 900 tests/servers --ignore tests/servers/test_arq.py $(ARGS)
 
-$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready: $(VENV)-%/.ready: pyproject.toml
+test-protocols: PROGRAMS := redis-server
+test-protocols: PACKAGES := redis-server
+test-protocols: $(VENV)-protocols/.ready programs  ## test the servers of examples/protocols with their real clients: 6 minutes
+	$(VENV)-protocols/bin/pytest --timeout 300 tests/protocols $(ARGS)
+
+$(VENV)-servers/.ready $(VENV)-arq/.ready $(VENV)-sail/.ready $(VENV)-protocols/.ready: $(VENV)-%/.ready: pyproject.toml
 	@echo "Setting up $(@D) ..."
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"

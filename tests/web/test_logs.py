@@ -289,9 +289,9 @@ async def test_server_that_is_down_at_the_first_client_is_503_until_it_is_up(
 async def test_route_of_a_polling_takes_no_policy(purgatory: Purgatory, counters: Counters) -> None:
     polling = LongPolling(purgatory, counters)
     with pytest.raises(ValueError, match="policy must be left out"):
-        EventRoute(polling, policy=Policy())  # type: ignore[call-overload]
+        EventRoute(polling, policy=Policy())
     with pytest.raises(ValueError, match="policy must be left out"):
-        LongPollRoute(polling, policy=Policy())  # type: ignore[call-overload]
+        LongPollRoute(polling, policy=Policy())
 
 
 @pytest.mark.parametrize("route", [EventRoute, LongPollRoute])

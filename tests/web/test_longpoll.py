@@ -195,12 +195,30 @@ async def test_applied_wait_is_told_if_one_was_asked_for(
 
 
 @pytest.mark.parametrize(
-    "wait", ["", "nan", "inf", "-1", "1_0", "\u0661", "\uff11", "soon", "1s", "\ud800", "9" * 70_000 + "x"]
+    "wait",
+    [
+        "",
+        "nan",
+        "inf",
+        "-1",
+        "1_0",
+        "\u0661",
+        "\uff11",
+        "soon",
+        "1x",
+        "s",
+        "1s2",
+        "1d",
+        " 1s",
+        "-1s",
+        "\ud800",
+        "9" * 70_000 + "x",
+    ],
 )
 async def test_query_wait_that_is_no_number_is_refused(polls: Polls, wait: str) -> None:
     answer = await polls.polling.answer("n", {}, {"wait": wait})
     assert answer.status == 400
-    assert answer.body.startswith(b"wait must be a number of seconds >= 0, got ")
+    assert answer.body.startswith(b"wait must be a number of seconds >= 0, or a duration such as 10s, got ")
     assert len(answer.body) < 300
 
 

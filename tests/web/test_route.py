@@ -168,8 +168,8 @@ async def test_route_asked_to_change_something_logs_the_remedy_once(
     for method in ("POST", "DELETE"):
         await Exchange(route, method=method).run()
     assert [record.getMessage() for record in caplog.records] == [
-        "LongPollRoute refused POST '/n', as it answers GET only; if another route of this path answers POST, pass "
-        "methods=['GET'] to the Route before it"
+        "LongPollRoute refused POST '/n', as it answers GET, HEAD only; if another route of this path answers POST, "
+        "pass methods=['GET', 'HEAD'] to the Route before it"
     ]
 
 

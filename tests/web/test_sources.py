@@ -91,24 +91,22 @@ async def test_version_that_is_no_str_names_the_method(purgatory: Purgatory, giv
     assert purgatory.num_delayed == 0
 
 
-@pytest.mark.parametrize("version", ["", "a b", 'a"b', "ä", "a\n", "7-gzip", "v" * 1001])
+@pytest.mark.parametrize("version", ["", "a b", 'a"b', "ä", "a\n", "7-gzip"])
 async def test_version_that_would_not_come_back_is_refused(
     purgatory: Purgatory, given: type[Given], version: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"^{given.__name__}\.version\(\) must return 1 to 1,000 characters of .*got"):
+    with pytest.raises(ValueError, match=rf"^{given.__name__}\.version\(\) must return 1 or more characters of .*got"):
         await ask(purgatory, given(version))
 
 
-async def test_error_of_a_long_version_is_short(purgatory: Purgatory, given: type[Given]) -> None:
-    with pytest.raises(ValueError, match=r"of 100,000 characters$") as caught:
-        await ask(purgatory, given("v" * 100_000))
-    assert len(str(caught.value)) < 400
-
-
-async def test_longest_version_comes_back(purgatory: Purgatory, given: type[Given]) -> None:
-    answer = await ask(purgatory, given("v" * 1000))
-    again = await ask(purgatory, given("v" * 1000), **{"if-none-match": answer.headers["etag"], "prefer": "wait=0"})
-    assert (answer.status, again.status) == (200, 304)
+@pytest.mark.parametrize("length", [1_000, 1_001, 100_000])
+async def test_version_of_any_length_comes_back(purgatory: Purgatory, given: type[Given], length: int) -> None:
+    answer = await ask(purgatory, given("v" * length))
+    assert answer.version == "v" * length
+    assert len(answer.headers["etag"]) <= 1_002
+    for version, status in (("v" * length, 304), ("v" * (length - 1) + "w", 200)):
+        again = await ask(purgatory, given(version), **{"if-none-match": answer.headers["etag"], "prefer": "wait=0"})
+        assert again.status == status
 
 
 @pytest.mark.parametrize("body", ["text", None, 7, bytearray(b"body")])

@@ -10,6 +10,7 @@ from .events import EventRoute
 from .policy import Policy
 from .polling import LongPolling, LongPollStatistics
 from .route import LongPollRoute
+from .scope import RequestScope
 from .signals import close_on_stop
 from .source import Source
 
@@ -22,6 +23,7 @@ __all__ = [
     "LongPollStatistics",
     "LongPolling",
     "Policy",
+    "RequestScope",
     "Source",
     "close_on_stop",
     "while_connected",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from hashlib import sha256
 from random import randint
 from typing import Final, NamedTuple
 
@@ -14,6 +15,10 @@ RawHeader = tuple[bytes, bytes]
 NO_STORE: Final = (b"cache-control", b"no-store")
 VARY: Final = (b"vary", b"Prefer")
 PLAIN_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+#: The most characters of a version in a header. Proxies and servers limit its length, often to 8,000 bytes or less.
+MAX_VERSION: Final = 1_000
+#: Statuses of answers without a body.
+NO_BODY: Final = frozenset({204, 304})
 
 
 class Answer(NamedTuple):
@@ -23,11 +28,13 @@ class Answer(NamedTuple):
         status: 200; 304 or 204 for nothing new; 400, 404, 409, 410, 413 or 503 for a refusal; 499: the client has left.
         body: the source's; else a message, or nothing.
         raw_headers: pairs of bytes, names in lower case. Content-Length is not among them.
+        version: the source's version, or the id of the log's last event; empty: a refusal, or none yet.
     """
 
     status: int
     body: bytes
     raw_headers: list[RawHeader]
+    version: str = ""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -42,11 +49,16 @@ def as_text(raw_headers: Iterable[RawHeader]) -> dict[str, str]:
 
 def etag(version: str) -> RawHeader:
     """Return the header with which the client resumes from *version*."""
-    return (b"etag", b'"%b"' % version.encode())
+    return (b"etag", b'"%b"' % tag_of(version).encode())
 
 
-class WaitError(PurgatoryError):
-    """The wait in a query is not a number >= 0. (In Prefer, such a wait is ignored.)"""
+def tag_of(version: str) -> str:
+    """Return the entity tag of *version*: a digest if it is long, as that of many resources."""
+    return version if len(version) <= MAX_VERSION else sha256(version.encode()).hexdigest()
+
+
+class RequestError(PurgatoryError):
+    """The request has no valid wait, or a function of the route cannot read it. (An invalid Prefer is ignored.)"""
 
 
 class ReplacedError(PurgatoryError):
@@ -54,7 +66,7 @@ class ReplacedError(PurgatoryError):
 
 
 class UnreadBodyError(PurgatoryError):
-    """The request has a body in more than 64 parts: no disconnect of its client would be noticed."""
+    """The body is too long, or it is not read and has more than 64 parts: no disconnect would be noticed behind it."""
 
 
 class GroupLimitError(PurgatoryFullError):
@@ -71,7 +83,7 @@ class SourceBusyError(ReadFailedError):
 
 #: Exceptions that become answers.
 REFUSALS: Final = (
-    WaitError,
+    RequestError,
     ReplacedError,
     GoneError,
     NotFoundError,
@@ -81,7 +93,7 @@ REFUSALS: Final = (
     PurgatoryClosedError,
 )
 #: The status of those that are not 503.
-_STATUS: Final = {WaitError: 400, NotFoundError: 404, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
+_STATUS: Final = {RequestError: 400, NotFoundError: 404, ReplacedError: 409, GoneError: 410, UnreadBodyError: 413}
 
 
 class Refusals:

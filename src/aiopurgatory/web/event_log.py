@@ -78,8 +78,8 @@ class LogEvents(Content[Any]):
         if events:
             listed = [{"id": each.id, "name": each.name, "data": each.data, "is_end": each.is_end} for each in events]
             body = json.dumps(listed, separators=(",", ":")).encode()
-            return Answer(200, body, [*_headers(position), _JSON])
-        return Answer(204, b"", _headers(position)) if position.is_over else None
+            return Answer(200, body, [*_headers(position), _JSON], position.id or "")
+        return Answer(204, b"", _headers(position), position.id or "") if position.is_over else None
 
     def open(self, request: PollRequest[Any]) -> EventStream[Any]:
         feed = LogFeed(self._log, request.resource, request.since)
@@ -193,5 +193,5 @@ def _headers(position: Position) -> list[RawHeader]:
 
 def _nothing_new(request: PollRequest[Any], position: Position) -> Answer:
     if request.since is None and position.id is not None:
-        return Answer(304, b"", _headers(position))
-    return Answer(200, b"[]", [*_headers(position), _JSON])
+        return Answer(304, b"", _headers(position), position.id)
+    return Answer(200, b"[]", [*_headers(position), _JSON], position.id or "")

@@ -9,7 +9,9 @@ from typing import Any, Final, final
 from .answer import Answer
 from .asgi import Receive, Scope, Send, deliver
 from .delivery import Delivery
+from .prefer import PollRequest
 from .route import Endpoint, header, joined, send_answer
+from .scope import RequestScope
 
 _BODY: Final = "http.response.body"
 
@@ -67,7 +69,7 @@ class EventRoute(Endpoint):
     Starlette's GZipMiddleware passes events unchanged. BaseHTTPMiddleware passes them one by one but buffers one more
     event. After ``stall``, its own task keeps waiting for a client that does not read.
 
-    *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope.
+    *resource*, *since*, *keys*, *client* and *group* are functions of the ASGI scope, as for LongPollRoute.
 
     Args:
         served: a LongPolling, which has the source, the purgatory and the policy; or an EventLog.
@@ -78,15 +80,16 @@ class EventRoute(Endpoint):
         keys: the keys to watch; default: *resource* alone.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that its place counts against, as for ``LongPolling.answer()``; default: none.
+        methods: the methods to answer; default: GET. The body of others is read before, as by LongPollRoute.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise TypeError(f"EventRoute answers HTTP, got a scope of type {scope['type']!r}")
-        if scope["method"] != "GET":
-            await send_answer(self._refuse_method(scope, "GET"), send)
+        request = await self._request(scope, receive)
+        if isinstance(request, Answer):
+            await send_answer(request, send)
             return
-        request = self._request(scope, receive, last_event_id=joined(header(scope, b"last-event-id")[-1:]))
         delivery = await Delivery.enter(self._content, request)
         # A task that is cancelled ends here as it would anyway. Otherwise the server would answer 500.
         try:
@@ -110,6 +113,9 @@ class EventRoute(Endpoint):
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(self._content.desk.policy.stall):
                     await deliver(send, {"type": _BODY, "body": last})
+
+    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        return self._read(scope, receive, last_event_id=joined(header(scope, b"last-event-id")[-1:]))
 
 
 async def _send_events(delivery: Delivery[Any], answer: Answer, send: Send) -> None:

@@ -16,13 +16,13 @@ from .asgi import Receive
 from .delivery import Delivery, EventAnswer
 from .desk import Desk
 from .policy import Policy
-from .prefer import MAX_FIELD, Fields, K, PollRequest
+from .prefer import MAX_FIELD, Fields, K, PollRequest, Respond
 from .reader import Reader
-from .responder import respond
+from .responder import answer_poll
 from .source import Source
 from .states import States
 
-_NO_QUERY: Mapping[str, str] = MappingProxyType({})
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class LongPolling(Starting, Generic[K]):
 
         200  there is something new: the body, and the new ETag
         304  the wait is over without anything new (204 if the version came by *since*, not by If-None-Match)
-        400  the client's wait is not a number
+        400  the client's wait is not a number, or a function of the route cannot read the request
         404  NotFoundError: there is no such resource
         409  replaced by a newer poll of the same client, as in Telegram
         410  GoneError: start over, without If-None-Match
-        413  the request has a body in more than 64 parts
+        413  the request has a body in more than 64 parts, or a POST one of more than 1 MiB
         503  refused: with Retry-After, and the reason in the header ``refused``: full, group, closed or source
 
     It opens with ``async with polling:`` or start(), or by itself with the first poll in an event loop: an app needs no
@@ -171,14 +171,16 @@ class LongPolling(Starting, Generic[K]):
     async def answer(
         self,
         resource: K,
-        headers: Fields,
-        query: Fields = _NO_QUERY,
+        headers: Fields = _NO_FIELDS,
+        query: Fields = _NO_FIELDS,
         *,
         since: str | None = None,
+        wait: float | str | None = None,
         keys: Iterable[Hashable] | None = None,
         client: Hashable = None,
         group: Hashable = None,
         receive: Receive | None = None,
+        respond: Respond | None = None,
     ) -> Answer:
         """Answer a poll in your own handler: wait until something is newer than the client's version, or time is up.
 
@@ -193,6 +195,7 @@ class LongPolling(Starting, Generic[K]):
                 repeated header counts.
             query: the request's. ``wait``, in seconds, takes precedence over Prefer.
             since: the client's version if it does not come in If-None-Match, as in a POST.
+            wait: the client's wait if it comes neither in the query nor in Prefer: seconds, or text like ``10s``.
             keys: the keys to watch; None (default): *resource* alone.
             client: the client's id. Its newer poll of the same resource ends its older one, with status 409. So the id
                 must be one per tab or process, and nobody else must be able to guess or send it: 128 random bits, or
@@ -204,21 +207,23 @@ class LongPolling(Starting, Generic[K]):
                 the request's body first: messages that arrive while the poll waits are dropped, and after 64 of them
                 the answer is 413. If it raises, the client counts as disconnected. None (default): the poll of a
                 disconnected client goes on waiting unless the handler is cancelled.
+            respond: makes the answer, as for LongPollRoute: whether or not there is something new, it gets the body.
 
         Raises: TypeError: *keys* is one str. Errors of a Source, except GoneError, are raised here.
         """
-        return await respond(
+        return await answer_poll(
             self._states,
             PollRequest(
                 resource,
                 headers.get("prefer"),
                 headers.get("if-none-match"),
-                query.get("wait"),
+                query.get("wait") if wait is None else wait,
                 since,
                 keys,
                 client,
                 group,
                 receive,
+                respond,
             ),
         )
 
@@ -256,9 +261,8 @@ class LongPolling(Starting, Generic[K]):
         Raises: TypeError: *keys* is one str. Other errors of a Source are raised here or by the iteration.
         """
         last = headers.get("last-event-id") or ""
-        request = PollRequest(
-            resource, None, None, None, last if 0 < len(last) <= MAX_FIELD else since, keys, client, group, receive
-        )
+        since = last if 0 < len(last) <= MAX_FIELD else since
+        request = PollRequest(resource, since=since, keys=keys, client=client, group=group, receive=receive)
         delivery = await Delivery.enter(self._states, request)
         return EventAnswer(delivery, await delivery.begin(request))
 

@@ -7,12 +7,12 @@ parts of it are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from .answer import WaitError
+from .answer import Answer, RequestError
 from .asgi import Receive
 
 K = TypeVar("K", bound=Hashable)
@@ -38,6 +38,11 @@ _WAIT = re.compile(
 )
 _WHOLE_SECONDS = re.compile(r'[0-9]+|"(?:\\?[0-9])+"')
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+#: A part of a duration as Go writes it, and the seconds of its units.
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+#: The most characters of a duration.
+_MAX_DURATION: Final = 40
 _VERSION = re.compile(r"[!#-~]+(?<!-gzip)(?<!;gzip)(?<!-br)(?<!;br)(?<!-deflate)(?<!;deflate)(?<!-zstd)(?<!;zstd)")
 #: An entity tag, or all that separates it from the next: a search would be slower.
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*+)"|([^\s",]++))|[\s,]++')
@@ -67,13 +72,16 @@ _short = lru_cache(1_000)(_search)
 
 
 def wait_in_query(text: str) -> float:
-    """Return the seconds of ``?wait=10``, which may have a fraction.
+    """Return the seconds of ``?wait=10``, which may have a fraction, or a duration such as ``10s`` or ``1m30s``.
 
-    Raises: WaitError: *text* is not a number >= 0, or longer than MAX_FIELD.
+    Raises: RequestError: *text* is neither, or longer than MAX_FIELD.
     """
-    if len(text) > MAX_FIELD or _SECONDS.fullmatch(text) is None:
-        raise WaitError(f"wait must be a number of seconds >= 0, got {text[:50]!r}")
-    return float(text)
+    if len(text) <= MAX_FIELD and _SECONDS.fullmatch(text):
+        return float(text)
+    parts = _PART.findall(text) if len(text) <= _MAX_DURATION else []
+    if not parts or "".join(map("".join, parts)) != text:
+        raise RequestError(f"wait must be a number of seconds >= 0, or a duration such as 10s, got {text[:50]!r}")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def entity_tags(if_none_match: str) -> tuple[str, ...]:
@@ -101,18 +109,23 @@ class Fields(Protocol):
     def get(self, name: str, /) -> str | None: ...
 
 
+#: Makes the answer of a protocol: its body, status and headers.
+Respond = Callable[[Answer], tuple[bytes, int, Mapping[str, str]]]
+
+
 class PollRequest(NamedTuple, Generic[K]):
     """A poll or a stream as it came by HTTP. For the fields, see LongPolling.answer()."""
 
     resource: K
-    prefer: str | None
-    if_none_match: str | None
-    wait: str | None
-    since: str | None
-    keys: Iterable[Hashable] | None
-    client: Hashable
-    group: Hashable
-    receive: Receive | None
+    prefer: str | None = None
+    if_none_match: str | None = None
+    wait: float | str | None = None
+    since: str | None = None
+    keys: Iterable[Hashable] | None = None
+    client: Hashable = None
+    group: Hashable = None
+    receive: Receive | None = None
+    respond: Respond | None = None
 
     def known(self, version: str) -> tuple[str, ...]:
         """The versions that the client has: most often, the current *version*."""

@@ -46,7 +46,7 @@ class Reader(Generic[K]):
         if found is None:
             found = require_read(self._name, version, self._source.read(resource, since, version))
             if is_short(resource, since):
-                self.kept.keep(wanted, found, len(found[1]))
+                self.kept.keep(wanted, found, len(version) + len(found[1]))
         return found
 
     @property

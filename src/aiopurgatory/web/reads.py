@@ -129,7 +129,7 @@ class Reads(Generic[K]):
         self._outages = outages
         self._free = most
         self._is_beginning = False
-        self._bodies = Line(bodies, lambda read: len(read[1]))
+        self._bodies = Line(bodies, lambda read: len(read[0]) + len(read[1]))
         self._versions = Line(Kept(MAX_VERSIONS), len)
 
     async def version(self, resource: K, check: int, asked: Asked | None = None) -> str:

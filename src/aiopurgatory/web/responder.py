@@ -9,11 +9,11 @@ from typing import Any, Final, Generic, final
 
 from ..cancellations import cancellations
 from ..clock import running_loop
-from .answer import REFUSALS, Answer
+from .answer import NO_BODY, REFUSALS, Answer
 from .desk import Desk
 from .policy import Policy
 from .poll import LongPoll
-from .prefer import K, PollRequest, wait_in_query, wait_preference
+from .prefer import K, PollRequest, Respond, wait_in_query, wait_preference
 from .signals import SERVER_STOPS
 from .stream import EventStream
 
@@ -69,7 +69,7 @@ class Place:
             self._desk.leave(poll)
 
 
-async def respond(content: Content[K], request: PollRequest[K]) -> Answer:
+async def answer_poll(content: Content[K], request: PollRequest[K]) -> Answer:
     """Answer a poll of *content*, and count the answer."""
     desk = content.desk
     if desk.loop is not running_loop():
@@ -78,6 +78,7 @@ async def respond(content: Content[K], request: PollRequest[K]) -> Answer:
     before = cancellations()
     try:
         wait, told = _wait(request, desk.policy)
+        own = request.respond
         answering = content.answer(request, wait, place)
         del request  # a parked poll keeps no more of it than it needs
         answer = await answering
@@ -92,6 +93,8 @@ async def respond(content: Content[K], request: PollRequest[K]) -> Answer:
         place.leave()
     if told is not None:
         answer.raw_headers.append((b"preference-applied", b"wait=%d" % told))
+    if own is not None and answer.status < 400:
+        answer = _own_answer(own, answer)
     desk.count(answer.status)
     return answer
 
@@ -99,7 +102,18 @@ async def respond(content: Content[K], request: PollRequest[K]) -> Answer:
 def _wait(request: PollRequest[Any], policy: Policy) -> tuple[float, int | None]:
     """Returns: the seconds that the poll may wait, and those of Preference-Applied, or None."""
     if request.wait is not None:
-        return policy.applied(wait_in_query(request.wait)), None
+        asked = wait_in_query(request.wait) if isinstance(request.wait, str) else max(0.0, request.wait)
+        return policy.applied(asked), None
     preferred = wait_preference(request.prefer) if request.prefer else None
     wait = policy.applied(preferred)
     return wait, None if preferred is None else ceil(wait)
+
+
+def _own_answer(respond: Respond, polled: Answer) -> Answer:
+    """Return the answer that *respond* makes of *polled*, whose headers it keeps or replaces."""
+    body, status, headers = respond(polled)
+    if not isinstance(body, bytes):
+        raise TypeError(f"respond must return a body of bytes, a status and headers, got a body {body!r:.100}")
+    own = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
+    raw_headers = [*[each for each in polled.raw_headers if each[0] not in own], *own.items()]
+    return Answer(status, b"" if status in NO_BODY else body, raw_headers, polled.version)

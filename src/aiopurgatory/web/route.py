@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, final, overload
+from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import unquote_plus
 
 from ..arguments import require, require_plain_function
 from ..errors import PurgatoryClosedError
-from .answer import Answer
+from .answer import NO_BODY, REFUSALS, Answer, RequestError
 from .asgi import Receive, Scope, Send, deliver
 from .policy import Policy
 from .polling import LongPolling
-from .prefer import MAX_FIELD, K, PollRequest
-from .responder import Content, respond
+from .prefer import MAX_FIELD, PollRequest, Respond
+from .responder import Content, answer_poll
+from .scope import RequestScope, read_body
 
 if TYPE_CHECKING:
     from ..streams import EventLog
@@ -24,7 +26,8 @@ logger = logging.getLogger("aiopurgatory")
 
 #: Characters of a path in a log message.
 LONGEST_PATH: Final = 200
-_NO_LENGTH: Final = frozenset({204, 304})
+#: Methods whose request has no body to read.
+_BODILESS: Final = frozenset({"GET", "HEAD"})
 
 
 def path_parameter(scope: Scope) -> Any:
@@ -39,52 +42,29 @@ def path_parameter(scope: Scope) -> Any:
     return next(iter(parameters.values()))
 
 
-class Endpoint:
+class Endpoint(ABC):
     """The base of LongPollRoute and EventRoute. Their arguments are the same."""
-
-    @overload
-    def __init__(
-        self,
-        served: EventLog,
-        *,
-        policy: Policy | None = None,
-        resource: Callable[[Scope], str] = ...,
-        since: Callable[[Scope], str | None] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        served: LongPolling[K],
-        *,
-        resource: Callable[[Scope], K] = ...,
-        since: Callable[[Scope], str | None] | None = None,
-        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
-    ) -> None: ...
 
     def __init__(
         self,
         served: LongPolling[Any] | EventLog,
         *,
         policy: Policy | None = None,
-        resource: Callable[[Scope], Any] = path_parameter,
-        since: Callable[[Scope], str | None] | None = None,
-        keys: Callable[[Scope], Iterable[Hashable]] | None = None,
-        client: Callable[[Scope], Hashable] | None = None,
-        group: Callable[[Scope], Hashable] | None = None,
+        resource: Callable[[RequestScope], Any] = path_parameter,
+        since: Callable[[RequestScope], str | None] | None = None,
+        keys: Callable[[RequestScope], Iterable[Hashable]] | None = None,
+        client: Callable[[RequestScope], Hashable] | None = None,
+        group: Callable[[RequestScope], Hashable] | None = None,
+        methods: Iterable[str] = ("GET",),
     ) -> None:
         self._content: Final = _content_of(served, policy)
         if not isinstance(served, LongPolling):
             require(keys is None, "keys", "left out for a log: its topics are its keys", keys)
             since = since or _after_in_query
-        functions = {"resource": resource, "since": since, "keys": keys, "client": client, "group": group}
-        for name, function in functions.items():
-            if function is not None:
-                require_plain_function(name, function)
+        _require_functions(resource=resource, since=since, keys=keys, client=client, group=group)
+        if isinstance(methods, str):
+            raise TypeError(f"methods must be a list such as ['POST'], got {methods!r}")
+        self._methods: tuple[str, ...] = tuple(methods)
         self._resource: Final = resource
         self._since: Final = since
         self._keys: Final = keys
@@ -92,29 +72,40 @@ class Endpoint:
         self._group: Final = group
         self._warned_of_method = False
 
-    def _refuse_method(self, scope: Scope, allowed: str) -> Answer:
-        """Answer a method that is none of *allowed*. The first one is logged: it may belong to another route."""
-        if not self._warned_of_method:
-            self._warned_of_method = True
-            method = scope["method"]
-            logger.warning(
-                "%s refused %s %r, as it answers GET only; if another route of this path answers %s, pass "
-                "methods=['GET'] to the Route before it",
-                *(type(self).__name__, method, scope["path"][:LONGEST_PATH], method),
-            )
-        return Answer(405, b"", [(b"allow", allowed.encode())])
+    async def _request(self, scope: Scope, receive: Receive) -> PollRequest[Any] | Answer:
+        """Return the request; or the answer, if its method is refused, or a function cannot read it."""
+        method, desk = scope["method"], self._content.desk
+        if method not in self._methods:
+            return self._refuse_method(scope)
+        try:
+            request = RequestScope(scope)
+            if method not in _BODILESS:
+                body = await read_body(receive)
+                if body is None:
+                    return desk.unanswered(is_deserted=True)
+                request.body = body
+            return self._understood(request, receive)
+        except ValueError as exc:  # of int(), or of json.loads()
+            return desk.refuse(RequestError(f"the request cannot be read: {exc}"))
+        except REFUSALS as exc:
+            return desk.refuse(exc)
 
-    def _request(
+    @abstractmethod
+    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        """Return what *scope* asks for: read by the functions, and in the headers."""
+
+    def _read(
         self,
-        scope: Scope,
+        scope: RequestScope,
         receive: Receive,
         *,
         prefer: str | None = None,
         if_none_match: str | None = None,
-        wait: str | None = None,
+        wait: float | str | None = None,
         last_event_id: str | None = None,
+        respond: Respond | None = None,
     ) -> PollRequest[Any]:
-        """Return the request that *scope* describes, with its headers and the ``wait`` of its query."""
+        """Return what the functions read in *scope*, and the rest as it is."""
         return PollRequest(
             self._resource(scope),
             prefer,
@@ -125,7 +116,21 @@ class Endpoint:
             self._client and self._client(scope),
             self._group and self._group(scope),
             receive,
+            respond,
         )
+
+    def _refuse_method(self, scope: Scope) -> Answer:
+        """Answer a method that is not served. The first one is logged: it may belong to another route."""
+        allowed = ", ".join(self._methods)
+        if not self._warned_of_method:
+            self._warned_of_method = True
+            method = scope["method"]
+            logger.warning(
+                "%s refused %s %r, as it answers %s only; if another route of this path answers %s, pass "
+                "methods=%s to the Route before it",
+                *(type(self).__name__, method, scope["path"][:LONGEST_PATH], allowed, method, list(self._methods)),
+            )
+        return Answer(405, b"", [(b"allow", allowed.encode())])
 
 
 @final
@@ -146,41 +151,96 @@ class LongPollRoute(Endpoint):
     and ``is_end``. Its ETag is the id to send next, as If-None-Match, or in the query as ``after``. 204: the topic has
     ended. 410: events are gone, and the ETag is the id from which to go on. 404: no such topic has come.
 
-    All arguments but *served* and *policy* are functions of the ASGI scope.
+    To speak another protocol, pass functions. Each gets the ASGI scope, as a RequestScope. If one raises ValueError, as
+    ``int()`` and ``json.loads()`` do, the poll is answered 400.
+
+        LongPollRoute(
+            polling,
+            since=lambda scope: scope.query.get("index"),  # Consul: GET /v1/kv/a?index=7&wait=10s
+            respond=lambda polled: (polled.body, 200, {"X-Consul-Index": polled.version}),
+        )
 
     Args:
         served: a LongPolling, which answers the polls, or an EventLog.
         policy: for an EventLog, the waits and limits; None (default): ``Policy()``.
-        resource: the polled resource; default: the path's only parameter.
+        resource: the polled resource; default: the path's only parameter. A tuple of them for a poll of several.
         since: the client's version; default: that of If-None-Match.
+        wait: the client's wait, as seconds or as text like ``10s``; None: it asked for none. Default: the ``wait`` of
+            the query, or else that of Prefer.
         keys: the keys to watch; default: *resource* alone.
         client: the id of the client, as for ``LongPolling.answer()``; default: unknown.
         group: the group that the poll's place counts against, as for ``LongPolling.answer()``; default: none.
+        respond: makes the answer, whether or not there is something new: it gets an Answer, and returns body, status
+            and headers. At the deadline, that Answer has status 304 or 204, and the body that the source returns for a
+            client with the newest version. Its headers are sent, too, unless replaced. Default: that Answer as it is,
+            without the body of a deadline. Refusals are sent as they are.
+        methods: the methods to answer; default: GET. HEAD comes with GET. The body of other methods is read before,
+            up to 1 MiB, for ``scope.form`` and ``scope.body``.
 
     Cost: a parked poll takes about 1.6 kB more than the server and the framework need for a request.
     """
 
+    def __init__(
+        self,
+        served: LongPolling[Any] | EventLog,
+        *,
+        policy: Policy | None = None,
+        resource: Callable[[RequestScope], Any] = path_parameter,
+        since: Callable[[RequestScope], str | None] | None = None,
+        wait: Callable[[RequestScope], float | str | None] | None = None,
+        keys: Callable[[RequestScope], Iterable[Hashable]] | None = None,
+        client: Callable[[RequestScope], Hashable] | None = None,
+        group: Callable[[RequestScope], Hashable] | None = None,
+        respond: Respond | None = None,
+        methods: Iterable[str] = ("GET",),
+    ) -> None:
+        super().__init__(
+            served,
+            policy=policy,
+            resource=resource,
+            since=since,
+            keys=keys,
+            client=client,
+            group=group,
+            methods=methods,
+        )
+        _require_functions(wait=wait, respond=respond)
+        if "GET" in self._methods:
+            self._methods += ("HEAD",)
+        self._wait: Final = wait or _wait_in_query
+        self._respond: Final = respond
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise TypeError(f"LongPollRoute answers HTTP, got a scope of type {scope['type']!r}")
-        if scope["method"] not in ("GET", "HEAD"):
-            await send_answer(self._refuse_method(scope, "GET, HEAD"), send)
-            return
         try:
-            answer = await respond(self._content, self._poll(scope, receive))
+            request = await self._request(scope, receive)
+            if isinstance(request, Answer):
+                answer = request
+            else:
+                answering = answer_poll(self._content, request)
+                del request  # a parked poll keeps no more of it than it needs
+                answer = await answering
         except asyncio.CancelledError:
             # The server would answer 500 and log it. Nothing follows here that would need the cancellation.
             answer = self._content.desk.refuse(PurgatoryClosedError("the server stops"))
         await send_answer(answer, send)
 
-    def _poll(self, scope: Scope, receive: Receive) -> PollRequest[Any]:
-        return self._request(
+    def _understood(self, scope: RequestScope, receive: Receive) -> PollRequest[Any]:
+        return self._read(
             scope,
             receive,
             prefer=joined(header(scope, b"prefer")),
             if_none_match=joined(header(scope, b"if-none-match")),
-            wait=_in_query(scope, b"wait", MAX_FIELD + 1),
+            wait=self._wait(scope),
+            respond=self._respond,
         )
+
+
+def _require_functions(**functions: Callable[..., object] | None) -> None:
+    for name, function in functions.items():
+        if function is not None:
+            require_plain_function(name, function)
 
 
 def header(scope: Scope, name: bytes) -> list[bytes]:
@@ -191,7 +251,7 @@ def header(scope: Scope, name: bytes) -> list[bytes]:
 def send_answer(answer: Answer, send: Send) -> Awaitable[bool]:
     """Send *answer*, unless the client has disconnected."""
     headers = answer.raw_headers
-    if answer.status not in _NO_LENGTH:
+    if answer.status not in NO_BODY:
         headers.append((b"content-length", b"%d" % len(answer.body)))
     start = {"type": "http.response.start", "status": answer.status, "headers": headers}
     return deliver(send, start, {"type": "http.response.body", "body": answer.body})
@@ -217,6 +277,10 @@ def _in_query(scope: Scope, name: bytes, most: int) -> str | None:
         return None
     _, found, rest = (b"&" + query).partition(b"&" + name + b"=")
     return unquote_plus(rest.partition(b"&")[0][:most].decode("latin-1")) if found else None
+
+
+def _wait_in_query(scope: Scope) -> str | None:
+    return _in_query(scope, b"wait", MAX_FIELD + 1)
 
 
 def _after_in_query(scope: Scope) -> str | None:

@@ -8,6 +8,7 @@ from types import CoroutineType
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from ..arguments import require_methods
+from .answer import MAX_VERSION
 from .prefer import K, is_entity_tag
 
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
@@ -16,8 +17,6 @@ V = TypeVar("V")
 #: A version, and the body at that version.
 State = tuple[str, bytes]
 
-#: The most characters of a version. Proxies and servers limit the length of a header, often to 8,000 bytes or less.
-MAX_VERSION: Final = 1_000
 #: Nothing is kept for a client's version or a resource of more characters than this. Clients may send anything.
 MAX_KEY: Final = 200
 #: Bytes that an entry counts in addition to its own.
@@ -49,11 +48,12 @@ class Source(Protocol[K_contra]):
     """
 
     def version(self, resource: K_contra, /) -> str | Awaitable[str]:
-        """Return the version of *resource*: 1 to 1,000 characters of printable ASCII without spaces and quotes.
+        """Return the version of *resource*: printable ASCII without spaces and quotes.
 
-        It becomes the ETag, and the client resumes from it. One version must never stand for two states: if your
-        counters restart with the process, add a random prefix. Keep it cheap: it is called on every check. Make an
-        ``async def`` one short query.
+        It becomes the ETag, and the client resumes from it. One of more than 1,000 characters, such as that of many
+        resources, becomes a digest there. One version must never stand for two states: if your counters restart with
+        the process, add a random prefix. Keep it cheap: it is called on every check. Make an ``async def`` one short
+        query.
 
         Raises: NotFoundError: there is no such resource.
         """
@@ -69,7 +69,8 @@ class Source(Protocol[K_contra]):
         Called once for all clients that want the same. If *since* or ``str(resource)`` is longer than 200 characters,
         called for each: the body is not cached.
 
-        Args: since: as the client sent it, so it may be anything; None: the client sent no version, or several.
+        Args: since: as the client sent it, so it may be anything; None: the client sent no version, or several. Of a
+            long version, a client has the digest, unless the version comes by a function of the route.
         Raises: GoneError: a client cannot resume from *since*. NotFoundError: there is no such resource.
         """
         ...
@@ -94,15 +95,15 @@ def is_async_source(source: Source[K]) -> bool:
 def require_version(source: str, version: Any, method: str = "version") -> str:
     """Return *version*, which *method* of the class named *source* has returned.
 
-    Raises: TypeError: it is no str; ValueError: it cannot be an ETag, or would not come back unchanged.
+    Raises: TypeError: it is no str; ValueError: it is short, and would not come back unchanged from an ETag.
     """
     if not isinstance(version, str):
         what = "as the version a str" if method == "read" else "a str"
         raise TypeError(f"{source}.{method}() must return {what}, got {_shown(version)}")
-    if len(version) > MAX_VERSION or not is_entity_tag(version):
+    if len(version) <= MAX_VERSION and not is_entity_tag(version):
         rule = (
-            f"1 to {MAX_VERSION:,} characters of printable ASCII without spaces or quotes, and not end in a "
-            "compression suffix such as -gzip"
+            "1 or more characters of printable ASCII without spaces or quotes, and not end in a compression suffix "
+            "such as -gzip"
         )
         what = "as the version " if method == "read" else ""
         shown = repr(version[:100]) + (f"... of {len(version):,} characters" if len(version) > 100 else "")

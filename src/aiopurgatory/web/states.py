@@ -7,7 +7,7 @@ from typing import Final, Generic, final
 from ..core.kit import NO_CHECK, StandingWait, core_of, is_due
 from ..errors import GoneError, NotFoundError
 from ..waits import read_until
-from .answer import NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag
+from .answer import MAX_VERSION, NO_STORE, VARY, Answer, RawHeader, SourceBusyError, etag, tag_of
 from .desk import Desk
 from .poll import LongPoll
 from .prefer import ANY, K, PollRequest
@@ -32,28 +32,33 @@ class States(Content[K]):
             return await self._answer_by_reads(request, wait, place)
         version = reader.version_now(resource)
         known = request.known(version)
-        nothing_new = _nothing_new(request)
-        if known is ANY or version in known:
+        is_full, nothing_new = request.respond is not None, _nothing_new(request)
+        if known is ANY or _has(known, version):
             known = (version,)
             if wait > 0:
                 timeout = self.desk.policy.timeout(wait)
                 place.park(LongPoll(core_of(self.desk.purgatory), request, timeout, reader.peek, version), request)
                 del request  # a parked poll keeps no more of it than it needs
                 await place.poll  # no variable: an exception keeps this frame
-        return self._news(resource, known, nothing_new)
+        return self._news(resource, known, nothing_new, is_full)
 
-    def _news(self, resource: K, known: tuple[str, ...], nothing_new: int) -> Answer:
-        """Answer a client that has the versions *known*: 200 with the body, or the status *nothing_new*."""
+    def _news(self, resource: K, known: tuple[str, ...], nothing_new: int, is_full: bool) -> Answer:
+        """Answer a client that has the versions *known*: 200 with the body, or the status *nothing_new*.
+
+        Args: is_full: that has the body, too.
+        """
         version = self.reader.version_now(resource)
-        if version not in known:
+        if is_full or not _has(known, version):
             version, body = self.reader.body_now(resource, _since(known), version)
-            if version not in known:
+            if not _has(known, version):
                 return self.found(version, body)
-        return Answer(nothing_new, b"", _headers(version))
+            if is_full:
+                return self.found(version, body, nothing_new)
+        return Answer(nothing_new, b"", _headers(version), version)
 
-    def found(self, version: str, body: bytes) -> Answer:
+    def found(self, version: str, body: bytes, status: int = 200) -> Answer:
         """Answer with *body*, of *version*."""
-        return Answer(200, body, [*_headers(version), self._media_type])
+        return Answer(status, body, [*_headers(version), self._media_type], version)
 
     async def _answer_by_reads(self, request: PollRequest[K], wait: float, place: Place) -> Answer:
         reading = StateReading(self, request, is_late=wait <= 0)
@@ -65,7 +70,7 @@ class States(Content[K]):
             found = await read_until(place.poll, reading.read)
         else:
             found = await reading.read(None)
-        return found or Answer(_nothing_new(request), b"", _headers(reading.version))
+        return found or reading.rest or Answer(_nothing_new(request), b"", _headers(reading.version), reading.version)
 
     def open(self, request: PollRequest[K]) -> EventStream[K]:
         feed = StateFeed(self.reader, request.resource, request.since)
@@ -76,18 +81,23 @@ class States(Content[K]):
 class StateReading(Generic[K]):
     """The reads of one poll of a source that is awaited. Args: is_late: the poll may not wait."""
 
-    __slots__ = ("_asked", "_known", "_resource", "_states", "version")
+    __slots__ = ("_asked", "_is_late", "_known", "_resource", "_rest_status", "_states", "rest", "version")
 
     def __init__(self, states: States[K], request: PollRequest[K], is_late: bool) -> None:
         self._states, self._resource = states, request.resource
         self._known = request.known("")
-        self._asked = Asked(is_late)
+        self._asked, self._is_late = Asked(is_late), is_late
+        #: The status of an answer that has the body without news; 0: it has none.
+        self._rest_status = _nothing_new(request) if request.respond is not None else 0
+        #: That answer, once the poll's time is up.
+        self.rest: Answer | None = None
         #: The last version that was read; empty: none yet.
         self.version = ""
 
     def tell(self, poll: LongPoll[K]) -> bool:
         """The condition of *poll*: only a read can tell."""
         if is_due(poll):
+            self._is_late = True
             self._asked.hurry()
         return StandingWait.try_complete(poll)
 
@@ -99,14 +109,16 @@ class StateReading(Generic[K]):
             self.version = await self._states.reader.reads.version(self._resource, check, self._asked)
         except SourceBusyError:
             # The last read could not begin. It was only to find a change without a check.
-            if self.version and poll is not None and not (poll.is_checked or poll.is_called):
+            is_called = poll is None or poll.is_checked or poll.is_called
+            if self.version and not (is_called or self._rest_status):
                 return None
             raise
         finally:
             del poll  # an exception keeps this frame
         if self._known is ANY:
             self._known = (self.version,)
-        return None if self.version in self._known else await self._read_body(check)
+        is_last = self._is_late and self._rest_status != 0
+        return await self._read_body(check) if is_last or not _has(self._known, self.version) else None
 
     async def _read_body(self, check: int) -> Answer | None:
         """Read the body, and its version. Returns: None: the client has that version."""
@@ -115,7 +127,11 @@ class StateReading(Generic[K]):
             self.version, body = await reads.body(self._resource, since, self.version, check, self._asked)
         except (GoneError, NotFoundError) as exc:
             return self._states.desk.refusals.answer(exc)
-        return None if self.version in self._known else self._states.found(self.version, body)
+        if not _has(self._known, self.version):
+            return self._states.found(self.version, body)
+        if self._rest_status:
+            self.rest = self._states.found(self.version, body, self._rest_status)
+        return None
 
 
 @final
@@ -143,18 +159,23 @@ class StateFeed(Generic[K]):
         resource, after, body = self._resource, self.version, self._reader.body
         self._seen = version = await self._reader.version(resource, check)
         events = b""
-        if version != after:
+        if after not in (version, tag_of(version)):
             try:
                 version, found = await body(resource, after, version, check)
-                events = b"" if version == after else event(version, found)
+                events = b"" if after in (version, tag_of(version)) else event(tag_of(version), found)
             except GoneError as exc:
                 version, found = await body(resource, None, version, check)
-                events = gone(exc) + event(version, found)
+                events = gone(exc) + event(tag_of(version), found)
         self.version = version
         return events
 
     def close(self) -> None:
         """Nothing is to be closed."""
+
+
+def _has(known: tuple[str, ...], version: str) -> bool:
+    """Whether a client that has the versions *known*, or the digests of long ones, has *version*."""
+    return version in known or (len(version) > MAX_VERSION and tag_of(version) in known)
 
 
 def _since(known: tuple[str, ...]) -> str | None:

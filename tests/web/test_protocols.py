@@ -1,0 +1,385 @@
+"""The functions by which a route speaks a protocol: where a poll comes from, and how it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from aiopurgatory import GoneError, NotFoundError, Purgatory
+from aiopurgatory.streams import MemoryLog
+from aiopurgatory.testing import ManualClock
+from aiopurgatory.web import Answer, EventRoute, LongPolling, LongPollRoute, Policy, RequestScope
+
+from .polls import settle
+from .test_route import DISCONNECT, Exchange
+
+POLICY = Policy(jitter=0.0, margin=0.0)
+Replied = tuple[bytes, int, Mapping[str, str]]
+
+
+class Numbers:
+    """Numbers by name. A resource is a tuple of names."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.reads: list[str | None] = []
+
+    def version(self, names: tuple[str, ...]) -> str:
+        return ".".join(str(self.numbers.get(name, 0)) for name in names)
+
+    def read(self, names: tuple[str, ...], since: str | None, version: str) -> bytes:
+        self.reads.append(since)
+        old, new = (since or version).split("."), version.split(".")
+        if len(old) != len(new):
+            return b"all"
+        return json.dumps([name for name, a, b in zip(names, old, new, strict=True) if a != b]).encode()
+
+
+class AwaitedNumbers:
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    async def version(self, names: tuple[str, ...]) -> str:
+        await asyncio.sleep(0)
+        return self.numbers.version(names)
+
+    async def read(self, names: tuple[str, ...], since: str | None, version: str) -> bytes:
+        await asyncio.sleep(0)
+        return self.numbers.read(names, since, version)
+
+
+@pytest.fixture
+def numbers() -> Numbers:
+    return Numbers()
+
+
+@pytest.fixture(params=["in memory", "awaited"])
+def polling(request: pytest.FixtureRequest, purgatory: Purgatory, numbers: Numbers) -> LongPolling[tuple[str, ...]]:
+    source: Any = numbers if request.param == "in memory" else AwaitedNumbers(numbers)
+    return LongPolling(purgatory, source, policy=POLICY)
+
+
+def names(scope: RequestScope) -> tuple[str, ...]:
+    return tuple(scope.query["names"].split(","))
+
+
+def as_consul(polled: Answer) -> Replied:
+    return polled.body, 200, {"X-Index": str(polled.version), "Cache-Control": "private"}
+
+
+def consul(polling: LongPolling[tuple[str, ...]], **more: Any) -> LongPollRoute:
+    return LongPollRoute(
+        polling, resource=names, keys=names, since=lambda scope: scope.query.get("index"), respond=as_consul, **more
+    )
+
+
+def get(route: LongPollRoute, **query: str) -> Exchange:
+    return Exchange(route, (b"x", b"y"), query_string=urlencode(query).encode())
+
+
+async def ended(purgatory: Purgatory, clock: ManualClock, exchange: Exchange, seconds: float) -> Exchange:
+    """Let *exchange* wait; it must end after *seconds*, and not before."""
+    poll = exchange.start()
+    await settle()
+    await clock.advance(seconds - 0.01)
+    assert (poll.done(), purgatory.num_delayed) == (False, 1)
+    await clock.advance(0.02)
+    await poll
+    return exchange
+
+
+# the request
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("2s", 2.0), ("1500ms", 1.5), ("0.1m2s", 8.0)])
+async def test_wait_in_the_query_has_a_unit(
+    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], text: str, seconds: float
+) -> None:
+    await ended(purgatory, clock, get(consul(polling), names="a", index="0", wait=text), seconds)
+
+
+async def test_wait_comes_from_a_header_in_milliseconds(
+    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any]
+) -> None:
+    route = consul(polling, wait=lambda scope: int(scope.headers["long-pulling-timeout"]) / 1000)
+    exchange = get(route, names="a", index="0")
+    exchange.scope["headers"] = [(b"long-pulling-timeout", b"1500")]
+    await ended(purgatory, clock, exchange, 1.5)
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(None, 25.0), (1e9, 25.0), (0, 0.0), (-1.0, 0.0), (float("nan"), 0.0)])
+async def test_wait_function_is_bounded(
+    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], seconds: float | None, waits: float
+) -> None:
+    exchange = get(consul(polling, wait=lambda scope: seconds), names="a", index="0")
+    if waits:
+        await ended(purgatory, clock, exchange, waits)
+    else:
+        await asyncio.wait_for(exchange.run(), 5)
+
+
+async def test_form_of_a_post_has_the_poll(polling: LongPolling[Any], numbers: Numbers) -> None:
+    route = LongPollRoute(
+        polling,
+        methods=["POST"],
+        resource=lambda scope: tuple(scope.form["names"].split(",")),
+        since=lambda scope: scope.form["versions"],
+    )
+    exchange = Exchange(route, (b"x", b"y"), method="POST")
+    body = urlencode({"names": "a,b", "versions": "0.1", "names ": "c"}).encode()
+    exchange.messages.put_nowait({"type": "http.request", "body": body[:5], "more_body": True})
+    exchange.messages.put_nowait({"type": "http.request", "body": body[5:]})
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"]) == (200, b'["b"]')
+
+
+async def test_json_of_a_post_has_the_poll(polling: LongPolling[Any]) -> None:
+    route = LongPollRoute(polling, methods=["POST"], resource=lambda scope: tuple(json.loads(scope.body)["names"]))
+    exchange = Exchange(route, (b"x", b"y"), method="POST")
+    exchange.messages.put_nowait({"type": "http.request", "body": b'{"names": ["a", "b"]}'})
+    await exchange.run()
+    assert exchange.headers[b"etag"] == b'"0.0"'
+
+
+@pytest.mark.parametrize("body", [b"[", b"\xff", b"7" * 5_000, b"a&" * 2_000])
+async def test_request_that_cannot_be_read_is_answered_400(polling: LongPolling[Any], body: bytes) -> None:
+    route = LongPollRoute(
+        polling, methods=["POST"], resource=lambda scope: (scope.form["a"], str(json.loads(scope.body)))
+    )
+    exchange = Exchange(route, method="POST")
+    exchange.messages.put_nowait({"type": "http.request", "body": body})
+    await exchange.run()
+    assert exchange.status == 400
+    assert len(exchange.sent[1]["body"]) < 300
+    assert polling.statistics().answered == {400: 1}
+
+
+async def test_missing_parameter_is_answered_400(polling: LongPolling[Any]) -> None:
+    exchange = get(consul(polling), index="0")
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"]) == (400, b"the request must have 'names'")
+
+
+async def test_query_that_is_too_long_is_answered_400(polling: LongPolling[Any]) -> None:
+    exchange = get(consul(polling), names="a" * 70_000)
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"]) == (
+        400,
+        b"the query must have at most 65,536 bytes, got 70,006",
+    )
+
+
+@pytest.mark.parametrize(("error", "status"), [(NotFoundError("no"), 404), (GoneError("gone"), 410)])
+async def test_function_that_raises_an_answer_is_answered_so(
+    polling: LongPolling[Any], error: Exception, status: int
+) -> None:
+    def refuse(scope: RequestScope) -> tuple[str, ...]:
+        raise error
+
+    exchange = Exchange(LongPollRoute(polling, resource=refuse))
+    await exchange.run()
+    assert exchange.status == status
+
+
+async def test_bug_in_a_function_is_raised(polling: LongPolling[Any]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await Exchange(LongPollRoute(polling, resource=lambda scope: (str(1 / 0),))).run()
+
+
+async def test_body_that_is_too_long_is_answered_413(polling: LongPolling[Any]) -> None:
+    exchange = Exchange(LongPollRoute(polling, methods=["POST"], resource=lambda scope: ("a",)), method="POST")
+    for _ in range(17):
+        exchange.messages.put_nowait({"type": "http.request", "body": bytes(1 << 16), "more_body": True})
+    await exchange.run()
+    assert exchange.status == 413
+
+
+async def test_body_that_does_not_come_is_answered_400(
+    polling: LongPolling[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiopurgatory.web.scope.BODY_TIMEOUT", 0.05)
+    exchange = Exchange(LongPollRoute(polling, methods=["POST"], resource=lambda scope: ("a",)), method="POST")
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"]) == (400, b"the body did not arrive in 0.05 s")
+
+
+async def test_client_that_leaves_during_its_body_is_counted(polling: LongPolling[Any]) -> None:
+    exchange = Exchange(LongPollRoute(polling, methods=["POST"], resource=lambda scope: ("a",)), method="POST")
+    exchange.messages.put_nowait(DISCONNECT)
+    await exchange.run()
+    assert polling.statistics().answered == {499: 1}
+
+
+async def test_client_that_leaves_behind_its_body_ends_its_poll(
+    polling: LongPolling[Any], purgatory: Purgatory
+) -> None:
+    route = LongPollRoute(
+        polling, methods=["POST"], resource=lambda scope: ("a",), since=lambda scope: scope.body.decode()
+    )
+    exchange = Exchange(route, method="POST")
+    exchange.messages.put_nowait({"type": "http.request", "body": b"0"})
+    poll = exchange.start()
+    await settle()
+    assert purgatory.num_delayed == 1
+    exchange.messages.put_nowait(DISCONNECT)
+    await poll
+    assert (purgatory.num_delayed, polling.statistics().answered) == (0, {499: 1})
+
+
+async def test_first_of_repeated_parameters_counts(polling: LongPolling[Any]) -> None:
+    scope = RequestScope({"query_string": b"a=1&a=2&b=&c=%C3%A4+b", "headers": [(b"x", b"1"), (b"x", b"2")]})
+    assert scope.query == {"a": "1", "b": "", "c": "ä b"}
+    assert scope.headers == {"x": "1"}
+
+
+@pytest.mark.parametrize("name", ["wait", "respond"])
+def test_function_that_is_async_is_refused(polling: LongPolling[Any], name: str) -> None:
+    async def function(_: Any) -> Any: ...
+
+    hooks: dict[str, Any] = {name: function}
+    with pytest.raises(TypeError, match=rf"^{name} must be a plain function"):
+        LongPollRoute(polling, **hooks)
+
+
+def test_methods_that_are_one_str_are_refused(polling: LongPolling[Any]) -> None:
+    with pytest.raises(TypeError, match=r"^methods must be a list such as \['POST'\], got 'POST'$"):
+        LongPollRoute(polling, methods="POST")
+
+
+# the answer
+
+
+async def test_news_are_answered_by_respond(polling: LongPolling[Any], numbers: Numbers) -> None:
+    exchange = get(consul(polling), names="a,b", index="0.0")
+    poll = exchange.start()
+    await settle()
+    numbers.numbers["b"] = 7
+    polling.notify("b")
+    await poll
+    assert (exchange.status, exchange.sent[1]["body"]) == (200, b'["b"]')
+    assert exchange.headers[b"x-index"] == b"0.7"
+    assert (exchange.headers[b"cache-control"], exchange.headers[b"content-type"]) == (b"private", b"application/json")
+
+
+@pytest.mark.parametrize("wait", ["3", "0"])
+async def test_respond_gets_the_body_at_the_deadline(
+    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], numbers: Numbers, wait: str
+) -> None:
+    exchange = get(consul(polling), names="a,b", index="0.0", wait=wait)
+    if wait == "0":
+        await exchange.run()
+    else:
+        await ended(purgatory, clock, exchange, 3.0)
+    assert (exchange.status, exchange.sent[1]["body"], exchange.headers[b"x-index"]) == (200, b"[]", b"0.0")
+    assert numbers.reads == ["0.0"]
+    assert polling.statistics().answered == {200: 1}
+    assert purgatory.statistics().missed_triggers == 0
+
+
+async def test_without_respond_a_deadline_reads_no_body(
+    purgatory: Purgatory, clock: ManualClock, polling: LongPolling[Any], numbers: Numbers
+) -> None:
+    route = LongPollRoute(polling, resource=names, since=lambda scope: scope.query.get("index"))
+    exchange = await ended(purgatory, clock, get(route, names="a", index="0", wait="1"), 1.0)
+    assert (exchange.status, numbers.reads) == (204, [])
+
+
+async def test_status_without_a_body_drops_it(polling: LongPolling[Any]) -> None:
+    def as_apollo(polled: Answer) -> Replied:
+        return polled.body, 304 if polled.status == 204 else 200, {}
+
+    route = LongPollRoute(
+        polling, resource=names, since=lambda scope: scope.query["since"], respond=as_apollo, wait=lambda scope: 0
+    )
+    exchange = get(route, names="a", since="0")
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"]) == (304, b"")
+    assert b"content-length" not in exchange.headers
+    exchange = get(route, names="a", since="1")
+    await exchange.run()
+    assert (exchange.status, exchange.sent[1]["body"]) == (200, b'["a"]')
+
+
+async def test_refusals_are_not_answered_by_respond(purgatory: Purgatory, polling: LongPolling[Any]) -> None:
+    exchange = get(consul(polling), names="a", index="0")
+    poll = exchange.start()
+    await settle()
+    polling.close()
+    await poll
+    assert (exchange.status, exchange.headers.get(b"x-index")) == (503, None)
+
+
+async def test_respond_that_returns_text_names_the_rule(polling: LongPolling[Any]) -> None:
+    text: Any = lambda polled: ("text", 200, {})  # noqa: E731
+    with pytest.raises(TypeError, match=r"^respond must return a body of bytes, .*got a body 'text'$"):
+        await get(LongPollRoute(polling, resource=names, respond=text), names="a").run()
+
+
+async def test_poll_of_a_log_is_answered_by_respond() -> None:
+    async with MemoryLog() as log:
+        last = await log.append("n", "a")
+        route = LongPollRoute(log, respond=lambda polled: (polled.body, 200, {"next": str(polled.version)}))
+        exchange = Exchange(route, (b"x", b"y"))
+        await exchange.run()
+        assert exchange.headers[b"next"].decode() == last
+
+
+async def test_stream_takes_a_post(polling: LongPolling[Any]) -> None:
+    route = EventRoute(polling, methods=["POST"], resource=lambda scope: tuple(json.loads(scope.body)))
+    exchange = Exchange(LongPollRoute(polling), method="POST")
+    exchange.route = route  # type: ignore[assignment]
+    exchange.messages.put_nowait({"type": "http.request", "body": b'["a", "b"]'})
+    stream = exchange.start()
+    while len(exchange.sent) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert b"id: 0.0\ndata: []\n" in exchange.sent[1]["body"]
+    exchange.messages.put_nowait(DISCONNECT)
+    await stream
+
+
+# in a handler of one's own
+
+
+async def test_answer_takes_a_wait_and_tells_the_version(
+    clock: ManualClock, polling: LongPolling[Any], numbers: Numbers
+) -> None:
+    poll = asyncio.create_task(polling.answer(("a", "b"), since="0.0", wait="2s", keys=["a", "b"]))
+    await settle()
+    await clock.advance(2.01)
+    answer = await poll
+    assert (answer.status, answer.version, answer.body) == (204, "0.0", b"")
+    answer = await polling.answer(("a", "b"), since="0.0", wait=0, respond=as_consul)
+    assert (answer.status, answer.version, answer.headers["x-index"]) == (200, "0.0", "0.0")
+
+
+async def test_poll_of_many_resources_has_a_version_of_any_length(polling: LongPolling[Any], numbers: Numbers) -> None:
+    many = [f"resource-{number}" for number in range(600)]
+    numbers.numbers = dict.fromkeys(many, 10_000)
+    known = ".".join(["10000"] * 600)
+    exchange = get(consul(polling), names=",".join(many), index=known)
+    poll = exchange.start()
+    await settle()
+    for name in many[7:10]:
+        numbers.numbers[name] += 1
+        polling.notify(name)
+    await poll
+    assert json.loads(exchange.sent[1]["body"]) == many[7:10]
+    assert numbers.reads == [known]  # the version that the client sent, not its digest
+
+
+async def test_poll_of_many_resources_resumes_from_its_etag(polling: LongPolling[Any], numbers: Numbers) -> None:
+    many = tuple(f"resource-{number}" for number in range(600))
+    numbers.numbers = dict.fromkeys(many, 10_000)
+    tag = (await polling.answer(many)).headers["etag"]
+    assert len(tag) == 66
+    poll = asyncio.create_task(polling.answer(many, {"if-none-match": tag}, keys=many))
+    await settle()
+    numbers.numbers[many[7]] += 1
+    polling.notify(many[7])
+    answer = await poll
+    assert (answer.status, answer.headers["etag"] == tag) == (200, False)
