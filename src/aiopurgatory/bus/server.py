@@ -158,15 +158,6 @@ class ServerBus(Bus):
         self._rules.publish(key, encode(key), self._loop.time())
         self._reconnecting.wake()
 
-    def hear_data(self, channel: str) -> None:
-        """Hear messages with data on *channel*, too. If the bus is open, it connects anew, which is a gap."""
-        channels = cast(DataEngine, self._engine).data_channels
-        if channel not in channels:
-            channels.append(channel)
-            if self._is_open and self._loop is not None and self._reconnecting is not None:
-                why = f"it subscribes to {channel}, too"
-                self._loop.call_soon_threadsafe(self._reconnecting.renew, why)  # logs are made anywhere
-
     async def flush(self) -> None:
         """Wait until the server has acknowledged every key published so far.
 
@@ -279,3 +270,14 @@ class ServerBus(Bus):
         self._died = f"the bus' task {why}, but not by aclose(): call aclose() and start() to connect again"
         self._is_open = False
         logger.warning("bus %r: %s", self.name, self._died)
+
+
+def hear_data(bus: ServerBus, channel: str) -> None:
+    """Have *bus* hear messages with data on *channel*, too. If it is open, it connects anew, which is a gap."""
+    channels = cast(DataEngine, bus._engine).data_channels
+    if channel in channels:
+        return
+    channels.append(channel)
+    if bus._is_open and bus._loop is not None and bus._reconnecting is not None:
+        why = f"it subscribes to {channel}, too"
+        bus._loop.call_soon_threadsafe(bus._reconnecting.renew, why)  # logs are made anywhere

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 from ..arguments import require_seconds
 from ..bus import Bus, BusConnectError
 from ..bus.keys import DATA, MAX_MESSAGE, MalformedError, decode
+from ..bus.server import hear_data
 from ..bus.targets import DataTarget
 from ..core.kit import Observer
 from .event import StoreDownError, require_name
@@ -108,7 +109,7 @@ class LogBus:
         options["observers"] = observers
         self._bus: Final[Bus] = shared or kind(address, [], **options)
         if shared is not None:
-            shared.hear_data(self._channel)
+            hear_data(shared, self._channel)
         self._wake_ups: WakeUps | None = None
 
     @property
