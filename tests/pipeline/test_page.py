@@ -97,8 +97,9 @@ def test_latest_changes_are_those_of_the_newest_day(spark: SparkSession) -> None
 
 
 def test_reasons_put_dropped_rows_first_then_by_rows(spark: SparkSession) -> None:
-    rows = [(NOON.date(), None, "odd", 5), (NOON.date(), NOON, "dropped", 1), (NOON.date() + DAY, None, "odd", 1)]
-    found = reasons(spark.createDataFrame(rows, "date DATE, minute TIMESTAMP, what STRING, rows BIGINT")).collect()
+    lost = spark.createDataFrame([(NOON.date(), "odd", 5), (NOON.date() + DAY, "odd", 1)], REPORT["lost"])
+    work = spark.createDataFrame([(NOON, 1), (NOON + DAY, 0)], "minute TIMESTAMP, dropped_rows BIGINT")
+    found = reasons(lost, work).collect()
     assert [tuple(row) for row in found] == [
         ("dropped", 1, "2026-11-21 12:00", "2026-11-21 12:00"),
         ("odd", 6, "2026-11-21", "2026-11-22"),
@@ -194,9 +195,8 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     put(spark, folder, "changes", [{"date": NOON.date(), **change}])
     key = {"operations": 9.0, "share": 0.5, "keys_each": 1.0, "purgatory": "fetch", "key_hash": -1}
     put(spark, folder, "hot_keys", [key | {"place": n, "key": name} for n, name in enumerate([None, *NAMES])])
-    put(spark, folder, "work", [{"purgatory": "fetch", "minute": NOON, "checks": 48_000, "date": NOON.date()}])
-    lost = [{"date": NOON.date(), "minute": NOON, "what": "dropped", "rows": 7}]
-    put(spark, folder, "lost", [*lost, {"date": NOON.date(), "minute": None, "what": EVIL, "rows": 3}])
+    put(spark, folder, "work", [{"purgatory": "fetch", "minute": NOON, "checks": 48_000, "dropped_rows": 7}])
+    put(spark, folder, "lost", [{"date": NOON.date(), "what": EVIL, "rows": 3}])
     settings = {"instances": 3, "tick_s": 0.25, "wheel_size": 20, "purge_interval": 0}
     put(spark, folder, "settings", [{"purgatory": EVIL, **settings}])
     html_of(spark, folder, Limits(max_expired_share=0.5, max_dropped_rows=5), ADVICE)

@@ -30,7 +30,7 @@ MINUTES: dict[str, list[tuple[Any, ...]]] = {
     "at its limit": [(500.0, 0.0, 0.0, 1000.0)],
     "above": [(501.0, 0.0, 0.0, 1000.0)],
 }
-LOST = "minute TIMESTAMP, what STRING, rows BIGINT"
+WORK = "minute TIMESTAMP, dropped_rows BIGINT"
 Rows = list[tuple[Any, ...]]
 Stand = dict[tuple[str | None, str], Any]
 
@@ -43,7 +43,7 @@ def found(
     spark: SparkSession,
     minutes: dict[str, list[tuple[Any, ...]]],
     limits: Limits | None = None,
-    lost: Rows | None = None,
+    work: Rows | None = None,
 ) -> Stand:
     schema = (
         "purgatory STRING, minute TIMESTAMP, expired DOUBLE, missed_triggers DOUBLE, lateness_p99_us DOUBLE, "
@@ -51,7 +51,7 @@ def found(
     )
     rows = [(name, at(number), *each) for name, own in minutes.items() for number, each in enumerate(own)]
     known, limits = spark.createDataFrame(rows, schema), limits or Limits()
-    table = judged(known, spark.createDataFrame(lost or [], LOST), limits).toArrow()
+    table = judged(known, spark.createDataFrame(work or [], WORK), limits).toArrow()
     return {(each.purgatory, each.name): each for each in records(table)}
 
 
@@ -98,10 +98,10 @@ def test_promises_share_expired_is_limited_by_the_usual_one(spark: SparkSession)
 
 
 def test_promises_dropped_rows_are_of_the_fleet(spark: SparkSession) -> None:
-    lost = [(at(1), "dropped", 3), (at(1), "dropped", 4), (at(2), "unknown outcome", 99), (None, "dropped", 9)]
-    fleet = found(spark, {"p": [KEPT, KEPT, KEPT]}, lost=lost)[None, "dropped rows"]
+    work = [(at(1), 3), (at(1), 4), (at(2), 0)]
+    fleet = found(spark, {"p": [KEPT, KEPT, KEPT]}, work=work)[None, "dropped rows"]
     assert (fleet.purgatory, fleet.verdict, fleet.since, fleet.worst) == (None, "kept", at(2), 7.0)
-    silent = found(spark, {"p": [KEPT]}, lost=[(at(5), "dropped", 3)])[None, "dropped rows"]
+    silent = found(spark, {"p": [KEPT]}, work=[(at(5), 3)])[None, "dropped rows"]
     assert (silent.verdict, silent.since) == ("broken", at(5))
 
 
@@ -109,7 +109,7 @@ def test_promises_kinds_of_a_purgatory_count_together(spark: SparkSession) -> No
     both = [("p", at(0), 60.0, 0.0, 0.0, 60.0), ("p", at(0), 12.0, 0.0, 0.0, 60.0)]
     schema = "purgatory STRING, minute TIMESTAMP, expired DOUBLE, missed_triggers DOUBLE, lateness_p99_us DOUBLE, "
     rows = spark.createDataFrame(both, schema + "operations DOUBLE")
-    table = judged(rows, spark.createDataFrame([], LOST), Limits()).where("name = 'share expired'").toArrow()
+    table = judged(rows, spark.createDataFrame([], WORK), Limits()).where("name = 'share expired'").toArrow()
     assert table["now"].to_pylist() == [pytest.approx(0.6)]
 
 

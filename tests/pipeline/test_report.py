@@ -64,7 +64,7 @@ def test_report_of_a_growing_journal_equals_one_made_at_once(spark: SparkSession
         "changes": 18,
         "hot_keys": 1,
         "work": 4,
-        "lost": 2,
+        "lost": 1,
         "settings": 1,
         "seconds": 0,
     }

@@ -145,19 +145,19 @@ def test_work_growth_since_the_snapshot_before(spark: SparkSession) -> None:
     assert [row.checks for row in found] == [30, 7]
 
 
-def test_lost_dropped_once_per_instance_and_quarantined(spark: SparkSession) -> None:
+def test_work_rows_dropped_by_an_instance_count_once(spark: SparkSession) -> None:
     rows = [
         snapshot(NOON + n * SECOND, purgatory=name, dropped_rows=n // 2 * 5)
         for n, name in enumerate(("a", "b", "a", "b"))
     ]
-    losses = spark.createDataFrame(
-        [(NOON.date(), "outcome is unknown", 2), (NOON.date(), "outcome is unknown", 1)], SUMS["losses"]
-    )
-    found = tables.lost(snapshots(spark, rows), losses).collect()
-    assert sorted((row.what, row.rows, row.minute is None) for row in found) == [
-        ("dropped", 5, False),
-        ("outcome is unknown", 3, True),
-    ]
+    found = tables.work(snapshots(spark, rows)).collect()
+    assert [(row.purgatory, row.dropped_rows) for row in found] == [("a", 5), ("b", 0)]
+
+
+def test_lost_rows_by_reason(spark: SparkSession) -> None:
+    losses = [(NOON.date(), "outcome is unknown", 2), (NOON.date(), "outcome is unknown", 1)]
+    found = tables.lost(spark.createDataFrame(losses, SUMS["losses"]))
+    assertDataFrameEqual(found, [Row(date=NOON.date(), what="outcome is unknown", rows=3)])
 
 
 def test_settings_of_the_newest_snapshots(spark: SparkSession) -> None:
@@ -170,17 +170,6 @@ def test_settings_of_the_newest_snapshots(spark: SparkSession) -> None:
     ]
     wanted = [Row(purgatory="fetch", instances=2, tick_s=0.001, wheel_size=64, purge_interval=0)]
     assertDataFrameEqual(tables.settings(snapshots(spark, rows)), wanted)
-
-
-def test_fewer_series_beyond_the_busiest_get_one_name(spark: SparkSession) -> None:
-    rows = [operation(n, kind=f"k-{n}", weight=1.0 + n) for n in range(5)]
-    of = Sums(spark, rows).of
-    names = tables.fewer(of["hours"], 2)
-    found = tables.minutes(
-        tables.grouped(of["activity"], names), tables.grouped(of["waiting"], names), tables.grouped(of["hours"], names)
-    )
-    wanted = [("fetch", "k-4", 5.0), ("fetch", "k-3", 4.0), ("(others)", "(others)", 6.0)]
-    assert sorted((row.purgatory, row.kind, row.operations) for row in found.collect()) == sorted(wanted)
 
 
 def test_instants_are_in_utc(spark: SparkSession) -> None:

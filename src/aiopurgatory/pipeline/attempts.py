@@ -27,7 +27,7 @@ from typing import Final
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -91,14 +91,19 @@ def sums(spark: SparkSession, out: str, name: str, attempts: Sequence[Attempt] |
     return rows.where(counts).select(*columns(SUMS[name]))
 
 
-def gone(spark: SparkSession, out: str, attempt: str) -> DataFrame:
-    """Return the days without files, as the *attempt* of this name found them."""
-    return read_folder(spark, f"{out}/sums/gone", SUMS["gone"]).where(F.col("attempt") == attempt)
+def days_gone(spark: SparkSession, out: str, attempt: str) -> set[tuple[str, str]]:
+    """Return the journals and days without files, as the *attempt* of this name found them."""
+    return {(row.journal, row.day) for row in _gone(spark, out, attempt)}
 
 
 def dates_gone(spark: SparkSession, out: str, attempt: str) -> set[date]:
-    """Return the dates that no file is left of."""
-    return {row.date for row in gone(spark, out, attempt).where("date IS NOT NULL").select("date").collect()}
+    """Return the dates that no file is left of, as the *attempt* found them."""
+    return {row.date for row in _gone(spark, out, attempt) if row.date}
+
+
+def _gone(spark: SparkSession, out: str, attempt: str) -> list[Row]:
+    rows = read_folder(spark, f"{out}/sums/gone", SUMS["gone"])
+    return rows.where(F.col("attempt") == attempt).collect()
 
 
 def without(rows: DataFrame, name: str, dates: Collection[date]) -> DataFrame:

@@ -28,11 +28,13 @@ from pyspark.sql import SparkSession
 
 from aiopurgatory.errors import PurgatoryError
 
-from .attempts import committed, gone, sums
+from .attempts import committed, days_gone, sums
 from .intake import Losses, take_in
-from .journal_files import CHANGED, File, days_of, new_files, without_files
+from .journal_files import CHANGED, File, days_of, listed, placed, without_files
 from .session import session_of
 
+#: Columns of the table files. A file that differs in one of them from all that were read is new.
+IDENTITY: Final = ("path", "length", "modified_us")
 #: Files of one batch.
 MAX_FILES: Final = 4_000
 
@@ -91,11 +93,12 @@ def ingest(spark: SparkSession, journal: str, out: str, *, max_files: int = MAX_
     counts = {"operations": Counts(), "statistics": Counts(), "": Counts()}
     while True:
         line = committed(spark, out)
-        known = sums(spark, out, "files", line)
-        files, there = new_files(spark, journal, known, max_files)
-        before = {(row.journal, row.day) for row in gone(spark, out, line[-1].name).collect()} if line else set()
-        now = without_files(days_of(known), there, before)
-        losses = take_in(spark, out, line, files, now) if files or now != before else Losses()
+        known = {tuple(row) for row in sums(spark, out, "files", line).select(*IDENTITY).collect()}
+        there = listed(spark, journal)
+        files = placed([each for each in there if (each.path, each.length, each.modified_us) not in known][:max_files])
+        days, before = days_of(path for path, *_ in known), days_gone(spark, out, line[-1].name) if line else set()
+        now = without_files(days, days_of(each.path for each in there), before)
+        losses = take_in(spark, out, line, files, days - now, now) if files or now != before else Losses()
         if losses is None:
             continue  # what the other run has left is new now
         for each in (file for file in files if file.problem != CHANGED):

@@ -23,10 +23,13 @@ from .journal_files import CHANGED, Days, File, days_of, mark_torn, read, rows_b
 from .rules import good, quarantined
 from .session import at_once
 from .sums import OF_ROWS, activity, daily, words
-from .tables import SUMS, columns
+from .tables import DATES, SUMS, columns
 
 #: Smaller files cost more to be opened once for each sum than their rows cost to be kept.
 _SMALL: Final = 200_000
+
+#: Tables that together have all dates of a batch.
+_DATED: Final = ("daily", "waiting", "snapshots", "losses")
 
 
 class LostRowsError(PurgatoryError):
@@ -37,17 +40,19 @@ class LostRowsError(PurgatoryError):
 Losses = Counter[tuple[str, str, str]]
 
 
-def take_in(spark: SparkSession, out: str, line: Sequence[Attempt], files: Sequence[File], gone: Days) -> Losses | None:
+def take_in(
+    spark: SparkSession, out: str, line: Sequence[Attempt], files: Sequence[File], days: Days, gone: Days
+) -> Losses | None:
     """Take in *files* as a batch upon the *line* of attempts that count. Sets what became of the rows of each file.
 
-    Args: gone: the days that have no file any more.
+    Args: days: those that were read before and have files. gone: those that have none any more.
     Returns: the rows that are in no sum; None: another run was faster, so that the batch does not count.
     Raises: LostRowsError: the counts do not add up.
     """
     while True:
         batch = _Batch(spark, out, line)
         try:
-            batch.take(files, gone)
+            batch.take(files, days, gone)
         except Exception:
             # Sums are read strictly: a torn file fails them. The next attempt leaves it out.
             if not mark_torn(spark, files):
@@ -66,19 +71,19 @@ class _Batch:
         self.attempt = Attempt(number, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}", parent)
         self.losses = Losses()
 
-    def take(self, files: Sequence[File], gone: Days) -> None:
+    def take(self, files: Sequence[File], days: Days, gone: Days) -> None:
+        readable = with_footers(self._spark, files)
         parts = {"operations": self._operations, "statistics": self._statistics}
-        at_once(partial(self._read, [e for e in files if e.table == name], part) for name, part in parts.items())
+        at_once(partial(self._read, [e for e in readable if e.table == name], part) for name, part in parts.items())
         known = [each for each in files if each.problem != CHANGED]
         if known or not files:
-            self._account(known, gone)
+            self._account(known, days | days_of(each.path for each in known), gone)
 
     def _read(self, files: Sequence[File], sum_up: Callable[[DataFrame, Sequence[File]], None]) -> None:
-        readable = with_footers(self._spark, files)
-        if readable:
-            rows = read(self._spark, readable)
-            are_small = len(readable) > 1 and sum(each.length for each in readable) < _SMALL * len(readable)
-            sum_up(rows.persist() if are_small else rows, readable)
+        if files:
+            rows = read(self._spark, files)
+            are_small = len(files) > 1 and sum(each.length for each in files) < _SMALL * len(files)
+            sum_up(rows.persist() if are_small else rows, files)
             rows.unpersist()
 
     def _operations(self, rows: DataFrame, files: Sequence[File]) -> None:
@@ -138,7 +143,7 @@ class _Batch:
                 f"the sums {', '.join(names)} must be of as many operations, got {found}; run ingest again"
             )
 
-    def _account(self, files: Sequence[File], gone: Days) -> None:
+    def _account(self, files: Sequence[File], days: Days, gone: Days) -> None:
         for each in files:
             if each.problem:
                 self.losses[each.table, each.date, f"file {each.problem}"] += max(each.rows_in, 1)
@@ -146,15 +151,14 @@ class _Batch:
         if losses:
             frame = self._spark.createDataFrame(losses, "day STRING, what STRING, rows BIGINT")
             self._save(frame.select(F.expr("try_cast(day AS DATE) AS date"), "what", "rows").coalesce(1), "losses")
-        days = self._own("daily").select("date").union(self._own("waiting").select("date"))
-        days = days.union(self._own("snapshots").select(F.to_date("at")))
-        days = days.union(self._own("losses").select("date").where("date IS NOT NULL")).distinct()
-        self._save(days.withColumn("attempt", F.lit(self.attempt.name)).coalesce(1), "touched")
+        dates = [self._own(name).select(F.expr(DATES[name]).alias("date")) for name in _DATED]
+        touched = reduce(DataFrame.union, dates).where("date IS NOT NULL").distinct()
+        self._save(touched.withColumn("attempt", F.lit(self.attempt.name)).coalesce(1), "touched")
         rows = [(e.table, e.path, e.length, e.modified_us, e.problem, e.rows_in, e.bad, e.duplicates) for e in files]
         account = self._spark.createDataFrame(rows, SUMS["files"])
         if gone:
-            left = days_of(account.union(self._before("files"))) - gone
-            lost = [(*each, None if each[1] in {day for _, day in left} else each[1]) for each in gone]
+            left = {day for _, day in days - gone}
+            lost = [(*each, None if each[1] in left else each[1]) for each in gone]
             frame = self._spark.createDataFrame(lost, "journal STRING, day STRING, date STRING")
             self._save(frame.withColumn("date", F.expr("try_cast(date AS DATE)")).coalesce(1), "gone")
         if is_cumulative(self.attempt):

@@ -25,8 +25,13 @@ from aiopurgatory.errors import PurgatoryError
 OLDEST: Final = 17
 #: For small jobs: Java's second compiler and the threads of its collector would take longer than they save.
 SMALL: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-#: For large jobs: Java's own choice of a collector, for short pauses, takes a seventh more CPU time.
-LARGE: Final = ("-XX:+UseParallelGC",)
+#: For large jobs: Java's own choice of a collector, for short pauses, takes a seventh more CPU time. A method without a
+#: loop is compiled after ten times as many calls as by default: the compilers take a third less time.
+LARGE: Final = (
+    "-XX:+UseParallelGC",
+    *("-XX:Tier3InvocationThreshold=2000", "-XX:Tier3MinInvocationThreshold=1000", "-XX:Tier3CompileThreshold=20000"),
+    *("-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=150000"),
+)
 
 
 class JavaMissingError(PurgatoryError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ from .tables import JOURNAL, columns
 
 #: The problem of a file that gets no account: if it is there again, it is new.
 CHANGED: Final = "changed or was deleted while it was read"
-_DAY: Final = "^(.*)/(?:operations|statistics)/date=([^/]+)/"
+_DAY: Final = re.compile("(.*)/(?:operations|statistics)/date=([^/]+)/")
 _PLACE: Final = re.compile(r"/(operations|statistics)/date=([^/]+)/hour=[^/]+/[^/]+$")
 _TYPE: Final = re.compile(r"Parquet column \[(\w+)\]. Expected Spark type (\w+), actual Parquet type (\w+)")
 #: For scans that tell which files are torn. Sums are read strictly.
@@ -46,31 +46,22 @@ class File:
 Days: TypeAlias = set[tuple[str, str]]
 
 
-def new_files(spark: SparkSession, journal: str, known: DataFrame, most: int) -> tuple[list[File], Days]:
-    """Return the first files of the *journal* that are not *known* with their length and time of change, and its days.
-
-    Raises: PurgatoryError: there is no journal.
-    """
+def listed(spark: SparkSession, journal: str) -> list[File]:
+    """Return all files of the *journal*, in order of their paths. Raises: PurgatoryError: there is no journal."""
     options = {"recursiveFileLookup": "true", "pathGlobFilter": "*.parquet"}
     try:
-        listed = spark.read.format("binaryFile").options(**options).load(literal(journal))
-        listed = listed.select(
-            *("path", F.xxhash64("_metadata.file_path").alias("uri_hash"), "length"),
-            F.unix_micros("modificationTime").alias("modified_us"),
-        )
-        fresh = listed.join(known, ["path", "length", "modified_us"], "left_anti").orderBy("path").limit(most)
-        files = [File(row.path, row.uri_hash, row.length, row.modified_us) for row in fresh.collect()]
-        return _placed(files), days_of(listed)
+        found = spark.read.format("binaryFile").options(**options).load(literal(journal))
+        columns = "path", F.xxhash64("_metadata.file_path"), "length", F.unix_micros("modificationTime")
+        return sorted((File(*row) for row in found.select(*columns).collect()), key=lambda each: each.path)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PurgatoryError(f"there is no journal in {journal}: give the folder that Journal() writes to") from None
 
 
-def days_of(files: DataFrame) -> Days:
-    """Return the days in the paths of *files*."""
-    parts = [F.regexp_extract("path", _DAY, n) for n in (1, 2)]
-    return {(row[0], row[1]) for row in files.select(*parts).distinct().collect() if row[1]}
+def days_of(paths: Iterable[str]) -> Days:
+    """Return the days in *paths* of files."""
+    return {(day[1], day[2]) for day in map(_DAY.match, paths) if day}
 
 
 def without_files(known: Days, there: Days, before: Days) -> Days:
@@ -79,7 +70,8 @@ def without_files(known: Days, there: Days, before: Days) -> Days:
     return {each for each in known if (each not in there if each[0] in journals else each in before)}
 
 
-def _placed(files: list[File]) -> list[File]:
+def placed(files: list[File]) -> list[File]:
+    """Set the table and the date of *files*, or the problem of those that lie elsewhere; return all."""
     places = [_PLACE.search(each.path) for each in files]
     roots = [each.path[: place.start()] for each, place in zip(files, places, strict=True) if place]
     root = min(roots, key=len, default="")
@@ -101,10 +93,12 @@ def read(spark: SparkSession, files: Sequence[File], **options: str) -> DataFram
 
 
 def with_footers(spark: SparkSession, files: Sequence[File]) -> list[File]:
-    """Set how many rows *files* of one table have; return those that can be read."""
+    """Set how many rows *files* have; return those that can be read."""
     there = [each for each in files if not each.problem]
+    reader = spark.read.schema("sequence BIGINT").options(recursiveFileLookup="true", **_LENIENT)
     try:
-        found = rows_by_file(read(spark, there, **_LENIENT)) if there else {}
+        rows = reader.parquet(*(literal(each.path) for each in there)) if there else None
+        found = rows_by_file(rows.select(F.col("_metadata.file_path").alias("file"))) if rows else {}
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise

@@ -3,8 +3,8 @@
 Per purgatory, kind and minute: operations by outcome, time waited, lateness, and the number waiting. Also: the hottest
 keys, the work of the purgatories, lost rows, and changes since the day before, the largest first.
 
-  OUT/sums  ->  OUT/report/{minutes,days,changes,work,lost}/date=.../*.parquet
-                OUT/report/{hot_keys,settings,seconds}/*.parquet
+  OUT/sums  ->  OUT/report/{minutes,days,changes,work}/date=.../*.parquet
+                OUT/report/{hot_keys,lost,settings,seconds}/*.parquet
                 report.html, a single file that loads nothing else
 
 Percentiles are within 2 %. A sampled row counts as all operations that it stands for. Only days whose sums have changed
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -42,7 +42,7 @@ from .attempts import (
 from .page import promises
 from .page.page import write_page
 from .session import at_once, session_of
-from .tables import DATES, HOUR, KEYS, MOST_SERIES
+from .tables import DATES, HOUR, KEYS
 
 _ONE: Final = timedelta(days=1)
 _EPOCH: Final = date(1970, 1, 1)
@@ -92,26 +92,18 @@ class _Report:
     ) -> None:
         """Args: new: the names of the attempts that the last report did not know; None: all are. gone: hidden dates."""
         self._spark, self._out, self._line, self._gone = spark, out, line, gone
-        self._touched = sums(spark, out, "touched", line).persist()
-        self._days: set[date] | None = None
-        #: The series to name, if there are too many.
-        self._kept: DataFrame | None = None
-        if new is not None:
-            # The day beside a day with rows is covered up to midnight.
-            self._days = _and_beside(self._dates(F.col("attempt").isin(*new)))
+        self._touched = sums(spark, out, "touched", line).collect()
+        # The day beside a day with rows is covered up to midnight.
+        self._days = None if new is None else _and_beside({day for day, name in self._touched if name in new})
 
     def write(self) -> None:
         """Write all tables. What they were made from comes last: until then, the next report makes these days again."""
         hours = self._sums("hours").persist()
-        if hours.select("series").distinct().count() > MOST_SERIES:
-            self._kept = tables.fewer(hours, MOST_SERIES)
-            hours = tables.grouped(hours, self._kept)
         parts = partial(self._of_operations, hours), partial(self._by_second, hours), self._of_keys, self._of_snapshots
         at_once(parts)
         made = [(self._line[-1].name, aiopurgatory.__version__)]
         self._whole("made", self._spark.createDataFrame(made, _MADE))
         hours.unpersist()
-        self._touched.unpersist()
 
     def _of_operations(self, hours: DataFrame) -> None:
         minutes = tables.minutes(self._of_days("activity"), self._of_days("waiting"), hours)
@@ -129,10 +121,10 @@ class _Report:
         snapshots = _among(self._sums("snapshots", before), before, DATES["snapshots"])
         work = tables.work(snapshots).withColumn("date", F.to_date("minute"))
         self._by_day("work", _among(work, self._days), "purgatory", "minute")
-        lost = _among(tables.lost(snapshots, self._sums("losses")), self._days)
-        self._by_day("lost", lost, "minute", "what")
+        self._whole("lost", tables.lost(self._sums("losses")))
         # Folders of quarantined files may have any date.
-        newest = max(self._dates(F.col("date") <= F.date_add(F.current_date(), 1)) - self._gone, default=_EPOCH)
+        latest = datetime.now(UTC).date() + _ONE
+        newest = max((day for day, _ in self._touched if day <= latest and day not in self._gone), default=_EPOCH)
         last = {newest, newest - _ONE}
         self._whole("settings", tables.settings(_among(self._sums("snapshots", last), last, DATES["snapshots"])))
 
@@ -144,23 +136,17 @@ class _Report:
             seconds = tables.seconds(self._sums("waiting"), self._sums("ends"), hours)
             self._whole("seconds", seconds.where(F.lit(is_short)).orderBy("second", *KEYS))
 
-    def _dates(self, which: Column) -> set[date]:
-        """Return the dates that some attempts touch."""
-        return {row.date for row in self._touched.where(which).select("date").distinct().collect()}
-
     def _sums(self, name: str, days: set[date] | None = None) -> DataFrame:
         """Return the sums of all attempts, or of those that touch *days*."""
         line = self._line
         if days is not None:
-            found = self._touched.where(F.col("date").isin(*days)).select("attempt").distinct().collect()
-            names = {row.attempt for row in found}
+            names = {name for day, name in self._touched if day in days}
             line = [each for each in self._line if each.name in names]
         return without(sums(self._spark, self._out, name, line), name, self._gone)
 
     def _of_days(self, name: str) -> DataFrame:
         """Return the sums of the days to make."""
-        rows = _among(self._sums(name, None if name in CUMULATIVE else self._days), self._days, DATES[name])
-        return rows if self._kept is None else tables.grouped(rows, self._kept)
+        return _among(self._sums(name, None if name in CUMULATIVE else self._days), self._days, DATES[name])
 
     def _by_day(self, name: str, rows: DataFrame, *order: str | Column) -> None:
         """Replace the days to make."""

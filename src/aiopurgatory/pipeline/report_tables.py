@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .sums import middle, named, total
-from .tables import DAY, KEYS, LATENESS, MEASURES, OTHERS, OUTCOMES, SECOND, WAITED, WORK
+from .tables import DAY, KEYS, LATENESS, MEASURES, OUTCOMES, SECOND, WAITED, WORK
 
 _COUNTS: Final = ("operations", *OUTCOMES, "missed_triggers")
 #: The measures to compare with the day before, for kinds with at least FEWEST operations.
@@ -72,21 +73,6 @@ def _least(what: int, share: float) -> Column:
     """Return the smallest value that *share* of a histogram does not exceed. Sums of weights are not exact."""
     enough = (F.col("what") == what) & (F.col("reached") >= share - 1e-12)
     return middle(F.min(F.when(enough, F.col("bucket"))))
-
-
-def fewer(hours: DataFrame, most: int) -> DataFrame:
-    """Return the series to keep: the busiest *most*."""
-    busiest = hours.groupBy("series").agg(F.sum("operations").alias("operations"))
-    return busiest.orderBy(F.desc("operations"), "series").limit(most).select("series", F.lit(True).alias("is_kept"))
-
-
-def grouped(rows: DataFrame, kept: DataFrame) -> DataFrame:
-    """Give all series but those *kept* the number 0, and the name OTHERS."""
-    both = rows.join(F.broadcast(kept), "series", "left")
-    names = [name for name in rows.columns if name in ("series", *KEYS)]
-    one = {"series": F.lit(0).cast("bigint")} | {name: F.lit(OTHERS) for name in KEYS}
-    of = {name: F.when(F.col("is_kept"), F.col(name)).otherwise(one[name]) for name in names}
-    return both.withColumns(of).select(*rows.columns)
 
 
 def spans(hours: DataFrame) -> DataFrame:
@@ -189,26 +175,21 @@ def hot_keys(keys: DataFrame, names: DataFrame, top: int = 20) -> DataFrame:
 
 
 def work(snapshots: DataFrame) -> DataFrame:
-    """Return the growth of the counters of a purgatory by minute.
+    """Return the growth of the counters of a purgatory by minute, and of the rows that journals dropped.
 
     The first snapshot of an instance only sets the starting values. The journal takes it when a purgatory is opened.
+    Each purgatory of an instance reports the rows that it dropped: here they are of the first one that did.
     """
-    grown = _grown(snapshots, WORK, "purgatory", "instance")
+    once = snapshots.dropDuplicates(["purgatory", "instance", "at"])
+    grown = _grown(_grown(once, WORK, "purgatory", "instance"), ["dropped_rows"], "instance")
     by = ("purgatory", F.date_trunc("minute", "at").alias("minute"))
-    return grown.groupBy(*by).agg(*(F.sum(name).alias(name) for name in WORK)).orderBy("purgatory", "minute")
+    summed = grown.groupBy(*by).agg(*(F.sum(name).alias(name) for name in (*WORK, "dropped_rows")))
+    return summed.orderBy("purgatory", "minute")
 
 
-def lost(snapshots: DataFrame, losses: DataFrame) -> DataFrame:
-    """Count the rows that are in no sum: dropped by journals, by minute, and quarantined.
-
-    Rows are dropped by an instance. Each of its purgatories reports them.
-    """
-    grown = _grown(snapshots, ("dropped_rows",), "instance").where("dropped_rows > 0")
-    minute = F.date_trunc("minute", "at").alias("minute")
-    dropped = grown.groupBy(minute).agg(F.sum("dropped_rows").alias("rows"))
-    dropped = dropped.select(F.to_date("minute").alias("date"), "minute", F.lit("dropped").alias("what"), "rows")
-    others = losses.groupBy("date", "what").agg(F.sum("rows").alias("rows"))
-    return dropped.unionByName(others.withColumn("minute", F.lit(None).cast("timestamp")))
+def lost(losses: DataFrame) -> DataFrame:
+    """Count the rows that ingest read and that are in no sum."""
+    return losses.groupBy("date", "what").agg(F.sum("rows").alias("rows")).orderBy("date", "what")
 
 
 def settings(snapshots: DataFrame) -> DataFrame:
@@ -221,17 +202,17 @@ def settings(snapshots: DataFrame) -> DataFrame:
     return found.select(*columns).orderBy(*columns)
 
 
-def _grown(snapshots: DataFrame, counters: tuple[str, ...], *by: str) -> DataFrame:
-    """Return by how much *counters* grew since the snapshot before, of the same day or the day before.
+def _grown(snapshots: DataFrame, counters: Sequence[str], *by: str) -> DataFrame:
+    """Replace *counters* by their growth since the snapshot before, of the same day or the day before.
 
     A counter that fell was reset: all of it is growth.
     """
-    order = Window.partitionBy(*by).orderBy("at")
-    once = snapshots.dropDuplicates(["purgatory", "instance", "at"])
-    known = F.date_diff("at", F.lag("at").over(order)) <= 1
-    grew = {name: F.when(known, F.col(name) - F.lag(name).over(order)) for name in counters}
+    before = F.lag(F.struct("at", *counters)).over(Window.partitionBy(*by).orderBy("at", "purgatory"))
+    both = snapshots.withColumn("before", before)
+    known = F.date_diff("at", "before.at") <= 1
+    grew = {name: F.when(known, F.col(name) - F.col(f"before.{name}")) for name in counters}
     of = {name: F.coalesce(F.when(n < 0, F.col(name)).otherwise(n), F.lit(0)) for name, n in grew.items()}
-    return once.select(*by, "at", *(n.alias(name) for name, n in of.items()))
+    return both.withColumns(of).drop("before")
 
 
 def _date_of(number: str) -> Column:

@@ -80,17 +80,18 @@ def _statistics() -> dict[str, Column]:
 
 
 def _times(table: str) -> dict[str, Column]:
-    first = F.unix_micros("watched_at" if table == "operations" else "at")
-    # Hostile numbers must break a rule, not the query: sums of them may be beyond 64 bits.
-    end = F.try_add(first, F.col("waited_us")) if table == "operations" else first
-    day = F.unix_date(F.expr("try_cast(date AS DATE)")).cast("bigint") * DAY
+    first = F.unix_micros("watched_at" if table == "operations" else "at").cast("double")
+    # As doubles: hostile numbers must break a rule, not the query, and sums of them may be beyond 64 bits.
+    end = first + F.col("waited_us").cast("double") if table == "operations" else first
+    day = F.unix_date(F.expr("try_cast(date AS DATE)"))
     # A file is begun while its rows come in: none is more than a day away, however late it is delivered.
-    near = end.between(day - DAY, day + 2 * DAY - 1)
-    now, modified = F.unix_micros(F.current_timestamp()), F.unix_micros("modified")
-    written = F.when(modified >= _KNOWN_TIMES, F.least(modified, now)).otherwise(now)
+    near = F.abs(F.floor(end / DAY) - day) <= 1
+    # A clock that is ahead would put days into the report that have not come yet. The day of this query alone is in
+    # Spark's generated code: with the time, Java would compile it anew for each query.
+    tomorrow, modified = (F.unix_date(F.current_date()) + 1) * F.lit(float(DAY)), F.unix_micros("modified")
+    written = F.when(modified >= _KNOWN_TIMES, F.least(modified.cast("double"), tomorrow)).otherwise(tomorrow)
     return {
         "time not of its file's day": ~F.coalesce(near, F.lit(False)),
         "time not of the years 1970 to 2261": ~F.coalesce((first >= 0) & (end < _END_OF_TIME), F.lit(False)),
-        # A clock that is ahead would put days into the report that have not come yet.
         "time later than its file was written": end > written + DAY,
     }

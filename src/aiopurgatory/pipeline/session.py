@@ -45,6 +45,8 @@ SQL: Final = {
     "spark.sql.files.openCostInBytes": "262144",
     "spark.sql.parquet.compression.codec": "lz4_raw",
     "spark.sql.pyspark.jvmStacktrace.enabled": "true",
+    # By default, the code of a hundred stages: a report has more, and the next one would compile them anew.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 _HERE: Final = {
     "spark.ui.enabled": "false",

@@ -36,7 +36,8 @@ the same path, length and ``modified_us`` is read once; ``problem`` says why its
 **Tables of the report** (REPORT) are for people, the page, and other tools. ``covered_s`` is how many seconds of the
 minute or day the purgatory's journal covers. Percentiles are within 2 %, null where nothing
 ended. ``pending`` is the number of waiting operations. ``change`` is (now - before) / the larger of both, from
--1 (gone) to 1 (new). ``lost`` counts rows that are in no sum, by their reason; ``minute`` is null if it is not known.
+-1 (gone) to 1 (new). ``lost`` counts rows that are in no sum, by their reason. ``dropped_rows`` never
+reached the journal.
 """
 
 from __future__ import annotations
@@ -62,9 +63,6 @@ GROWTH: Final = (1 + ERROR) / (1 - ERROR)
 BINS: Final = 64
 #: An operation with more keys counts as one with this many.
 MOST_KEYS: Final = 64
-#: The name of all purgatories and kinds beyond the busiest MOST_SERIES.
-OTHERS: Final = "(others)"
-MOST_SERIES: Final = 8_191
 
 ARROW: Final = {"operations": schema.OPERATIONS, "statistics": schema.STATISTICS}
 _TYPES: Final = {
@@ -134,8 +132,8 @@ REPORT: Final = {
     "changes": f"date DATE, {_BY}, measure STRING, before DOUBLE, now DOUBLE, change DOUBLE",
     "hot_keys": "purgatory STRING, place INT, key_hash BIGINT, key STRING, operations DOUBLE, share DOUBLE, "
     "keys_each DOUBLE",
-    "work": "purgatory STRING, minute TIMESTAMP, " + _of("BIGINT", *WORK),
-    "lost": "date DATE, minute TIMESTAMP, what STRING, rows BIGINT",
+    "work": "purgatory STRING, minute TIMESTAMP, " + _of("BIGINT", *WORK, "dropped_rows"),
+    "lost": "date DATE, what STRING, rows BIGINT",
     "settings": "purgatory STRING, instances BIGINT, tick_s DOUBLE, wheel_size BIGINT, purge_interval BIGINT",
     "seconds": f"date DATE, {_BY}, second TIMESTAMP, " + _of("DOUBLE", *OUTCOMES, "pending"),
 }

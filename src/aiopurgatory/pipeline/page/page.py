@@ -38,7 +38,7 @@ def write_page(spark: SparkSession, out: str, path: Path, limits: Limits | None 
 
 def page(found: Found, advice: Any = None) -> str:
     """Return the page as HTML."""
-    promises = sorted(found.rows["promises"], key=lambda each: each.verdict)  # broken ones first
+    promises = found.rows["promises"]
     broken = [each.name for each in promises if each.verdict == "broken"]
     values = {
         **found.rows,

@@ -71,16 +71,16 @@ def limits_of(args: argparse.Namespace) -> Limits:
     return Limits(**{name: getattr(args, name) for name in _ABOUT})
 
 
-def judged(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
-    """Minutes, lost rows -> the promises of each purgatory and of the fleet, whose name is null.
+def judged(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
+    """Minutes, work -> the promises of each purgatory and of the fleet, whose name is null.
 
-    The columns are purgatory, name, verdict, limit, and how many minutes were ``judged`` and ``broken``. ``now`` is the
-    value of the last minute with enough operations, which begins ``at``; it is null where nothing expired. The verdict
-    is of that minute: kept, broken, or unknown without one. ``since`` is the first minute with the same verdict; null:
-    all minutes had it.
+    Broken ones come first. The columns are purgatory, name, verdict, limit, and how many minutes were ``judged`` and
+    ``broken``. ``now`` is the value of the last minute with enough operations, which begins ``at``; it is null where
+    nothing expired. The verdict is of that minute: kept, broken, or unknown without one. ``since`` is the first minute
+    with the same verdict; null: all minutes had it.
     """
     order = Window.partitionBy("purgatory", "name").orderBy("minute")
-    rows = _values(minutes, limits).unionByName(_dropped(minutes, lost, limits))
+    rows = _values(minutes, limits).unionByName(_dropped(minutes, work, limits))
     bad = F.coalesce(F.col("value") > F.col("limit"), F.lit(False))  # nothing expired: nothing was late
     following = rows.withColumns({"bad": bad, "next": F.lead("minute").over(order)})
     is_known = F.col("minute").isNotNull()
@@ -94,7 +94,7 @@ def judged(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
     verdict = F.when(F.col("judged") == 0, "unknown").when(F.col("is_broken"), "broken").otherwise("kept")
     since = F.when(F.col("is_broken"), F.col("after_good")).otherwise(F.col("after_bad"))
     columns = "purgatory", "name", verdict.alias("verdict"), "limit", "judged", "broken", "now", "worst", "at"
-    return known.select(*columns, since.alias("since")).orderBy(F.asc_nulls_last("purgatory"), "name")
+    return known.select(*columns, since.alias("since")).orderBy("verdict", F.asc_nulls_last("purgatory"), "name")
 
 
 def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
@@ -118,9 +118,9 @@ def _values(minutes: DataFrame, limits: Limits) -> DataFrame:
     return rows.select("purgatory", "name", *known, "limit")
 
 
-def _dropped(minutes: DataFrame, lost: DataFrame, limits: Limits) -> DataFrame:
+def _dropped(minutes: DataFrame, work: DataFrame, limits: Limits) -> DataFrame:
     """The same of the rows that the journals of the fleet dropped."""
-    dropped = lost.where("what = 'dropped' AND minute IS NOT NULL").select("minute", F.col("rows").cast("double"))
+    dropped = work.where("dropped_rows > 0").select("minute", F.col("dropped_rows").cast("double").alias("rows"))
     both = minutes.select("minute", F.lit(0.0).alias("rows")).unionByName(dropped)
     fleet = F.lit(None).cast("string").alias("purgatory"), F.lit("dropped rows").alias("name")
     values = both.groupBy("minute").agg(F.sum("rows").alias("value"))

@@ -23,6 +23,8 @@ SHOWN: Final = 12
 #: The most rows of a table on the page, and of changes.
 ROWS: Final = 60
 CHANGES: Final = 20
+#: The most promises that the headline counts, broken ones first.
+MOST_PROMISES: Final = 10_000
 #: Labels and CSS classes by column. Percentiles cannot be added: of several, the page shows the largest.
 TIMES: Final = {
     "waited_p50_us": ("waited p50", "line waited"),
@@ -59,11 +61,11 @@ def read(spark: SparkSession, out: str, limits: Limits) -> Found:
     load = by_second(tables["seconds"], minutes) if is_short else minutes
     first = _collected(
         totals=busiest(tables["days"], SHOWN),
-        promises=judged(minutes, tables["lost"], limits),
+        promises=judged(minutes, tables["work"], limits).limit(MOST_PROMISES),
         ends=load.agg(*(F.unix_seconds(end("minute")) for end in (F.min, F.max))),
         changes=latest(tables["changes"]),
         settings=tables["settings"].orderBy("purgatory", "tick_s").limit(ROWS),
-        lost=reasons(tables["lost"]),
+        lost=reasons(tables["lost"], tables["work"]),
     )
     everything, *shown = first["totals"] or [SimpleNamespace(purgatory=None, operations=0.0, dates=[])]
     axis = axis_of(*vars(first["ends"][0]).values(), unit=1 if is_short else MINUTE)
@@ -134,8 +136,12 @@ def largest(days: DataFrame) -> DataFrame:
     return found.orderBy("date", F.desc("operations"), "kind")
 
 
-def reasons(lost: DataFrame) -> DataFrame:
-    """Lost rows -> what, rows, and the first and the last time, to the minute or to the day."""
-    when = F.coalesce(F.date_format("minute", "yyyy-MM-dd HH:mm"), F.col("date").cast("string"))
-    found = lost.groupBy("what").agg(F.sum("rows").alias("rows"), F.min(when).alias("first"), F.max(when).alias("last"))
+def reasons(lost: DataFrame, work: DataFrame) -> DataFrame:
+    """Lost rows, work -> what, rows, and the first and the last minute of dropped rows, or day of others."""
+    minute = F.date_format("minute", "yyyy-MM-dd HH:mm").alias("at")
+    dropped = work.where("dropped_rows > 0").select(F.lit("dropped").alias("what"), "dropped_rows", minute)
+    both = dropped.union(lost.select("what", "rows", F.col("date").cast("string"))).withColumnRenamed(
+        "dropped_rows", "rows"
+    )
+    found = both.groupBy("what").agg(F.sum("rows").alias("rows"), F.min("at").alias("first"), F.max("at").alias("last"))
     return found.orderBy(F.col("what") != "dropped", F.desc("rows"), "what").limit(ROWS)
