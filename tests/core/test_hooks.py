@@ -241,18 +241,6 @@ async def test_on_expiration_raising_in_clock_task(
     assert good.outcome is Outcome.EXPIRED
 
 
-async def test_failure_nobody_awaits_is_reported_once(purgatory: Purgatory, reports: list[BaseException]) -> None:
-    boom = Boom()
-    op = purgatory.watch(Op(1.0), ["key"])
-    op.fail(boom)
-    assert reports == []
-    await turns(2)
-    assert reports == [boom]
-    await turns(5)
-    assert (reports, await fate(op)) == ([boom], "Boom")
-    reports.clear()
-
-
 async def test_failure_of_another_closed_purgatory_is_reported(
     purgatory: Purgatory, clock: ManualClock, reports: list[BaseException]
 ) -> None:

@@ -193,15 +193,6 @@ async def test_async_on_complete_fails_the_op(purgatory: Purgatory, how: str) ->
     assert await task == "TypeError"
 
 
-async def test_async_hook_harms_its_own_op_only(purgatory: Purgatory) -> None:
-    ops: list[Op] = [purgatory.watch(kind(60.0), ["key"]) for kind in (Op, AsyncComplete, Op)]
-    for op in ops:
-        op.ready = True
-    assert purgatory.check_and_complete("key") == 3
-    assert says_plain(ops[1].exception(), "on_complete")
-    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED]
-
-
 @pytest.mark.parametrize("name", ["on_cancel", "on_expiration", "on_undelivered"])
 @pytest.mark.usefixtures("no_warning")
 async def test_async_later_hook_is_not_lost(purgatory: Purgatory, reports: list[BaseException], name: str) -> None:
