@@ -192,16 +192,6 @@ async def test_read_that_fails_answers_its_polls_and_harms_no_other(
     assert (await other).status == 200
 
 
-async def test_version_that_is_none_is_an_error_of_the_app(purgatory: Purgatory) -> None:
-    class Spaced(Database):
-        async def version(self, resource: str) -> str:
-            return "a b"
-
-    with pytest.raises(ValueError, match=r"^Spaced.version\(\) must return .*; got 'a b'$"):
-        await LongPolling(purgatory, Spaced()).answer("n", {})
-    assert purgatory.num_delayed == 0
-
-
 async def test_client_that_leaves_ends_no_read_of_others(
     polls: Polls, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,15 +238,6 @@ async def test_poll_replaced_while_it_reads_is_not_reported(polls: Polls) -> Non
     assert ((await older).status, reports) == (409, [])
     polls.publish()
     assert (await newer).status == 200
-
-
-async def test_closing_answers_polls_that_read(polls: Polls, purgatory: Purgatory) -> None:
-    polls.database.gate.clear()
-    poll = polls.start()
-    await settle()
-    purgatory.close()
-    polls.database.gate.set()
-    assert (await poll).headers["refused"] == "closed"
 
 
 def test_polls_in_the_next_loop_read_again() -> None:

@@ -295,13 +295,6 @@ def test_notify_threadsafe_without_a_running_loop_is_silent(counters: Counters, 
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("linger", [0.0, 5.0])
-async def test_notify_threadsafe_of_no_key_is_an_error(purgatory: Purgatory, counters: Counters, linger: float) -> None:
-    polls = Polls(purgatory, counters, linger=linger)
-    with pytest.raises(TypeError, match="key must be hashable, got "):
-        polls.polling.notify_threadsafe([])  # type: ignore[arg-type]
-
-
 # calls from threads, merged
 
 
