@@ -67,15 +67,6 @@ async def test_notify_in_a_callback_calls_again(listeners: Listeners, called: li
     assert called == ["a"] * 3
 
 
-async def test_notify_all_calls_each_with_its_own_keys(listeners: Listeners, called: list[Hashable]) -> None:
-    listeners.add(lambda key: called.append(("one", key)), ["a", ("b", 1)])
-    listeners.add(lambda key: called.append(("other", key)), ["c"])
-    listeners.notify_all()
-    listeners.notify_all()
-    await turn()
-    assert called == [("one", "a"), ("one", ("b", 1)), ("other", "c")]
-
-
 async def test_add_keys_twice_count_once(listeners: Listeners, called: list[Hashable]) -> None:
     remove = listeners.add(called.append, iter(["a", "a", "b", "c", "a"]))
     listeners.notify_all()

@@ -209,12 +209,6 @@ async def test_reschedule_in_its_last_try_puts_expiry_off(purgatory: Purgatory, 
     assert (op.outcome, op.tries) == (Outcome.EXPIRED, 4)
 
 
-async def test_reschedule_in_its_last_try_to_none(purgatory: Purgatory, clock: ManualClock) -> None:
-    op = purgatory.watch(Op(1.0, try_complete=lambda op: op.tries == 3 and purgatory.reschedule(op, None)), ["key"])
-    await clock.advance(1e6)
-    assert (op.outcome, op.tries, purgatory.num_delayed) == (None, 3, 1)
-
-
 @pytest.mark.parametrize("tries", [1, 2])
 async def test_reschedule_while_it_is_watched(purgatory: Purgatory, clock: ManualClock, tries: int) -> None:
     op = Op(1.0, try_complete=lambda op: op.tries == tries and purgatory.reschedule(op, 3.0))
@@ -223,15 +217,6 @@ async def test_reschedule_while_it_is_watched(purgatory: Purgatory, clock: Manua
     assert op.outcome is None
     await clock.advance(0.001)
     assert op.expired
-
-
-async def test_reschedule_other_due_in_same_bucket(purgatory: Purgatory, clock: ManualClock) -> None:
-    purgatory.watch(Op(1.0, on_complete=lambda _: purgatory.reschedule(other, 1.0)), ["key"])
-    other = purgatory.watch(Op(1.0), ["key"])
-    await clock.advance(1.999)
-    assert other.outcome is None
-    await clock.advance(0.001)
-    assert other.expired
 
 
 @pytest.mark.parametrize("name", ENDINGS)

@@ -56,13 +56,6 @@ async def test_notify_all_spares_those_ended_meanwhile(clock: ManualClock) -> No
         assert [op.tries for op in ops] == [3] * 9 + [2]
 
 
-async def test_notify_all_tries_a_single_op(purgatory: Purgatory) -> None:
-    (op,) = watch_ready(purgatory, 1)
-    purgatory.notify_all()
-    await turns(5)
-    assert op.outcome is Outcome.COMPLETED
-
-
 async def test_notify_all_cut_off_by_close_is_not_resumed(clock: ManualClock) -> None:
     purgatory = Purgatory(clock=clock, turn_budget=1e-9)
     async with purgatory:
