@@ -241,3 +241,9 @@ async def test_observer_that_raises_harms_nobody(make_bus: Maker) -> None:
 def test_bus_refuses_what_is_no_observer(make_bus: Maker) -> None:
     with pytest.raises(TypeError, match="observers must be instances of Observer, got 7"):
         make_bus([], observers=[7])
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "\ud800", "\u00e4", 7])
+def test_bus_refuses_a_name_that_is_no_channel(make_bus: Maker, name: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="name must be"):
+        make_bus([], name=name)
