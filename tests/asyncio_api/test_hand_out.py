@@ -113,9 +113,9 @@ async def test_job_taken_by_a_condition_that_ends_the_wait_is_put_back(purgatory
     check_invariants(purgatory)
 
 
-async def test_put_back_that_raises_after_such_an_end_is_reported(purgatory: Purgatory) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+async def test_put_back_that_raises_after_such_an_end_is_reported(
+    purgatory: Purgatory, reported: list[dict[str, Any]]
+) -> None:
     jobs = list[int]()
 
     def take_and_cancel() -> int | None:
@@ -133,7 +133,7 @@ async def test_put_back_that_raises_after_such_an_end_is_reported(purgatory: Pur
     assert purgatory.check_and_complete("jobs") == 0
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [str(context["exception"]) for context in told] == ["full"]
+    assert [str(context["exception"]) for context in reported] == ["full"]
 
 
 @pytest.mark.parametrize("value", FALSE_DATA, ids=repr)
@@ -234,9 +234,9 @@ async def test_awaited_job_is_delivered_or_put_back_whenever_it_ends(
     assert purgatory.num_delayed == 0
 
 
-async def test_put_back_that_raises_is_reported_beside_the_failure(purgatory: Purgatory) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+async def test_put_back_that_raises_is_reported_beside_the_failure(
+    purgatory: Purgatory, reported: list[dict[str, Any]]
+) -> None:
 
     def put(job: object) -> None:
         raise ValueError("full")
@@ -248,7 +248,7 @@ async def test_put_back_that_raises_is_reported_beside_the_failure(purgatory: Pu
     purgatory.fail_for_key("jobs", ConnectionError("not leader"))
     with pytest.raises(ConnectionError, match="not leader"):
         await task
-    assert [str(context["exception"]) for context in told] == ["full"]
+    assert [str(context["exception"]) for context in reported] == ["full"]
 
 
 async def test_future_taken_by_a_plain_function_is_put_back(purgatory: Purgatory) -> None:

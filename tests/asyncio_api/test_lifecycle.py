@@ -136,7 +136,7 @@ async def test_clock_task_cancelled_counts_as_close(purgatory: Purgatory, turns:
         purgatory.watch(Waiting(1.0), ["key"])
 
 
-async def test_clock_task_dying_counts_as_close() -> None:
+async def test_clock_task_dying_counts_as_close(reported: list[dict[str, Any]]) -> None:
     class Broken(ManualClock):
         broken = False
 
@@ -145,8 +145,6 @@ async def test_clock_task_dying_counts_as_close() -> None:
                 raise OSError("no time")
             return super().time()
 
-    reports: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
     clock = Broken()
     async with Purgatory(clock=clock) as purgatory:
         op = purgatory.watch(Waiting(1.0), ["key"])
@@ -154,7 +152,7 @@ async def test_clock_task_dying_counts_as_close() -> None:
         with pytest.raises(PurgatoryClosedError):
             await op
         check_invariants(purgatory)
-    assert [type(context["exception"]) for context in reports] == [OSError]
+    assert [type(context["exception"]) for context in reported] == [OSError]
 
 
 def test_loop_ending_without_close_answers_everybody() -> None:

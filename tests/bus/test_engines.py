@@ -138,9 +138,7 @@ async def test_fork_both_processes_have_a_bus(server: Server) -> None:
     assert json.loads(said) == {"child": keys, "parent": [*keys, "later"], "status": 0, "gaps": 0}
 
 
-async def test_loop_blocked_beyond_the_timeout_is_no_gap(server: Server) -> None:
-    reported: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+async def test_loop_blocked_beyond_the_timeout_is_no_gap(server: Server, reported: list[dict[str, Any]]) -> None:
     async with bus_on(server.url(), [], heartbeat=30.0, timeout=0.5) as bus:
         bus.publish("key")
         for _ in range(3):

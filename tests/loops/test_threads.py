@@ -119,7 +119,7 @@ async def test_threadsafe_many_keys_come_in_slices(clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, TypeError])
 async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(
-    purgatory: Purgatory, error: type[BaseException]
+    purgatory: Purgatory, error: type[BaseException], reported: list[dict[str, Any]]
 ) -> None:
     class Odd:
         def __hash__(self) -> int:
@@ -128,8 +128,6 @@ async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(
         def __eq__(self, other: object) -> bool:
             raise error
 
-    reports: list[BaseException] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
     purgatory.watch(Wait(bool), ["watched"])
     for _ in range(2):
         ready = asyncio.Event()
@@ -139,7 +137,7 @@ async def test_threadsafe_key_that_cannot_be_checked_stops_no_other(
         purgatory.notify_threadsafe("key")
         async with asyncio.timeout(5):
             await op
-    assert [type(exc) for exc in reports] == [error] * 2
+    assert [type(context["exception"]) for context in reported] == [error] * 2
 
 
 @pytest.mark.parametrize("key", [[], {}, {1}, ([],)], ids=["list", "dict", "set", "tuple"])
