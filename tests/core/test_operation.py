@@ -97,21 +97,6 @@ async def test_result_while_pending_raises_invalid_state(purgatory: Purgatory, w
             ask()
 
 
-async def test_result_and_exception_are_those_of_a_future() -> None:
-    completed, failed, cancelled = Op(), Op(), Op()
-    boom = Boom()
-    completed.force_complete()
-    failed.fail(boom)
-    cancelled.cancel("gone")
-    assert (completed.result(), completed.exception(), failed.exception()) == ("result", None, boom)
-    with pytest.raises(Boom) as raised:
-        failed.result()
-    assert raised.value is boom
-    for ask in (cancelled.result, cancelled.exception):
-        with pytest.raises(asyncio.CancelledError, match="gone"):
-            ask()
-
-
 async def test_force_complete_is_true_for_one_call_only(purgatory: Purgatory) -> None:
     op = purgatory.watch(Op(3.0), ["key"])
     assert [op.force_complete() for _ in range(3)] == [True, False, False]
