@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -130,40 +129,6 @@ async def test_check_chain_of_10000_is_iterative(purgatory: Purgatory, clock: Ma
     assert len(reached) == 10_000
     assert purgatory.watched_entries == 0
     check_invariants(purgatory)
-
-
-async def test_cancel_for_key_detaches_everywhere_in_order(purgatory: Purgatory, clock: ManualClock) -> None:
-    ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
-    other = purgatory.watch(Op(1.0), [1])
-    tasks = [asyncio.create_task(asyncio.wait_for(op, None)) for op in ops]
-    await turns(1)
-    assert purgatory.cancel_for_key("key") == ops
-    check_invariants(purgatory)
-    assert (purgatory.num_delayed, purgatory.watched_entries, purgatory.statistics().keys) == (1, 1, 1)
-    assert purgatory.cancel_for_key("key") == []
-    await asyncio.wait(tasks)
-    assert all(task.cancelled() for task in tasks)
-    await clock.advance(1.0)
-    assert [op.ran for op in ops] == [["on_cancel"]] * 3
-    assert other.expired
-
-
-@pytest.mark.parametrize("purge_interval", [0, 100])
-async def test_complete_for_key_completes_all_in_order(clock: ManualClock, purge_interval: int) -> None:
-    async with Purgatory(clock=clock, purge_interval=purge_interval) as purgatory:
-        ops = [purgatory.watch(Op(1.0), ["key", number]) for number in range(3)]
-        other = purgatory.watch(Op(1.0), [1])
-        tasks = [asyncio.create_task(asyncio.wait_for(op, None)) for op in ops]
-        await turns(1)
-        assert purgatory.complete_for_key("key") == ops
-        check_invariants(purgatory)
-        assert purgatory.complete_for_key("key") == []
-        assert await asyncio.gather(*tasks) == ["result"] * 3
-        await clock.advance(1.0)
-        assert [op.ran for op in ops] == [["on_complete"]] * 3
-        assert other.expired
-        statistics = purgatory.statistics()
-        assert (statistics.completed, statistics.expired, statistics.missed_triggers) == (3, 1, 0)
 
 
 async def test_complete_for_key_ends_all_before_any_hook(purgatory: Purgatory) -> None:
