@@ -197,6 +197,15 @@ async def test_repr_shows_class_and_state(purgatory: Purgatory, name: str) -> No
     await task
 
 
+async def test_repr_of_a_task_shows_the_operation_that_it_awaits(purgatory: Purgatory) -> None:
+    op = purgatory.watch(Op(3.0), ["orders"])
+    task = asyncio.create_task(fate(op))
+    await turns(1)
+    assert f"wait_for=<Awaiter of {op!r}>" in repr(task)
+    op.cancel()
+    await task
+
+
 async def test_user_attributes_may_have_any_name(purgatory: Purgatory, clock: ManualClock) -> None:
     class Named(Op):
         def __init__(self) -> None:
