@@ -125,6 +125,17 @@ async def test_nothing_yet_is_waited_for(
     assert back == []
 
 
+@pytest.mark.parametrize("expires", [True, False])
+async def test_nothing_taken_is_not_put_back(purgatory: Purgatory, expires: bool) -> None:
+    back = list[object]()
+    task = asyncio.create_task(purgatory.wait_for(lambda: None, ["jobs"], timeout=60.0, on_undelivered=back.append))
+    await asyncio.sleep(0)
+    assert purgatory.expire_all() == 1 if expires else purgatory.num_delayed == 1
+    task.cancel()
+    await asyncio.wait([task])
+    assert (task.cancelled(), back) == (True, [])
+
+
 @pytest.mark.parametrize("job", [0, "job"])
 @pytest.mark.parametrize("is_full", [True, False])
 async def test_job_taken_by_a_condition_that_ends_the_wait_is_put_back(

@@ -213,17 +213,6 @@ async def test_op_of_the_first_life_stays_ended(clock: ManualClock) -> None:
         assert purgatory.num_delayed == 0
 
 
-def test_start_in_a_second_loop_while_open_is_refused(new_loop: NewLoop) -> None:
-    purgatory = Purgatory(clock=ManualClock())
-    loop = new_loop()
-    loop.run_until_complete(purgatory.start())
-    with pytest.raises(RuntimeError, match="another event loop"):
-        asyncio.run(purgatory.start())
-    assert purgatory.is_open
-    loop.run_until_complete(purgatory.aclose())
-    loop.close()
-
-
 async def test_is_open_and_name_are_public(clock: ManualClock) -> None:
     purgatory = Purgatory("fetch", clock=clock)
     states = [purgatory.is_open]

@@ -7,7 +7,6 @@ import gc
 import logging
 import re
 import warnings
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -240,28 +239,6 @@ async def test_wait_for_function_that_turns_async_raises_type_error(purgatory: P
     ):
         await task
     assert (purgatory.num_delayed, purgatory.watched_entries) == (0, 0)
-
-
-@pytest.mark.parametrize("ending", ["taken", "cancelled while pending", "expired and cancelled", "at once"])
-async def test_wait_for_on_undelivered_only_when_undelivered(purgatory: Purgatory, ending: str) -> None:
-    queue: deque[int] = deque([7] if ending == "at once" else [])
-    returned: list[object] = []
-    waiting = purgatory.wait_for(
-        lambda: queue.popleft() if queue else None, ["key"], timeout=60.0, on_undelivered=returned.append
-    )
-    task = started(waiting)
-    await turns(2)
-    if ending == "taken":
-        queue.append(7)
-        purgatory.check_and_complete("key")
-    elif ending == "expired and cancelled":  # nothing was granted
-        purgatory.expire_all()
-        task.cancel()
-    elif ending == "cancelled while pending":
-        task.cancel()
-    await asyncio.wait([task])
-    assert returned == []
-    assert task.cancelled() or task.result() == 7
 
 
 # the rest

@@ -77,12 +77,6 @@ def polls(purgatory: Purgatory) -> Polls:
     return Polls(purgatory)
 
 
-async def test_poll_with_news_is_answered(polls: Polls, purgatory: Purgatory) -> None:
-    answer = await polls.start(known=None)
-    assert (answer.status, answer.body, answer.headers["etag"]) == (200, b"n None 0", '"0"')
-    assert (purgatory.num_delayed, purgatory.statistics().completed) == (0, 1)
-
-
 @pytest.mark.parametrize("known", ['"0"', "*", 'W/"0"', '"7", "0"'])
 async def test_poll_without_news_waits_for_them(polls: Polls, known: str) -> None:
     poll = polls.start(known=known)
@@ -171,10 +165,6 @@ async def test_poll_without_news_reads_once_more_at_its_deadline(polls: Polls, c
     assert ((await silent).status, (await told).status) == (304, 200)
 
 
-async def test_poll_too_far_behind_is_gone(polls: Polls) -> None:
-    assert (await polls.start(known='"old"')).status == 410
-
-
 async def test_read_that_fails_answers_its_polls_and_harms_no_other(
     polls: Polls, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,25 +180,6 @@ async def test_read_that_fails_answers_its_polls_and_harms_no_other(
     assert polls.polling.statistics().refused == {"source": 100}
     polls.publish()
     assert (await other).status == 200
-
-
-async def test_client_that_leaves_ends_no_read_of_others(
-    polls: Polls, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aiopurgatory.web.poll.LISTEN_AFTER", 0.0)
-    left = asyncio.Event()
-
-    async def receive() -> dict[str, Any]:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    leaving, staying = polls.start(receive=receive), polls.start()
-    await settle()
-    left.set()
-    assert (await leaving).status == 499
-    polls.publish()
-    assert (await staying).status == 200
-    assert purgatory.num_delayed == 0
 
 
 @pytest.mark.parametrize("turns", range(14))
